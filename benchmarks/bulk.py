@@ -25,14 +25,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gpuwatch.dataset.audit import AuditModels, RemovalRules
+from gpuwatch.dataset.audit import AuditModels, AuditPlan, RemovalRules, audit_in_stages
 from gpuwatch.dataset.cheap_stages import exact_records, sketch_lines
 from gpuwatch.dataset.embedding import open_embedder
 from gpuwatch.dataset.onnx_models import TokenCounter, find_model
-from gpuwatch.dataset.scan import detect_fields
-from gpuwatch.dataset.staged_audit import AuditPlan, audit_in_stages
+from gpuwatch.dataset.scan import NO_ROW, detect_fields, similar_wording
 from gpuwatch.dataset.text_rows import FieldSelection
-from gpuwatch.dataset.wording import NO_ROW, similar_wording
 from gpuwatch.dataset.work_folder import open_work_folder
 from gpuwatch.domain.history.price_rows import COLUMNS
 

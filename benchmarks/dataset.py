@@ -24,8 +24,7 @@ from gpuwatch.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
 from gpuwatch.dataset.embedding import Embedding, Vectors, open_embedder
 from gpuwatch.dataset.filtering import write_kept
 from gpuwatch.dataset.onnx_models import TokenCounter, find_model
-from gpuwatch.dataset.scan import detect_fields
-from gpuwatch.dataset.wording import NO_ROW
+from gpuwatch.dataset.scan import NO_ROW, detect_fields
 from gpuwatch.dataset.work_folder import open_work_folder
 
 WIDTH, NEAR = 384, 0.95

@@ -122,7 +122,7 @@ def cost(folder: Path) -> tuple[float, float]:
     from gpuwatch.bootstrap import real_monotonic, real_now
     from gpuwatch.daemon import process  # noqa: F401 its modules are loaded anyway
     from gpuwatch.daemon.keeper_thread import KeeperThread
-    from gpuwatch.daemon.notify_socket import Notifier
+    from gpuwatch.daemon.service_manager import Notifier
     from gpuwatch.daemon.task_progress import TaskProgress
 
     (folder / "gpuwatch.toml").write_text(_SETTINGS.format(folder=folder, url="http://127.0.0.1:9", runtime=60.0))

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.app.plan.throughput_table import throughput_table
-from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.app.plan.plan_size import throughput_table
+from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.plan.memory_need import BYTES_PER_WEIGHT, Precision
 from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod
 from gpuwatch.domain.plan.throughput import estimate_speed

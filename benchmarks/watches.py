@@ -24,8 +24,8 @@ from functools import partial
 from typing import TypeVar
 
 from benchmarks.seeded_market import MODELS, START, Market
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_index import WatchIndex
 

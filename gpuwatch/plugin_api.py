@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
-from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms, Verification
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, Commission, CommissionMode
-from gpuwatch.domain.market.text import clean, clean_word
+from gpuwatch.domain.market.money import HOURS_A_MONTH, Commission, CommissionMode
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms, Verification, clean, clean_word
 from gpuwatch.errors import (
     DeliverLater,
     DeliveryError,
@@ -83,6 +82,7 @@ from gpuwatch.ports import (
     SilentChannel,
     Volume,
 )
+from gpuwatch.ports.alerts import event_json
 from gpuwatch.ports.declarations import (
     Adapter,
     Billing,
@@ -98,7 +98,6 @@ from gpuwatch.ports.declarations import (
     parse_url,
     web_address,
 )
-from gpuwatch.ports.event_json import event_json
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.http import HttpClient, HttpReply, NetError, NoReply, NotSent, StreamingReply, UnusableReply
 from gpuwatch.ports.market import SelfChecking

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import CatalogGpu, catalog
+from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import Offer, Verification
-from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 

@@ -11,8 +11,7 @@ import msgspec
 
 from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState, JobTransition
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.settings import Settings
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository

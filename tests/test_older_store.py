@@ -13,7 +13,7 @@ from sqlalchemy import Boolean, Connection, MetaData, select
 
 from gpuwatch.domain.launches.instances.avoided_machines import MachineVerdict
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.domain.launches.life.approval import ApprovalState
+from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
@@ -21,12 +21,10 @@ from gpuwatch.storage.history.queries.history_queries import known_gpu_names
 from gpuwatch.storage.history.queries.market_snapshot import market_at
 from gpuwatch.storage.history.queries.poll_queries import format_changes
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
-from gpuwatch.storage.launches.checklists import SqlChecklistRepository
 from gpuwatch.storage.launches.hook_runs import SqlHookQueue
-from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
+from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository, SqlUtilisationRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
-from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository, SqlMachineNoteRepository
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.migrate import alembic_config, newest_schema, upgrade
 from gpuwatch.storage.unit_of_work import SqlDecisionStore

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gpuwatch.engine.launches.following.launch_hooks import LaunchHooks
     from gpuwatch.ports import Channel, Now
     from gpuwatch.ports.declarations import Adapter, Tools
-    from gpuwatch.ports.holds import HoldStore
     from gpuwatch.ports.http import HttpClient
+    from gpuwatch.ports.market import HoldStore
     from gpuwatch.providers.toolkit.http.client import PooledHttpClient
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
@@ -77,7 +77,7 @@ def new_id() -> str:
 
 def secrets_of(settings: Settings) -> list[str]:
     """Every secret in the settings, for redaction."""
-    from gpuwatch.settings.secrets import secret_values
+    from gpuwatch.settings.external_values import secret_values
 
     return secret_values(settings)
 
@@ -274,7 +274,7 @@ def build_hooks(
         stopping: when set, running hooks end and no other starts.
     """
     from gpuwatch.engine.launches.following.launch_hooks import LaunchHooks
-    from gpuwatch.hooks.runner import HookRunner
+    from gpuwatch.hooks.owner_hooks import HookRunner
     from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 
     return LaunchHooks(

@@ -1,28 +1,43 @@
-"""Builds the parts that follow rented instances, for each provider where gpuwatch can rent."""
+"""The prerequisite gates of the providers: built if a watch rents for real, and the provider can be probed.
+
+Builds the parts that follow rented instances, for each provider where gpuwatch can rent.
+
+Watches that were renamed or removed since the last start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch.bootstrap import build_adapters, new_id
-from gpuwatch.bootstrap.accounts import provider_account, with_previous_keys
-from gpuwatch.bootstrap.clusters import cluster_states, orchestrator
+from gpuwatch.bootstrap import TimeSource, build_adapters, new_id, pace
 from gpuwatch.bootstrap.job_building import job_shells
-from gpuwatch.bootstrap.keeper_building import obligations_at
-from gpuwatch.bootstrap.prerequisites import build_gates
-from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
+from gpuwatch.bootstrap.keeper_building import cluster_states, obligations_at, orchestrator
+from gpuwatch.bootstrap.provider_access import (
+    has_credentials,
+    is_polled_for,
+    label_lengths,
+    provider_account,
+    with_previous_keys,
+)
+from gpuwatch.engine.alerts.work_alerts import abandoned_alerts
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.guarding.guard import ProviderGuard
-from gpuwatch.engine.launches.guarding.unknown_statuses import UnknownStatuses
-from gpuwatch.engine.launches.renting.balance_cache import BalanceCache
+from gpuwatch.engine.launches.guarding.instance_lists import UnknownStatuses
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
+from gpuwatch.engine.launches.renting.prerequisite_gate import PrerequisiteGate
+from gpuwatch.engine.launches.renting.rehearsal import credentials_of, prerequisites_of, rehearsed_offers
+from gpuwatch.engine.launches.renting.requoter import BalanceCache
+from gpuwatch.errors import KeyRejected
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteProbe
 from gpuwatch.remote.ssh_probe import SshProbe
-from gpuwatch.storage.launches.skipped_scopes import SqlSkippedScopes
-from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
+from gpuwatch.storage.launches.renting_blocks import SqlSkippedScopes
+from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,8 +45,55 @@ if TYPE_CHECKING:
     from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.engine.launches.following.provider_account import ProviderAccount
-    from gpuwatch.ports import Launcher
+    from gpuwatch.ports import Launcher, OutboxAlert
+    from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
+    from gpuwatch.ports.market import HoldStore
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.database import Database
+
+log = logging.getLogger(__name__)
+
+
+def build_gates(
+    settings: Settings,
+    adapters: Mapping[str, Adapter],
+    launchers: Mapping[str, Launcher],
+    holds: HoldStore,
+    enqueue: Callable[[OutboxAlert], object],
+    time_source: TimeSource,
+) -> dict[str, PrerequisiteGate]:
+    """By provider. In dry run, in rescue mode, or without watches that rent, nothing is probed."""
+    if settings.dry_run or settings.rescue:
+        return {}
+    renting = [watch for watch in settings.watches if watch.rents_itself]
+
+    def probe_of(name: str) -> Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]:
+        adapter, launcher = adapters[name], launchers[name]
+        commission = settings.providers[name].commission
+        watches = [watch for watch in renting if is_polled_for(name, watch)]
+
+        def probe() -> tuple[Sequence[Prerequisite], Sequence[str]]:
+            try:
+                rehearsals = [
+                    rehearsed_offers(watch, adapter.market, commission, adapter.info, time_source.now)
+                    for watch in watches
+                ]
+            except KeyRejected:  # for the offers; if listing instances fails as well, nothing is rented there
+                credentials = credentials_of(launcher, adapter.info)
+                if credentials.met is not False:
+                    raise
+                return (credentials,), ()
+            orders = [order for rehearsal in rehearsals for order in rehearsal.orders]
+            return prerequisites_of(launcher, adapter.info, orders), tuple({order.offer_id for order in orders})
+
+        return probe
+
+    return {
+        name: PrerequisiteGate(name, probe_of(name), holds, enqueue, new_id, pace())
+        for name, launcher in launchers.items()
+        if isinstance(launcher, PrerequisiteProbe) and any(is_polled_for(name, watch) for watch in renting)
+    }
 
 
 class Following:
@@ -165,3 +227,15 @@ class Following:
             new_id=new_id,
             latest_matches=base.observations.latest_matches,
         )
+
+
+def apply_watch_changes(settings: Settings, store: Database, now: datetime) -> None:
+    """Take over renames, and report launches whose watch is gone. Raises StoreError."""
+    identities = SqlWatchIdentities(store)
+    applied = identities.apply(settings.watches, now)
+    for old, new in applied.changes.renamed.items():
+        log.info("watch %s is now %s: its launches, limits and history continue", old, new)
+    alerts = list(abandoned_alerts(applied.abandoned, applied.changes.blocked, new_id, now))
+    for alert in alerts:
+        log.warning("%s; %s", alert.alert.headline, "; ".join(alert.alert.can_do))
+    identities.report(alerts)

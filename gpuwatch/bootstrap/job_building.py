@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from gpuwatch.bootstrap import new_id, pace
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.engine.jobs.cluster_jobs import SETTLE_S, ClusterJobs, ClusterParts, ClusterTerms
-from gpuwatch.engine.jobs.instance_addresses import ContractEnds, InstanceAddresses
-from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
+from gpuwatch.engine.jobs.job_parts import JobParts, JobThreads, Lane, RunBounds
 from gpuwatch.engine.jobs.job_queue import JobQueue
 from gpuwatch.engine.jobs.job_runner import JobRunner
-from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
+from gpuwatch.engine.jobs.run_preparer import ContractEnds, InstanceAddresses
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home
@@ -24,7 +23,7 @@ from gpuwatch.remote.dstack import Dstack
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.remote.rclone import Rclone
 from gpuwatch.remote.ssh import OpenSshShells
-from gpuwatch.storage.launches.checklists import SqlChecklistRepository
+from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -43,7 +42,7 @@ MAX_COPIES = 8  # concurrent copies to stores
 
 def jobs_folder(settings: Settings) -> Path:
     """Where logs, pending results and checkpoints of jobs are stored: next to the database or in the state folder."""
-    from gpuwatch.settings.secrets import state_folder
+    from gpuwatch.settings.external_values import state_folder
     from gpuwatch.storage.setup.database import sqlite_path
 
     database = sqlite_path(settings.database_url)

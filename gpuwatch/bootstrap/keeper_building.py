@@ -1,34 +1,78 @@
-"""Builds the keeper from its own parts: it shares no client, rate limit, channel or lock with the rest."""
+"""Logs every alert completely: in the journal, on a terminal, or as JSON, whatever channels there are.
+
+Builds the engine that multi-node jobs are submitted to.
+
+Builds the keeper from its own parts: it shares no client, rate limit, channel or lock with the rest.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.errors import ProviderError, UsageError
-from gpuwatch.ports import AccountLookup
+from gpuwatch.notifiers.toolkit import lines, plain
+from gpuwatch.ports import AccountLookup, Alert, AlertKind, Severity
+from gpuwatch.remote.dstack import Dstack
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.instances.obligation import Obligation
+    from gpuwatch.domain.launches.launch import LaunchState
     from gpuwatch.engine.launches.guarding.keeper import Keeper
-    from gpuwatch.ports import Launcher
-    from gpuwatch.ports.holds import Hold
+    from gpuwatch.ports import Launcher, LaunchReader
     from gpuwatch.ports.http import HttpClient
-    from gpuwatch.ports.obligations import ObligationReader
+    from gpuwatch.ports.market import Hold
+    from gpuwatch.ports.store import ObligationReader
     from gpuwatch.settings import Settings
     from gpuwatch.storage.launches.obligation_file import ObligationFile
     from gpuwatch.storage.setup.database import Database
 
+log = logging.getLogger(__name__)
+
+
+_LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Severity.CRITICAL: logging.CRITICAL}
+
+
+def log_alert(alert: Alert) -> None:
+    """Log its headline as the message, with all details below it."""
+    details = [text for line in lines(alert)[1:] if (text := plain(line))]
+    fields = {"alert_id": alert.alert_id, "kind": alert.kind.value, "subject": alert.subject, "details": details}
+    level = _LEVELS[alert.severity]
+    if alert.kind is AlertKind.BLIND:  # blindness is urgent in every log, whatever its severity
+        level = max(level, logging.ERROR)
+    log.log(level, "%s", alert.headline, extra=fields)
+
+
+def orchestrator(
+    settings: Settings, name: str = TOOL, launch_states: Callable[[], Mapping[str, LaunchState]] = dict
+) -> Dstack | None:
+    """The engine of this name; None: not configured.
+
+    Args:
+        launch_states: the states of active launches, by label.
+    """
+    config = settings.orchestrator
+    if not config.tool or config.tool != name:
+        return None
+    return Dstack(config.program, config.project, os.environ, timeout_s=config.timeout_s, launch_states=launch_states)
+
+
+def cluster_states(launches: LaunchReader) -> dict[str, LaunchState]:
+    """The states of active cluster launches, by label. Raises StoreError."""
+    return {one.label: one.state for one in launches.alive(TOOL)}
+
 
 def obligations_at(provider: str, file: ObligationReader, store: Database) -> list[Obligation]:
     """The open obligations of this installation; a folder may hold the databases of several. Raises StoreError."""
-    from gpuwatch.storage.setup.installation import READ_INSTALLATION
+    from gpuwatch.storage.setup.account_rows import READ_INSTALLATION
 
     with store.read() as connection:
         installation = connection.execute(READ_INSTALLATION).first()
@@ -42,7 +86,7 @@ def obligations_at(provider: str, file: ObligationReader, store: Database) -> li
 
 def obligation_file(settings: Settings, now: Callable[[], datetime] = real_now) -> ObligationFile:
     """The keeper's file of this database, for one user of it. Raises StoreError."""
-    from gpuwatch.settings.secrets import state_folder
+    from gpuwatch.settings.external_values import state_folder
     from gpuwatch.storage.launches.obligation_file import ObligationFile, obligation_path
 
     path = obligation_path(settings.database_url, lambda: state_folder(os.environ))
@@ -67,10 +111,9 @@ def build_keeper(
         is_followed: whether the daemon follows launches at a provider.
     """
     from gpuwatch.bootstrap import build_channels, new_id, open_http, real_monotonic
-    from gpuwatch.bootstrap.alert_log import log_alert
+    from gpuwatch.bootstrap.keeper_building import log_alert
     from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
     from gpuwatch.engine.launches.guarding.keeper import AFTER_S, Keeper
-    from gpuwatch.ports import Alert
     from gpuwatch.storage.launches.extension_lookup import ExtensionLookup
 
     clients: list[HttpClient] = []
@@ -108,7 +151,7 @@ def build_heartbeat_client(settings: Settings) -> HttpClient:
 
 def _with_either_key(settings: Settings, http: Callable[[], HttpClient]) -> Callable[[Obligation], Launcher]:
     """The launcher for an obligation: with the provider's key, or with its previous one."""
-    from gpuwatch.bootstrap.accounts import with_previous_keys
+    from gpuwatch.bootstrap.provider_access import with_previous_keys
 
     previous = with_previous_keys(settings)
     current_key, previous_key = _Launchers(settings, http), _Launchers(previous, http)
@@ -156,7 +199,7 @@ class _Launchers:
 
     def _build(self, name: str) -> Launcher:
         from gpuwatch.bootstrap import build_adapters
-        from gpuwatch.bootstrap.clusters import orchestrator
+        from gpuwatch.bootstrap.keeper_building import orchestrator
         from gpuwatch.bootstrap.provider_access import has_credentials
 
         if (engine := orchestrator(self._settings, name)) is not None:

@@ -1,51 +1,54 @@
-"""Builds the parts that poll the marketplaces and evaluate their answers."""
+"""Builds the parts that poll the marketplaces and evaluate their answers.
+
+The polling plan of each provider, from the settings and the history. Sends no request.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpuwatch import providers
 from gpuwatch.bootstrap import new_id, pace, real_monotonic
+from gpuwatch.bootstrap.essentials import all_commissions, build_rules, commissions_of, watched_gpus
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
-from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
-from gpuwatch.engine.forecasts.auto_limits import AutoPrices
-from gpuwatch.engine.forecasts.forecast_scores import ForecastLedger
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices, ForecastLedger
 from gpuwatch.engine.history.answer_recorder import AnswerRecorder
-from gpuwatch.engine.market.drift_detector import DriftDetector
 from gpuwatch.engine.market.empty_answers import PAST, EmptyAnswers
 from gpuwatch.engine.market.health_monitor import HealthMonitor
-from gpuwatch.engine.market.price_ranks import PriceRanks
-from gpuwatch.engine.market.query_planner import QueryPlanner
-from gpuwatch.engine.market.sale_prices import PricesOnSale
+from gpuwatch.engine.market.polling_plan import PollingPlan, plan_polling
+from gpuwatch.engine.market.provider_faults import DriftDetector
+from gpuwatch.engine.market.query_planner import SWEEP_EVERY_MIN_S, QueryPlanner
+from gpuwatch.engine.market.sale_prices import PriceRanks, PricesOnSale
 from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.engine.watches.gather import QuoteGathering
 from gpuwatch.engine.watches.hunt import Hunter
-from gpuwatch.engine.watches.machine_reputations import MachineReputations
-from gpuwatch.engine.watches.observed_limits import PastLimits
-from gpuwatch.engine.watches.provider_worker import ProviderWorker
-from gpuwatch.engine.watches.quote_collector import QuoteCollector
-from gpuwatch.engine.watches.sweep import Sweeper, sweep_targets
-from gpuwatch.engine.watches.watch_limits import WatchLimits
-from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlPastPrices
-from gpuwatch.storage.forecasts.forecasts import SqlForecasts
-from gpuwatch.storage.history.queries.hourly_lows import SqlHourlyLows
+from gpuwatch.engine.watches.observed_limits import MachineReputations, PastLimits, WatchLimits
+from gpuwatch.engine.watches.provider_worker import ProviderWorker, QuoteCollector, Sweeper, sweep_targets
+from gpuwatch.errors import StoreError
+from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts, SqlPastPrices
+from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows, prices_on_sale
 from gpuwatch.storage.history.queries.poll_queries import last_sweep, recent_sweeps
-from gpuwatch.storage.history.queries.prices_on_sale import prices_on_sale
 from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
 from gpuwatch.storage.market.provider_holds import SqlHolds
 
 if TYPE_CHECKING:
     from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.bootstrap.following import Following
+    from gpuwatch.domain.market.search_query import ExpectedRows
     from gpuwatch.engine.jobs.job_queue import JobQueue
     from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
     from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
     from gpuwatch.ports import ProviderSection
     from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.settings import Settings
     from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+    from gpuwatch.storage.setup.database import Database
+
 
 LAUNCH_PRIORITY_S = 0.2  # how long the history waits at most for launches that have just started
 
@@ -196,3 +199,39 @@ def _filters_of(provider: ProviderSection) -> str:
     """What decides which offers a provider lists, apart from the queries: a digest, because options may be long."""
     text = repr((provider.base_url, sorted(provider.options.items())))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def polling_plan(settings: Settings, name: str, store: Database | None = None) -> PollingPlan:
+    """The plan of one enabled provider, with sweeps as often as possible.
+
+    Args:
+        store: its offers decide which queries are merged; None, or unreadable: no offers are known.
+    """
+    provider = settings.providers[name]
+    sweep_every_s = provider.sweep_every_s or max(SWEEP_EVERY_MIN_S, provider.poll_every_s)
+    hunted_watches = [watch for watch in settings.watches if is_polled_for(name, watch)]
+    swept_watches = [watch for watch in settings.watches if watch.providers is None or name in watch.providers]
+    targets = sweep_targets(swept_watches, settings.record_gpus)
+    expected_rows = _expected_rows(name, store)
+    return plan_polling(provider, hunted_watches, provider.commission, len(targets), sweep_every_s, expected_rows)
+
+
+def _expected_rows(name: str, store: Database | None) -> ExpectedRows | None:
+    info = providers.info(name)
+    if store is None or not info.joins_gpus:
+        return None
+    from gpuwatch.storage.history.queries.history_queries import prices_on_sale
+
+    prices = PricesOnSale(info.default_disk_gb)
+    try:
+        prices.begin_with(prices_on_sale(store, name))
+    except StoreError:
+        return None  # callers that need more from the store report the error
+    return prices.expected_rows()
+
+
+def polling_warnings(settings: Settings, store: Database | None = None) -> Iterator[str]:
+    """One line for each provider whose watches need more searches than allowed."""
+    for name in settings.providers:
+        if (warning := polling_plan(settings, name, store).warning) is not None:
+            yield warning

@@ -1,11 +1,16 @@
-"""Builds and connects the daemon's parts; `daemon/tasks.py` defines what runs when."""
+"""Signing of channel buttons, and which alerts have them.
+
+Builds and connects the daemon's parts; `daemon/tasks.py` defines what runs when.
+"""
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from hmac import digest
 from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import (
@@ -15,28 +20,30 @@ from gpuwatch.bootstrap import (
     build_hooks,
     new_id,
     open_http,
+    real_now,
 )
-from gpuwatch.bootstrap.accounts import account_faults
-from gpuwatch.bootstrap.alert_log import log_alert
-from gpuwatch.bootstrap.buttons import attach_buttons
-from gpuwatch.bootstrap.essentials import Essentials, build_essentials
-from gpuwatch.bootstrap.following import Following
+from gpuwatch.bootstrap.essentials import Essentials, build_essentials, build_routing
+from gpuwatch.bootstrap.following import Following, apply_watch_changes
 from gpuwatch.bootstrap.job_building import build_cluster_jobs, build_job_queue, build_job_runner
+from gpuwatch.bootstrap.keeper_building import log_alert
 from gpuwatch.bootstrap.polling import Polling
-from gpuwatch.bootstrap.provider_access import providers_to_follow
-from gpuwatch.bootstrap.renamed_watches import apply_watch_changes
-from gpuwatch.bootstrap.rules import build_routing
+from gpuwatch.bootstrap.provider_access import account_faults, providers_to_follow
 from gpuwatch.domain.watches.watch import Action
+from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonSigner
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
 from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
 from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
 from gpuwatch.errors import StoreError
 from gpuwatch.hooks.owner_hooks import LaunchCommandRunner
+from gpuwatch.ports.alerts import ButtonChannel
+from gpuwatch.redaction import register_secret
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
+from gpuwatch.storage.setup.account_rows import ensure_installation
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
@@ -45,6 +52,43 @@ if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
+
+
+_NONCE = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def button_signer(channel: ButtonChannel, store: Database) -> ButtonSigner:
+    """A signer with secrets of this installation only: the channel's secret, and the salt in the database.
+
+    Raises:
+        StoreError: the installation cannot be read.
+    """
+    return ButtonSigner(_key(channel, store, "buttons"), channel.address, _nonce)
+
+
+def webhook_secret(channel: ButtonChannel, store: Database) -> str:
+    """The secret that a channel's service sends with each request to this installation. Raises StoreError."""
+    secret = _key(channel, store, "webhook").hex()
+    register_secret(secret)
+    return secret
+
+
+def attach_buttons(store: Database, channels: Iterable[Channel]) -> None:
+    """Add buttons to alerts on channels whose users may press them. Raises StoreError."""
+    for channel in channels:
+        if isinstance(channel, ButtonChannel) and channel.users:
+            channel.buttons = AlertButtons(button_signer(channel, store), SqlApprovalRepository(store).get, real_now)
+
+
+def _key(channel: ButtonChannel, store: Database, purpose: str) -> bytes:
+    with store.write() as connection:
+        installation = ensure_installation(connection, real_now())
+    message = f"gpuwatch {purpose} {installation.install_id} {installation.key_salt}"
+    return digest(channel.button_secret.encode(), message.encode(), "sha256")
+
+
+def _nonce() -> str:
+    return "".join(secrets.choice(_NONCE) for _ in range(6))
 
 
 class Service:

@@ -12,7 +12,7 @@ from gpuwatch.chat import deciding, reading
 from gpuwatch.chat.jobs import jobs
 from gpuwatch.chat.plan.plan import plan
 from gpuwatch.chat.replies import ChatContext, ChatReply, simple_reply
-from gpuwatch.engine.alerts.signed_buttons import ButtonAction, SignedButton, subject_key
+from gpuwatch.engine.alerts.alert_buttons import ButtonAction, SignedButton, subject_key
 from gpuwatch.errors import GpuwatchError, StoreError, UsageError
 from gpuwatch.redaction import redact
 

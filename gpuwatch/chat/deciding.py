@@ -10,28 +10,33 @@ from gpuwatch.app.alerts.alerts import silence as silence_watch
 from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.approvals import approve as approve_quote
 from gpuwatch.app.launches.approvals import deny as deny_quote
-from gpuwatch.app.launches.approvals import recent_approvals
-from gpuwatch.app.launches.extend import extend as extend_launch
+from gpuwatch.app.launches.approvals import pause as pause_renting
+from gpuwatch.app.launches.approvals import pause_lines, pauses, recent_approvals
+from gpuwatch.app.launches.approvals import resume as resume_renting
 from gpuwatch.app.launches.launches import all_launches
-from gpuwatch.app.launches.pauses import pause as pause_renting
-from gpuwatch.app.launches.pauses import pause_lines, pauses
-from gpuwatch.app.launches.pauses import resume as resume_renting
+from gpuwatch.app.launches.stop import extend as extend_launch
 from gpuwatch.app.launches.stop import stop as stop_launches
-from gpuwatch.app.watches.watch_selection import no_such_watch
+from gpuwatch.app.watches.watch_status import no_such_watch
 from gpuwatch.chat.jobs.jobs import job_buttons
 from gpuwatch.chat.reading import launch_text
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.life.approval import Approval, ApprovalState
-from gpuwatch.domain.market.money import dollars, price_text
-from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
+from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_duration, format_moment, parse_duration
-from gpuwatch.engine.alerts.alert_buttons import SILENCE_FOR, approval_binding, approval_buttons
-from gpuwatch.engine.alerts.signed_buttons import ButtonAction, SignedButton, bound_to, subject_key
+from gpuwatch.engine.alerts.alert_buttons import (
+    SILENCE_FOR,
+    ButtonAction,
+    SignedButton,
+    approval_binding,
+    approval_buttons,
+    bound_to,
+    subject_key,
+)
 from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome
 from gpuwatch.errors import UsageError
-from gpuwatch.ports.buttons import ButtonRows
+from gpuwatch.ports.alerts import ButtonRows
 
 _EXTENSIONS = ("1h", "2h", "6h")
 _EVERYTHING = "all"

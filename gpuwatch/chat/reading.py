@@ -7,30 +7,27 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from gpuwatch.app.alerts.alerts import silences, stored_events
-from gpuwatch.app.history.history_picture import price_history_png
-from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_history
-from gpuwatch.app.launches.approvals import recent_approvals
+from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_history, price_history_png
+from gpuwatch.app.launches.approvals import pause_lines, pauses, recent_approvals
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
-from gpuwatch.app.launches.pauses import pause_lines, pauses
-from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.market.offers import current_offers
 from gpuwatch.app.market.provider_status import provider_statuses
 from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.life.approval import ApprovalState
-from gpuwatch.domain.launches.money.billing import cost_microusd
-from gpuwatch.domain.market.money import dollars, price_text
-from gpuwatch.domain.market.pricing import MICRO, usd
+from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.market.money import MICRO, dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts.signed_buttons import ButtonAction, subject_key
+from gpuwatch.engine.alerts.alert_buttons import ButtonAction, subject_key
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
-from gpuwatch.ports.buttons import MessageButton
-from gpuwatch.storage.alerts.events import EventFilter
+from gpuwatch.ports.alerts import MessageButton
+from gpuwatch.storage.alerts.outbox_queries import EventFilter
 
 _OFFERS_SHOWN = 8
 _LAUNCHES_SHOWN = 12

@@ -1,4 +1,7 @@
-"""The output of a command besides tables: JSON on standard output, notes on standard error, in any encoding."""
+"""Progress for logs and pipes.
+
+The output of a command besides tables: JSON on standard output, notes on standard error, in any encoding.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,28 @@ from unicodedata import normalize
 
 import click
 
-from gpuwatch.cli.recording import record_note
+from gpuwatch.cli.html import record_note
+
+_LINE_EVERY_S = 10.0
+
+
+class LineProgress:
+    """Progress lines for logs and pipes; prints nothing for work under ten seconds."""
+
+    def __init__(self, title: str, clock: Callable[[], float]) -> None:
+        self._title = title
+        self._clock = clock
+        self._last = clock()
+
+    def report(self, label: str, done: int, total: int) -> None:
+        """Print the progress if a line is due."""
+        now = self._clock()
+        if now - self._last >= _LINE_EVERY_S:
+            self._last = now
+            click.echo(
+                f"{self._title}{label}: {done / total:.0%}" if total else f"{self._title}{label}: {done:,}", err=True
+            )
+
 
 _HANDLER = "gpuwatch.fallback"
 _ASCII = "gpuwatch_ascii"
@@ -79,7 +103,7 @@ def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty():
         import time
 
-        from gpuwatch.cli.line_progress import LineProgress
+        from gpuwatch.cli.output import LineProgress
 
         yield LineProgress(title, time.monotonic).report
         return

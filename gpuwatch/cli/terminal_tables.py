@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
+from gpuwatch.cli.html import RecordedTable, record
 from gpuwatch.cli.output import displayable
-from gpuwatch.cli.recording import RecordedTable, record
-from gpuwatch.domain.market.text import escape_formula
+from gpuwatch.domain.market.offer import escape_formula
 
 _GAP = "  "
 _TEXT_MIN = 12  # minimum width of shortened text

@@ -12,9 +12,8 @@ from datetime import timedelta
 
 from gpuwatch.bootstrap import real_monotonic, real_now
 from gpuwatch.bootstrap.keeper_building import build_heartbeat_client, build_keeper, obligation_file
-from gpuwatch.daemon.heartbeat import Heartbeat
-from gpuwatch.daemon.notify_socket import Notifier
-from gpuwatch.daemon.repeating import repeating_thread
+from gpuwatch.daemon.scheduler import repeating_thread
+from gpuwatch.daemon.service_manager import Heartbeat, Notifier
 from gpuwatch.daemon.task_progress import TaskProgress
 from gpuwatch.engine.launches.guarding.keeper import Keeper
 from gpuwatch.settings import Settings

@@ -17,31 +17,25 @@ from typing import TypeVar
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_fixed
 
 from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, real_monotonic, real_now
-from gpuwatch.bootstrap.alert_log import log_alert
-from gpuwatch.bootstrap.rescue import load_or_rescue
+from gpuwatch.bootstrap.keeper_building import log_alert
 from gpuwatch.bootstrap.service import Service, build_service
-from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.bootstrap.settings_loading import load_or_rescue, load_settings
 from gpuwatch.daemon import logs
-from gpuwatch.daemon.daemon_alerts import reload_accepted_alert, reload_refused_alert
 from gpuwatch.daemon.keeper_thread import KeeperThread, running_keeper
-from gpuwatch.daemon.notify_socket import Notifier
-from gpuwatch.daemon.repeating import repeating_thread
-from gpuwatch.daemon.scheduler import TaskScheduler
-from gpuwatch.daemon.service_manager import REFRESH_EVERY_S, StatusLine
-from gpuwatch.daemon.start_up import log_start_up_warnings
+from gpuwatch.daemon.scheduler import TaskScheduler, repeating_thread
+from gpuwatch.daemon.service_manager import REFRESH_EVERY_S, Notifier, StatusLine
 from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
-from gpuwatch.daemon.task_supervisor import TaskSupervisor
-from gpuwatch.daemon.tasks import periodic_tasks
+from gpuwatch.daemon.task_supervisor import TaskSupervisor, reload_accepted_alert, reload_refused_alert
+from gpuwatch.daemon.tasks import log_start_up_warnings, periodic_tasks
 from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
 from gpuwatch.errors import SettingsError, StoreDiskFailed, StoreError, StoreInUse
 from gpuwatch.ports import Alert, AlertKind, Channel, OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings, store_last_good
-from gpuwatch.storage.alerts.events import EventFilter, events
 from gpuwatch.storage.alerts.leases import release_leases
-from gpuwatch.storage.setup.daemon_lock import claim_daemon
+from gpuwatch.storage.alerts.outbox_queries import EventFilter, events
 from gpuwatch.storage.setup.database import Database, open_database, require_intact, sqlite_path
-from gpuwatch.storage.setup.migrate import upgrade
+from gpuwatch.storage.setup.migrate import claim_daemon, upgrade
 
 log = logging.getLogger(__name__)
 

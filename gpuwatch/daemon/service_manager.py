@@ -1,7 +1,21 @@
-"""The line that `systemctl status` shows. It is built from memory, so that a database that hangs cannot delay it."""
+"""Pings `[watchdog] heartbeat_url`, as healthchecks.io expects: URL/start, URL every healthy minute, URL/fail.
+
+Reports the daemon's state to the service manager: systemd's notification protocol, without a library.
+
+Protocol: sd_notify(3). No error here affects the daemon: without a working socket, nothing is sent.
+
+The line that `systemctl status` shows. It is built from memory, so that a database that hangs cannot delay it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -9,9 +23,139 @@ import msgspec
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.task_progress import TaskProgress
 from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.setup.durations import format_moment, is_recent
 from gpuwatch.engine.watches.provider_worker import ProviderWorker
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.ports.http import HttpClient, NetError
 from gpuwatch.storage.alerts.pauses import PauseTable
+
+log = logging.getLogger(__name__)
+
+
+INTERVAL_S = 60.0
+_TIMEOUT_S = 10.0
+_MAX_BYTES = 64 * 1024
+
+
+class Heartbeat:
+    """Pings a URL, so that its monitor notices when gpuwatch, its machine or its network fails. Waits for no answer.
+
+    Args:
+        url: secret; it is never shown.
+        http: opens a client at the first ping.
+    """
+
+    def __init__(self, url: str, http: Callable[[], HttpClient]) -> None:
+        self.url = url
+        self._open_client = http
+        self._http: HttpClient | None = None
+        self._was_healthy: bool | None = None  # None: nothing was sent yet
+        self._next_s = 0.0
+        self.is_busy = False
+        self._has_failed = False
+
+    def report(self, is_healthy: bool, tick_s: float) -> None:
+        """Ping once a minute, or at once when gpuwatch becomes unhealthy.
+
+        Args:
+            tick_s: now, on the monotonic clock.
+        """
+        has_changed = self._was_healthy is not is_healthy
+        if self.is_busy or not (has_changed or tick_s >= self._next_s):
+            return
+        suffix = "start" if self._was_healthy is None and is_healthy else "" if is_healthy else "fail"
+        self._was_healthy, self._next_s, self.is_busy = is_healthy, tick_s + INTERVAL_S, True
+        threading.Thread(target=self._send, args=(suffix,), name="heartbeat", daemon=True).start()
+
+    def _send(self, suffix: str) -> None:
+        try:
+            if self._http is None:
+                self._http = self._open_client()
+            url = f"{self.url}/{suffix}" if suffix else self.url
+            reply = self._http.ask("GET", url, deadline_s=_TIMEOUT_S, max_bytes=_MAX_BYTES)
+            if reply.status >= 400:
+                raise NetError(f"its server answers {reply.status}")
+        except GpuwatchError as error:
+            if not self._has_failed:
+                log.warning("cannot send the heartbeat: %s", error)
+            self._has_failed = True
+        else:
+            if self._has_failed:
+                log.info("the heartbeat works again")
+            self._has_failed = False
+        finally:
+            self.is_busy = False
+
+
+class Notifier:
+    """Sends lines to the service manager. Without an address every call does nothing."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        watchdog_every_s: float | None = None,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._address = address
+        self._watchdog_every_s = watchdog_every_s
+        self._monotonic_ns = monotonic_ns
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Notifier:
+        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; invalid values count as unset."""
+        return cls(_address(env.get("NOTIFY_SOCKET", "")), _watchdog_every_s(env))
+
+    @property
+    def has_manager(self) -> bool:
+        """Whether there is a service manager."""
+        return self._address is not None
+
+    @property
+    def watchdog_every_s(self) -> float | None:
+        """The seconds within which the manager expects `watchdog`; None: it expects none."""
+        return self._watchdog_every_s
+
+    def ready(self) -> None:
+        """Report that the start or the reload is complete."""
+        self._send("READY=1")
+
+    def status(self, text: str) -> None:
+        """Send one line for `systemctl status`."""
+        self._send(f"STATUS={clean(text)}")
+
+    def watchdog(self) -> None:
+        """Report that the process is alive; call it well within `watchdog_every_s`."""
+        self._send("WATCHDOG=1")
+
+    def stopping(self) -> None:
+        """Report that the daemon is stopping."""
+        self._send("STOPPING=1")
+
+    def reloading(self) -> None:
+        """Report that the settings are being reloaded; `ready` reports the end of that."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={self._monotonic_ns() // 1000}")
+
+    def _send(self, message: str) -> None:
+        if self._address is None:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+            line.setblocking(False)  # a manager with a full queue must not delay a hunt
+            line.sendto(message.encode(), self._address)
+
+
+def _address(name: str) -> str | None:
+    if name.startswith("@"):
+        return "\0" + name[1:]
+    return name if name.startswith("/") else None
+
+
+def _watchdog_every_s(env: Mapping[str, str]) -> float | None:
+    usec, pid = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID", "")
+    if not usec.isascii() or not usec.isdigit() or int(usec) == 0:
+        return None
+    return int(usec) / 1_000_000 if pid in {"", str(os.getpid())} else None
+
 
 REFRESH_EVERY_S = 5.0
 STALE_AFTER = timedelta(seconds=30)

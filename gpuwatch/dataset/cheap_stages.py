@@ -15,10 +15,26 @@ import numpy as np
 
 from gpuwatch.dataset.duplicates import exact_duplicates
 from gpuwatch.dataset.onnx_models import Array
-from gpuwatch.dataset.rows import FileLine, UnusableLine, parse_content, parse_json_line, read_lines
-from gpuwatch.dataset.scan import ROW_TYPE, AuditProgress, fingerprint
-from gpuwatch.dataset.text_rows import FieldSelection, read_text_row
-from gpuwatch.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, RowNumbers, minhashes, similar_wording
+from gpuwatch.dataset.scan import (
+    MINHASH_SIZE,
+    MINHASH_TYPE,
+    NO_ROW,
+    ROW_TYPE,
+    AuditProgress,
+    RowNumbers,
+    fingerprint,
+    minhashes,
+    similar_wording,
+)
+from gpuwatch.dataset.text_rows import (
+    FieldSelection,
+    FileLine,
+    UnusableLine,
+    parse_content,
+    parse_json_line,
+    read_lines,
+    read_text_row,
+)
 from gpuwatch.dataset.work_folder import PassState, WorkFolder
 from gpuwatch.errors import UsageError
 

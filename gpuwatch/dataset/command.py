@@ -14,7 +14,7 @@ from gpuwatch.cli.base import Group
 from gpuwatch.cli.html import html_option, save_page
 from gpuwatch.cli.options import FILE, POSITIVE, Between, Function, config_option, gpu_option, json_option, value_option
 from gpuwatch.cli.output import json_out, note, progress
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.plan.figures import parse_figure
 
 if TYPE_CHECKING:

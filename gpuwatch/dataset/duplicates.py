@@ -1,4 +1,10 @@
-"""Duplicate rows: the same text, or nearly the same.
+"""Does the data cover many topics, or one? KMeans on the texts' vectors, with scikit-learn.
+
+Lloyd, "Least squares quantization in PCM", 1982, initialised by k-means++ (Arthur and Vassilvitskii, 2007); in
+mini-batches above 100,000 rows (Sculley, "Web-scale k-means clustering", 2010). KMeans splits a crowd of similar texts
+into many clusters, so clusters with similar centres are joined (average linkage, Sokal and Michener, 1958).
+
+Duplicate rows: the same text, or nearly the same.
 
 Exact: equal texts, by a 128-bit hash. Near: the cosine of the vectors is at or above a threshold within a cluster, as
 in SemDeDup (Abbas et al., 2023); the first of similar rows stays. A model reads only the start of a long text. So if
@@ -7,16 +13,166 @@ one of the two was cut, their whole wording must be similar, too.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from gpuwatch.dataset.clusters import Labels, split_cluster
 from gpuwatch.dataset.embedding import Vectors
-from gpuwatch.dataset.onnx_models import Array
-from gpuwatch.dataset.scan import AuditProgress, ScannedFile
-from gpuwatch.dataset.wording import MIN_WORDING_SIMILARITY, NO_ROW, RowNumbers, wording_similarity
+from gpuwatch.dataset.onnx_models import Array, import_extra
+from gpuwatch.dataset.scan import (
+    MIN_WORDING_SIMILARITY,
+    NO_ROW,
+    AuditProgress,
+    RowNumbers,
+    ScannedFile,
+    wording_similarity,
+)
+
+CROWDED_SHARE = 0.9  # of the rows in a tenth of the clusters: the threshold of the sources
+JOIN_COSINE = 0.8  # of two centres; values from 0.7 to 0.9 distinguish the same sets
+NO_CLUSTER = -1
+_TOP = 0.1
+_ROWS_PER_CLUSTER = 5  # with fewer rows, the share depends more on the sample size than on the data
+_MAX_KMEANS_ROWS = 100_000  # above it, mini-batches
+_BATCH = 4_096
+_SAMPLE = 25  # rows per part that determine its centre
+_BATCH_ROWS = 65_536
+
+Labels = np.ndarray[Any, np.dtype[np.int32]]
+
+
+class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster of each row, and how unevenly the clusters are filled."""
+
+    labels: Labels  # after joining; `NO_CLUSTER`: the model could not read the row
+    sizes: tuple[int, ...]  # of each cluster, the largest first
+    plain_sizes: tuple[int, ...]  # before joining
+    wanted: int  # clusters requested; there may be fewer texts
+    method: str
+
+    @property
+    def top(self) -> int:
+        """The number of clusters that make up a tenth of them."""
+        return max(1, math.ceil(_TOP * len(self.sizes)))
+
+    @property
+    def top_share(self) -> float:
+        """The share of the rows in the largest tenth of the clusters."""
+        return sum(self.sizes[: self.top]) / max(1, sum(self.sizes))
+
+    @property
+    def plain_top_share(self) -> float:
+        """The same share before joining, as the sources compute it."""
+        return sum(self.plain_sizes[: max(1, math.ceil(_TOP * len(self.plain_sizes)))]) / max(1, sum(self.plain_sizes))
+
+    @property
+    def verdict(self) -> str:
+        """Return "crowded", "spread", or "not enough data"."""
+        if sum(self.sizes) < _ROWS_PER_CLUSTER * self.wanted:
+            return "not enough data"
+        return "crowded" if max(self.top_share, self.plain_top_share) >= CROWDED_SHARE else "spread"
+
+    @property
+    def rows_needed(self) -> int:
+        """The number of rows that a verdict needs."""
+        return _ROWS_PER_CLUSTER * self.wanted
+
+
+def cluster_rows(all_vectors: Vectors, is_read: Array, is_first: Array, wanted_clusters: int, seed: int) -> RowClusters:
+    """Group the rows; the result is always the same on one machine.
+
+    Args:
+        is_read: a row that the model could not read belongs to no cluster.
+        is_first: the first row of each text; the number of different texts limits the clusters.
+    """
+    vectors = all_vectors if is_read.all() else all_vectors[is_read]
+    count = max(1, min(wanted_clusters, int((is_read & is_first).sum())))
+    kind = "KMeans" if len(vectors) <= _MAX_KMEANS_ROWS else "MiniBatchKMeans"
+    plain = np.zeros(len(vectors), np.int32) if count == 1 else _cluster_labels(vectors, count, seed, kind)
+    merged = _merged_labels(vectors, plain)[plain]
+    labels = np.full(len(is_read), NO_CLUSTER, np.int32)
+    labels[is_read] = merged
+    return RowClusters(
+        labels=labels,
+        sizes=_sizes(merged),
+        plain_sizes=_sizes(plain),
+        wanted=wanted_clusters,
+        method=f"{kind}, {count} clusters, seed {seed}, joined from cosine {JOIN_COSINE:g} on",
+    )
+
+
+def _sizes(labels: Labels) -> tuple[int, ...]:
+    """Rows of each non-empty cluster, the largest first."""
+    return tuple(sorted(filter(None, np.bincount(labels).tolist()), reverse=True))
+
+
+def _merged_labels(vectors: Vectors, plain: Labels) -> Labels:
+    """For each cluster, the number of the cluster that it is merged into."""
+    count = int(plain.max()) + 1 if len(plain) else 0
+    centres = np.zeros((count, vectors.shape[1]), np.float64)
+    for start in range(0, len(plain), _BATCH_ROWS):
+        part = slice(start, start + _BATCH_ROWS)
+        np.add.at(centres, plain[part], np.asarray(vectors[part], np.float64))
+    filled = np.flatnonzero(np.linalg.norm(centres, axis=1) > 0)
+    merged = np.zeros(count, np.int32)
+    if len(filled) > 1:
+        units = centres[filled] / np.linalg.norm(centres[filled], axis=1, keepdims=True)
+        merged[filled] = (
+            import_extra("sklearn.cluster")
+            .AgglomerativeClustering(None, metric="cosine", linkage="average", distance_threshold=1 - JOIN_COSINE)
+            .fit(units)
+            .labels_
+        )
+    return merged
+
+
+def _cluster_labels(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
+    """The cluster number of each row."""
+    cluster = import_extra("sklearn.cluster")
+    with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # with nearly equal texts, fewer clusters than requested are fine
+        if kind == "KMeans":
+            model = cluster.KMeans(n_clusters=count, random_state=seed, n_init=1)
+            return np.asarray(model.fit(np.asarray(vectors)).labels_, np.int32)
+        model = cluster.MiniBatchKMeans(
+            n_clusters=count, random_state=seed, n_init=3, batch_size=_BATCH, compute_labels=False
+        ).fit(vectors)
+        return nearest_centre(vectors, model.cluster_centers_)
+
+
+def split_cluster(vectors: Vectors, members: Array, max_rows: int) -> Labels:
+    """Split rows into similar parts of `max_rows` on average; for each row the numbers of its two nearest parts."""
+    count = -(-len(members) // max_rows)
+    sample = np.asarray(vectors[members[:: max(1, len(members) // max(max_rows, _SAMPLE * count))]])
+    with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # similar texts result in fewer parts
+        model = (
+            import_extra("sklearn.cluster")
+            .KMeans(n_clusters=min(count, len(sample)), random_state=0, n_init=1)
+            .fit(sample)
+        )
+    centres = model.cluster_centers_
+    half = (centres * centres).sum(axis=1) / 2
+    pairs = np.empty((len(members), 2), np.int32)
+    for start in range(0, len(members), _BATCH_ROWS):
+        batch = slice(start, start + _BATCH_ROWS)
+        pairs[batch] = np.argsort(half - vectors[members[batch]] @ centres.T, axis=1, kind="stable")[:, :2]
+    return pairs
+
+
+def nearest_centre(vectors: Vectors, centres: Vectors) -> Labels:
+    """The number of the centre nearest to each row."""
+    nearest = np.empty(len(vectors), np.int32)
+    half = (centres * centres).sum(axis=1) / 2
+    for start in range(0, len(vectors), _BATCH_ROWS):
+        part = np.asarray(vectors[start : start + _BATCH_ROWS])
+        nearest[start : start + len(part)] = (part @ centres.T - half).argmax(axis=1)
+    return nearest
+
 
 _BLOCK = 1_024
 _PART_ROWS = 20_000  # a larger cluster is compared in parts: the time grows with the square of the rows

@@ -11,8 +11,8 @@ from typing import IO, NamedTuple
 
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.dataset.audit import Audit, RemovalReason
-from gpuwatch.dataset.rows import FileLine, open_lines, read_lines
 from gpuwatch.dataset.scan import fingerprint
+from gpuwatch.dataset.text_rows import FileLine, open_lines, read_lines
 from gpuwatch.errors import GpuwatchError, UsageError
 
 _PIECE = 1 << 20  # bytes

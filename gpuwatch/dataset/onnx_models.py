@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gpuwatch.dataset.known_tokens import KnownTokens
+from gpuwatch.dataset.text_rows import KnownTokens
 from gpuwatch.errors import UsageError
 from gpuwatch.home_folder import home_folder, xdg_folder
 from gpuwatch.installation import install_hint, package_hint

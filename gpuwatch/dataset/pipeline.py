@@ -20,11 +20,17 @@ from gpuwatch.dataset.cheap_stages import exact_records, sketch_lines
 from gpuwatch.dataset.duplicates import exact_duplicates
 from gpuwatch.dataset.filtering import copy_line
 from gpuwatch.dataset.onnx_models import import_extra
-from gpuwatch.dataset.rows import open_lines, read_lines
-from gpuwatch.dataset.scan import ROW_TYPE, NoUsableRows, detect_fields
-from gpuwatch.dataset.shared_text import with_shared_text
-from gpuwatch.dataset.text_rows import FieldSelection
-from gpuwatch.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, similar_wording
+from gpuwatch.dataset.scan import (
+    MINHASH_SIZE,
+    MINHASH_TYPE,
+    NO_ROW,
+    ROW_TYPE,
+    NoUsableRows,
+    detect_fields,
+    similar_wording,
+    with_shared_text,
+)
+from gpuwatch.dataset.text_rows import FieldSelection, open_lines, read_lines
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
-from gpuwatch.dataset.audit import Audit, AuditModels, RemovalRules
-from gpuwatch.dataset.audit_report import audit_page, lines_for
+from gpuwatch.dataset.audit import Audit, AuditModels, AuditPlan, RemovalRules, audit_in_stages
+from gpuwatch.dataset.audit_report import audit_page, lines_for, report_of, tokens_of
 from gpuwatch.dataset.embedding import open_embedder
 from gpuwatch.dataset.filtering import check_target, write_kept
 from gpuwatch.dataset.onnx_models import TokenCounter, find_model
 from gpuwatch.dataset.perplexity import CausalModel
-from gpuwatch.dataset.report import report_of, tokens_of
 from gpuwatch.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork, cheapest_price, training_saving
 from gpuwatch.dataset.scan import AuditProgress, detect_fields
-from gpuwatch.dataset.staged_audit import AuditPlan, audit_in_stages
 from gpuwatch.dataset.work_folder import open_work_folder
 from gpuwatch.errors import StoreError, UsageError
 

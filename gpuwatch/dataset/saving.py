@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.app.market.current_offers import current_offers, is_old
+from gpuwatch.app.market.offers import current_offers, is_old
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.plan.card_specs import peak_flops
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.plan.job_hours import HOUR_S
 from gpuwatch.domain.plan.job_total import training_flop
+from gpuwatch.domain.plan.roofline import peak_flops
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 

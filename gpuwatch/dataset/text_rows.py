@@ -1,21 +1,172 @@
-"""The text of a row: what a model reads, what is compared, and what makes two rows equal.
+"""Which texts a model can read, by its tokenizer: one that it does not know, or spells letter by letter, says nothing.
+
+A vocabulary of English words has one unknown token for a Thai sentence, an emoji or 400 bases of DNA, so all of them
+have one vector; Russian and short base64 become single letters, whose mean is nearly the same for all texts.
+
+The rows of a data set: the lines of a file in bounded memory, and the objects in them.
+
+The text of a row: what a model reads, what is compared, and what makes two rows equal.
 
 Two rows are equal if everything in their fields is. They are nearly the same if the text that is compared is, and if
 all else is equal: the calls of a tool, pictures, numbers. Text that many rows share, such as a system prompt, is not
 compared, because it says nothing about the difference of two rows; but two rows must share the same.
+
+The fields of a row that hold its text.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
-from gpuwatch.dataset.rows import UnusableLine
+from gpuwatch.domain.market.offer import clean
+from gpuwatch.errors import UsageError
+
+_UNREAD_SHARE: Final = 0.3  # of the characters; English, German, code and documents have less than 0.2
+_SPELLED: Final = 2  # characters per token of a spelled word
+_SPELLED_TOKENS: Final = 3
+
+
+class KnownTokens:
+    """What a tokenizer knows."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        model = json.loads(tokenizer.to_str())["model"]
+        name = model.get("unk_token")
+        self.unknown = model.get("unk_id") if name is None else tokenizer.token_to_id(name)
+        self._spells = model.get("type") == "WordPiece"  # other kinds have bytes or pieces for any script
+
+    def is_unread(self, encoding: Any) -> bool:
+        """Are most characters of this text, as encoded, unknown or spelled?"""
+        known = unread = 0
+        for start, end, tokens, is_unknown in _words(encoding, self.unknown):
+            if is_unknown or (self._spells and tokens >= _SPELLED_TOKENS and end - start <= _SPELLED * tokens):
+                unread += end - start
+            else:
+                known += end - start
+        return unread >= _UNREAD_SHARE * (known + unread)  # without any token, too
+
+    def unknown_characters(self, encoding: Any) -> tuple[int, int]:
+        """The number of unknown tokens, and of the characters that they stand for."""
+        spans = [
+            end - start
+            for number, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+            if number == self.unknown
+        ]
+        return len(spans), sum(spans)
+
+
+def _words(encoding: Any, unknown: int | None) -> list[tuple[int, int, int, bool]]:
+    """Start, end, tokens of each word, and whether one of them is unknown; without special tokens."""
+    words: dict[int, tuple[int, int, int, bool]] = {}
+    for number, word, (start, end) in zip(encoding.ids, encoding.word_ids, encoding.offsets, strict=True):
+        if word is not None:
+            first, _, tokens, is_unknown = words.get(word, (start, end, 0, False))
+            words[word] = first, end, tokens + 1, is_unknown or number == unknown
+    return list(words.values())
+
+
+MAX_LINE_BYTES = 16 << 20  # a longer line is skipped
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+class FileLine(NamedTuple):
+    """One line. `content` includes its line end; None: the line is too long."""
+
+    number: int  # from 0
+    content: bytes | None
+    length: int  # bytes
+    after: int  # where the next line starts
+
+
+def read_lines(path: Path, number: int = 0, offset: int = 0) -> Iterator[FileLine]:
+    """Read from line `number` on, which starts at byte `offset` (uncompressed).
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    try:
+        with open_lines(path) as file:
+            file.seek(offset)
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                length = len(line)
+                if length > MAX_LINE_BYTES and not line.endswith(b"\n"):
+                    length += _skip_rest(file)
+                offset += length
+                yield FileLine(number, line if length <= MAX_LINE_BYTES else None, length, offset)
+                number += 1
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def skip_line(path: Path, offset: int) -> int:
+    """The offset at which the first line after this one starts. Raises UsageError: the file cannot be read."""
+    return next((line.after for line in read_lines(path, offset=offset)), offset)
+
+
+def open_lines(path: Path, mode: str = "rb") -> IO[bytes]:
+    """Open a file, through gzip if its name ends in .gz."""
+    return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)  # type: ignore[return-value]
+
+
+def _skip_rest(file: IO[bytes]) -> int:
+    """Skip the rest of a line and return its length in bytes."""
+    skipped = 0
+    while part := file.readline(MAX_LINE_BYTES):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+class UnusableLine(ValueError):
+    """A line without usable text; the message is the reason, equal for all lines of a kind."""
+
+
+def parse_content(content: bytes | None) -> Mapping[str, Any]:
+    """Parse the content of a line as an object. Raises UnusableLine."""
+    if content is None:
+        raise UnusableLine("longer than 16 MiB")
+    return parse_json_line(content)
+
+
+def parse_json_line(line: bytes) -> Mapping[str, Any]:
+    """Parse one line as an object. Raises UnusableLine."""
+    line = line.removeprefix(b"\xef\xbb\xbf")
+    if not line.strip():
+        raise UnusableLine("empty line")
+    try:
+        row = msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError: not UTF-8
+        row = _parse_leniently(line)
+    if not isinstance(row, dict):
+        raise UnusableLine("not a JSON object")
+    return row
+
+
+def _parse_leniently(line: bytes) -> Any:
+    """Accept what Python writes although it is not JSON: NaN, and single surrogates."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UnusableLine("not UTF-8") from None
+    try:
+        return json.loads(text, parse_constant=lambda name: {name: None})  # NaN is neither text nor null
+    except (ValueError, RecursionError):
+        raise UnusableLine("not JSON") from None
+
 
 _SPEAKERS: Final = frozenset({"role", "from", "type"})  # of a message: neither text nor a difference
 _TEXT_KEYS: Final = frozenset({"content", "value", "text", "reasoning_content", "reasoning", "thinking"})
@@ -168,3 +319,70 @@ def _canonical(value: Any) -> bytes:
 def _without_surrogates(part: str) -> str:
     """Replace single surrogates, which no encoding accepts."""
     return part if part.isascii() else part.encode("utf-8", "replace").decode("utf-8")
+
+
+_SHAPES: tuple[tuple[str, ...], ...] = (  # the first that fits; its later fields also belong to the text
+    ("messages",),
+    ("conversations",),
+    ("instruction", "input", "output"),
+    ("instruction", "output"),
+    ("instruction", "response"),
+    ("prompt", "chosen", "rejected"),
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("question", "answer"),
+    ("text",),
+    ("content",),
+)
+_FITS = 0.9  # share of the first rows
+_IN_ERROR, _IN_REPORT = 8, 100  # number of field names shown
+
+
+def select_fields(rows: Sequence[Mapping[str, Any]], field_names: tuple[str, ...]) -> FieldSelection:
+    """Select the named fields, those of a known row format, or the longest one.
+
+    Args:
+        rows: the first rows that are objects.
+        field_names: empty: select by the rows.
+
+    Raises:
+        UsageError: no field contains text.
+    """
+    with_text = {field for row in rows for field in row if has_text(row, field)}
+    present = {field for row in rows for field in row}
+    selected = field_names or _known_shape(rows) or _longest_fields(rows)
+    if not selected or not with_text & set(selected):
+        seen = ", ".join(_names(with_text)[:_IN_ERROR])
+        raise UsageError(
+            f"no text in {', '.join(field_names) or 'any field'} of the first {len(rows)} rows"
+            + (f"; --field may name one of these: {seen}" if seen else "")
+        )
+    return FieldSelection(fields=selected, guessed=not field_names, others=_names(present - set(selected)))
+
+
+def _names(fields: set[str]) -> tuple[str, ...]:
+    """Field names, safe to show: the author of the file chose them."""
+    return tuple(clean(field) for field in sorted(fields)[:_IN_REPORT])
+
+
+def _known_shape(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    for shape in _SHAPES:
+        matching = sum(
+            all(has_text(row, field) or (field == "input" and field in row) for field in shape) for row in rows
+        )
+        if rows and matching >= _FITS * len(rows):
+            return shape
+    return ()
+
+
+def _longest_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The field with the most text; an object or a list counts only if no field is a text itself."""
+    for is_plain in (True, False):
+        lengths: dict[str, int] = {}
+        for row in rows:
+            for field, value in row.items():
+                if isinstance(value, str) or not is_plain:
+                    lengths[field] = lengths.get(field, 0) + sum(map(len, texts_of([value])[0]))
+        if any(lengths.values()):
+            return (max(lengths, key=lambda field: (lengths[field], field)),)
+    return ()

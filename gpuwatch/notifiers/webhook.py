@@ -14,10 +14,10 @@ import msgspec
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.toolkit import CHECK_S, check_findings, cleaned
 from gpuwatch.ports import Alert, ChannelSettings
+from gpuwatch.ports.alerts import event_json
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_password
-from gpuwatch.ports.event_json import event_json
+from gpuwatch.ports.hooks import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from gpuwatch.ports.http import NetError
-from gpuwatch.ports.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from gpuwatch.redaction import redact, register_secret
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from gpuwatch.domain.market.query import Query
+from gpuwatch.domain.market.search_query import Query
 from gpuwatch.ports.alerts import (
     MONEY_KINDS,
     Alert,

@@ -1,4 +1,9 @@
-"""The ports for alerts: the alerts, the channels that deliver them, and the outbox."""
+"""The ports for alerts: the alerts, the channels that deliver them, and the outbox.
+
+The ports for buttons under a message: what a channel shows, and which buttons an alert has.
+
+An alert as JSON, the same for `gpuwatch alerts --json` and the webhook channel.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+
+from gpuwatch.domain.market.money import rfc3339
 
 
 class AlertKind(StrEnum):
@@ -285,3 +292,61 @@ class DeliveryQueue(UndeliveredAlerts, Protocol):
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Store an alert; False: there is already an alert with this `once_key`."""
+
+
+DATA_BYTES = 64  # of one button (source: core.telegram.org/bots/api#inlinekeyboardbutton, callback_data)
+
+
+class MessageButton(msgspec.Struct, frozen=True):
+    """One button; `data` is returned when it is pressed: at most `DATA_BYTES`, ASCII."""
+
+    label: str
+    data: str
+
+
+ButtonRows = Sequence[Sequence[MessageButton]]
+
+
+class ButtonSource(Protocol):
+    """Decides which actions an alert offers as buttons."""
+
+    def buttons_for(self, alert: Alert) -> ButtonRows:
+        """The buttons of an alert, by row; empty: none. Never raises: on error the alert is sent without buttons."""
+
+
+@runtime_checkable
+class ButtonChannel(Protocol):
+    """A channel whose messages can have buttons.
+
+    Attributes:
+        address: where its messages go; a button works only there.
+        users: ids of users who may press; empty: nobody.
+        button_secret: shared only by this installation and the channel's service.
+        buttons: decides which buttons an alert has; None: none.
+    """
+
+    address: str
+    users: frozenset[str]
+    button_secret: str
+    buttons: ButtonSource | None
+
+
+def event_json(alert: Alert) -> dict[str, Any]:
+    """All fields of an alert. Facts are an object; values of a repeated label are joined by "; "."""
+    facts: dict[str, str] = {}
+    for label, value in alert.facts:
+        facts[label] = f"{facts[label]}; {value}" if label in facts else value
+    return {
+        "alert_id": alert.alert_id,
+        "at": rfc3339(alert.created_at),
+        "kind": alert.kind.value,
+        "severity": alert.severity.value,
+        "subject": alert.subject,
+        "watch": alert.watch,
+        "headline": alert.headline,
+        "facts": facts,
+        "offers": [msgspec.to_builtins(offer) for offer in alert.offers],
+        "why": alert.why,
+        "did": alert.did,
+        "can_do": list(alert.can_do),
+    }

@@ -14,14 +14,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpuwatch.domain.launches.labels import LABEL_LENGTH
-from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.launches.instance import LABEL_LENGTH
+from gpuwatch.domain.market.money import Commission, price_text, usd
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.market.pricing import Commission, usd
-from gpuwatch.domain.setup.env_text import EnvText, plain_json
+from gpuwatch.domain.setup.durations import EnvText, plain_json
 from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
 from gpuwatch.ports.findings import Finding
-from gpuwatch.ports.holds import HoldStore
+from gpuwatch.ports.market import HoldStore
 from gpuwatch.ports.prerequisites import PrerequisiteSpec
 from gpuwatch.ports.settings import ChannelSettings, Option
 

@@ -1,7 +1,12 @@
-"""The ports for hooks: the stored hook runs, and what executes them."""
+"""The ports for hooks: the stored hook runs, and what executes them.
+
+The signature of everything that gpuwatch posts to its owner: hooks and alerts.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import HookSpec, Watch
+
 
 ON_RUNNING, BEFORE_STOP, ON_ENDED = "on_running", "before_stop", "on_ended"
 
@@ -84,3 +90,13 @@ class HookInvoker(Protocol):
 
     def __call__(self, call: HookCall) -> str | None:
         """Run or send it within its timeout. Returns None on success, else one line about the failure."""
+
+
+TIMESTAMP_HEADER = "X-Gpuwatch-Timestamp"
+SIGNATURE_HEADER = "X-Gpuwatch-Signature-256"
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """`sha256=` and the hex HMAC-SHA256 of the timestamp, a dot, and the body as sent."""
+    message = timestamp.encode() + b"." + body
+    return "sha256=" + hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()

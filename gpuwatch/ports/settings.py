@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.ports.alerts import Severity
 from gpuwatch.secret import Secret
 

@@ -1,8 +1,11 @@
-"""The ports to the store: decisions, launches, prices."""
+"""The port to the keeper's file: launches to end, stored so that ending them needs no database.
+
+The ports to the store: decisions, launches, prices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, datetime
 from decimal import Decimal
@@ -10,21 +13,81 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from gpuwatch.domain.launches.instances.obligation import Obligation
+from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.ports.alerts import OutboxAlert
-from gpuwatch.ports.holds import Hold
-from gpuwatch.ports.market import Answer
+from gpuwatch.ports.market import Answer, Hold
 
 if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.price_forecasts import ForecastScore, PriceForecast
-    from gpuwatch.domain.history.price_rank import HourlyLows
+    from gpuwatch.domain.history.past_lows import HourlyLows
     from gpuwatch.domain.history.price_series import PriceSeries
-    from gpuwatch.domain.launches.launch import Intent, Launch, LaunchEvent, LaunchRefusal, LaunchState
-    from gpuwatch.domain.launches.life.approval import Approval
-    from gpuwatch.domain.launches.life.unknown_instance import UnknownInstance
+    from gpuwatch.domain.launches.launch import Intent, LaunchEvent, LaunchRefusal, LaunchState
+    from gpuwatch.domain.launches.life.owner_decisions import Approval
+    from gpuwatch.domain.launches.life.strays import UnknownInstance
     from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Budget, Watch
+
+
+class ObligationLog(Protocol):
+    """Where obligations are written, before and while instances exist."""
+
+    def record_order(self, launch: Launch, hook_s: float) -> None:
+        """Write it durably before its order is sent; does nothing if it is already there.
+
+        Args:
+            hook_s: time that `before_stop` may take; 0 without that hook.
+
+        Raises:
+            StoreError: it was not written, so the order must not be sent.
+        """
+
+    def record_extension(self, launch: Launch) -> None:
+        """Write its later end durably before the row is updated. Raises StoreError: it must not be extended."""
+
+    def record_changes(self, launches: Iterable[Launch]) -> None:
+        """Write what changed. Never raises: the file is a copy, and the next call catches up."""
+
+    def open_launch_ids(self) -> frozenset[str]:
+        """Launches of the open obligations. Raises StoreError: the file cannot be read."""
+
+
+class ObligationReader(Protocol):
+    """How the keeper reads obligations; never waits for writers."""
+
+    def open_obligations(self) -> Sequence[Obligation]:
+        """Open obligations in the current file. Raises StoreError: it cannot be read."""
+
+    def recently_closed(self, since: datetime) -> Sequence[Obligation]:
+        """Obligations closed since the given time, as of the last call of `open_obligations`."""
+
+    def close(self, obligation: Obligation) -> None:
+        """Close it: the provider reports that its instance is gone. Raises StoreError."""
+
+    def reopen(self, obligation: Obligation) -> None:
+        """Reopen it: its instance exists. Raises StoreError."""
+
+
+class NoObligationLog:
+    """Writes nothing: for commands that only read, and for simulations."""
+
+    def record_order(self, launch: Launch, hook_s: float) -> None:
+        """Does nothing."""
+
+    def record_extension(self, launch: Launch) -> None:
+        """Does nothing."""
+
+    def record_changes(self, launches: Iterable[Launch]) -> None:
+        """Does nothing."""
+
+    def open_launch_ids(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+
+NO_OBLIGATION_LOG = NoObligationLog()
 
 
 class ProviderHealth(msgspec.Struct, frozen=True, kw_only=True):

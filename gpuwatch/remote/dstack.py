@@ -17,13 +17,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gpuwatch.domain.jobs.cluster_task import TOOL
-from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.labels import label_ids
+from gpuwatch.domain.launches.instance import Instance, InstanceState, label_ids
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderDown, ProviderUnreachable
 from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
-from gpuwatch.ports.clusters import ClusterRun
+from gpuwatch.ports.jobs import ClusterRun
 from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import run_bounded
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.domain.jobs.stores import below, is_store
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.jobs.checkpoints import below, is_store
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import run_bounded

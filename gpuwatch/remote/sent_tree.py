@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.ports.remote import CannotSend
 
 

@@ -1,4 +1,9 @@
-"""A shell on a rented machine, through the system's OpenSSH; a key pair per launch, and a pinned host key.
+"""Calls the system's `ssh` on a machine that counts as hostile.
+
+Its address cannot become an option of the client, and nothing of this machine is used: no configuration, agent,
+forwarding or shared connection.
+
+A shell on a rented machine, through the system's OpenSSH; a key pair per launch, and a pinned host key.
 
 The machine's host counts as hostile (`ssh_client`), and every call is limited in time and output. There is no shared
 connection: each call is independent, so that nothing survives the end of gpuwatch.
@@ -16,13 +21,50 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable, SshAddress
 from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import BoundedResult, ByteSink, run_bounded
 from gpuwatch.remote.framed_output import NOISE_MAX_BYTES, FramedOutput, framed
 from gpuwatch.remote.sent_tree import archive_of, sent_entries
-from gpuwatch.remote.ssh_client import CONNECT_S, is_address, is_rejection, ssh_command
+
+CONNECT_S = 10
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
+_REJECTION_MESSAGES = ("permission denied", "too many authentication failures", "load key", "no such identity")
+_CLIENT_OPTIONS = (
+    "BatchMode=yes",
+    "GlobalKnownHostsFile=/dev/null",
+    "UpdateHostKeys=no",
+    "IdentitiesOnly=yes",
+    "IdentityAgent=none",
+    "PreferredAuthentications=publickey",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+    "ControlPath=none",
+    "RequestTTY=no",
+    "LogLevel=ERROR",
+    f"ConnectTimeout={CONNECT_S}",
+)
+
+
+def ssh_command(key_file: str, user: str, port: int, options: Sequence[str], client: str = "ssh") -> list[str]:
+    """Return the client's arguments before `--`, host and command; `options` set how the host key is checked."""
+    option_args = [part for option in (*_CLIENT_OPTIONS, *options) for part in ("-o", option)]
+    return [client, "-F", "none", "-T", "-i", key_file, "-l", user, "-p", str(port), *option_args]
+
+
+def is_address(host: str, port: int, user: str = "root") -> bool:
+    """Whether it may be passed to a client."""
+    return bool(_HOST.fullmatch(host) and 0 < port < 65_536 and _USER.fullmatch(user))
+
+
+def is_rejection(message: str) -> bool:
+    """Whether the machine answered, but rejected this key."""
+    return any(pattern in message.lower() for pattern in _REJECTION_MESSAGES)
+
 
 _LAUNCH_ID = re.compile(r"[a-z2-7]{1,32}")
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # in order of preference

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from io import BytesIO
 
 from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
-from gpuwatch.domain.market.text import clean
-from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
+from gpuwatch.domain.market.offer import clean
+from gpuwatch.ports.remote import InstanceUnreachable, LoginRefused
 from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
-from gpuwatch.remote.ssh_client import is_address, is_rejection, ssh_command
+from gpuwatch.remote.ssh import is_address, is_rejection, ssh_command
 
 # Cloudflare's speed test: it has servers near hosts everywhere, is intended for downloads, needs no account, and takes
 # the size as a parameter. A file on one server would measure the distance to that server.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwatch.settings.last_good import store_last_good
 from gpuwatch.settings.load import from_flags, load, load_for_stopping, probable_store_url, store_url
 from gpuwatch.settings.model import Settings
+from gpuwatch.settings.rescue import store_last_good
 
 __all__ = ["Settings", "from_flags", "load", "load_for_stopping", "probable_store_url", "store_last_good", "store_url"]

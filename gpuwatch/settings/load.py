@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import SettingsError, UsageError
-from gpuwatch.settings.external_values import UnreadableValues
+from gpuwatch.settings.external_values import UnreadableValues, database_url
 from gpuwatch.settings.interpolation import resolve_references
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.secrets import database_url
 from gpuwatch.settings.settings_warnings import log_warnings
 from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 from gpuwatch.settings.validate import validate

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpuwatch import notifiers, providers
-from gpuwatch.domain.setup.env_text import EnvText, plain_json
+from gpuwatch.domain.setup.durations import EnvText, plain_json
 from gpuwatch.domain.watches.windows import parse_window
 from gpuwatch.ports import Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo

@@ -1,10 +1,15 @@
-"""Every setting as one row, from the schema: for the documentation, `.env.example` and `config show`."""
+"""The JSON Schema of the settings file, for editors. It includes every installed provider and channel.
+
+Every setting as one row, from the schema: for the documentation, `.env.example` and `config show`.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
+from zoneinfo import available_timezones
 
 import msgspec
 from pydantic import BaseModel
@@ -13,10 +18,155 @@ from pydantic.fields import FieldInfo
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.watch_schema import WatchTable
+from gpuwatch.ports import AlertKind
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.ports.settings import Option
 from gpuwatch.settings.plugin_options import NOTIFY_OPTIONS, KeyPath, options_of, variable_of
 from gpuwatch.settings.settings_schema import ProviderTable, SettingsTables
+from gpuwatch.settings.watch_rules import WITHOUT_LIMIT
+
+_KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema, ready for JSON."""
+    schema: dict[str, Any] = _simplified(SettingsTables.model_json_schema())
+    schema["title"] = "gpuwatch"
+    settings = schema["properties"]
+    settings["timezone"]["enum"] = sorted(available_timezones())
+    settings["providers"] |= {
+        "properties": {name: _provider(name) for name in providers.names()},
+        "additionalProperties": False,
+    }
+    settings["notify"] |= {
+        "properties": {spec.name: _option(spec) for spec in NOTIFY_OPTIONS}
+        | {name: _channel(name) for name in notifiers.names()},
+        "additionalProperties": False,
+    }
+    schema["$defs"]["WatchTable"]["oneOf"] = _limits()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _limits() -> list[dict[str, Any]]:
+    """Exactly one limit is required; alerts whose condition is itself a limit need none."""
+    limited = [{"required": ["max_price"]}, {"required": ["max_job_cost"]}]
+    without_limit = [{"required": [key]} for key in WITHOUT_LIMIT]
+    return [*limited, {"not": {"anyOf": limited}, "anyOf": without_limit, "properties": {"action": {"const": "alert"}}}]
+
+
+def job_json_schema() -> dict[str, Any]:
+    """The schema of a job file, ready for JSON."""
+    from gpuwatch.domain.jobs.job_file_schema import RESOURCE_KEYS, JobFileTable  # noqa: PLC0415 - the daemon needs neither
+
+    schema: dict[str, Any] = _simplified(JobFileTable.model_json_schema())
+    schema["title"] = "gpuwatch job"
+    schema["required"] = [key for key in schema["required"] if key != "name"]  # default: the file name
+    resources = schema["$defs"]["ResourcesTable"]
+    resources["properties"] = {
+        key: resource for key, resource in resources["properties"].items() if key in RESOURCE_KEYS
+    }
+    resources["anyOf"] = [{"required": ["gpu"]}, {"required": ["min_vram_gib"]}]
+    resources.pop("required", None)
+    schema["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]
+    _drop_unused(schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _drop_unused(schema: dict[str, Any]) -> None:
+    """Remove unused definitions."""
+    while True:
+        text = json.dumps(schema)
+        unused = [name for name in schema["$defs"] if f'"#/$defs/{name}"' not in text]
+        if not unused:
+            return
+        for name in unused:
+            del schema["$defs"][name]
+
+
+def schema_text() -> str:
+    """The schema as `gpuwatch init` writes it next to the settings."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _provider(name: str) -> dict[str, Any]:
+    info = providers.info(name)
+    options = {"description": "Options specific to this provider.", **_options(info.options)}
+    return {"$ref": "#/$defs/ProviderTable", "description": info.title, "properties": {"options": options}}
+
+
+def _channel(name: str) -> dict[str, Any]:
+    info = notifiers.info(name)
+    return {"description": info.title, **_options(options_of(info))}
+
+
+def _options(specs: tuple[OptionSpec, ...]) -> dict[str, Any]:
+    """One table of options. A required secret is optional here: it usually comes from the environment."""
+    table: dict[str, Any] = {
+        "type": "object",
+        "properties": {spec.name: _option(spec) for spec in specs},
+        "additionalProperties": False,
+    }
+    required = [spec.name for spec in specs if spec.needed and not spec.secret]
+    return table | ({"required": required} if required else {})
+
+
+def _option(spec: OptionSpec) -> dict[str, Any]:
+    text: dict[str, Any] = {"type": "string"} | ({"enum": list(spec.choices)} if spec.choices else {})
+    if spec.is_url:
+        text["format"] = "uri"
+    bounds = {key: value for key, value in (("minimum", spec.least), ("maximum", spec.most)) if value is not None}
+    kinds: dict[str, dict[str, Any]] = {
+        "text": text,
+        "texts": {"anyOf": [text, {"type": "array", "items": text, "minItems": 0 if spec.default == () else 1}]},
+        "id": {"type": ["string", "integer"]},
+        "ids": {"type": "array", "items": {"type": ["string", "integer"]}},
+        "number": {"type": "number"} | bounds,
+        "integer": {"type": "integer"} | bounds,
+        "switch": {"type": "boolean"},
+        "templates": {
+            "type": "object",
+            "properties": {kind.value: {"type": "string"} for kind in AlertKind},
+            "additionalProperties": False,
+        },
+    }
+    schema = {**kinds[spec.kind], "description": spec.about}
+    if spec.default is not None:
+        schema["default"] = list(spec.default) if isinstance(spec.default, tuple) else spec.default
+    return schema | ({"writeOnly": True} if spec.secret else {})
+
+
+def _simplified(node: Any) -> Any:
+    """pydantic's schema with limits as JSON Schema keywords, without null (TOML has none), defaults as in a file."""
+    if isinstance(node, list):
+        return [_simplified(one) for one in node if one != {"type": "null"}]
+    if not isinstance(node, dict):
+        return node
+    tidied: dict[str, Any] = {_KEYWORDS.get(str(key), str(key)): _simplified(value) for key, value in node.items()}
+    if len(tidied.get("anyOf", ())) == 1:
+        tidied = tidied.pop("anyOf")[0] | tidied
+    if "default" in tidied:
+        tidied["default"] = _default(tidied)
+        if tidied["default"] is None or "$ref" in tidied:
+            del tidied["default"]
+    if "properties" in tidied:  # titles would only repeat the keys
+        tidied["properties"] = {key: _untitled(one) for key, one in tidied["properties"].items()}
+    return tidied
+
+
+def _default(node: dict[str, Any]) -> Any:
+    value = node["default"]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if node.get("type") == "string" and is_number:
+        return format_duration(value)
+    return float(value) if node.get("type") == "number" and isinstance(value, str) else value
+
+
+def _untitled(node: Any) -> Any:
+    untitled = {key: value for key, value in node.items() if key != "title"}
+    if "anyOf" in untitled:  # applies to the list; it is placed next to both
+        untitled = {key: value for key, value in untitled.items() if key not in {"minLength", "maxLength"}}
+    return untitled
+
 
 # of providers, of the registry of a launch, of the watchdog, of the web page
 _SECRETS = ("api_key", "previous_api_key", "password", "heartbeat_url", "password_hash", "tokens")

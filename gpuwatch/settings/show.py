@@ -1,20 +1,25 @@
-"""The effective settings with their origin and masked secrets, for `gpuwatch config show`."""
+"""The effective settings with their origin and masked secrets, for `gpuwatch config show`.
+
+The commented `gpuwatch.toml` that `gpuwatch init` writes.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.setup.env_text import EnvText, plain_json
+from gpuwatch import notifiers, providers
+from gpuwatch.domain.setup.durations import EnvText, plain_json
+from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.settings import validate
-from gpuwatch.settings.external_values import ExternalValue
+from gpuwatch.settings.external_values import ExternalValue, database_url, origin_text
 from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve_references
-from gpuwatch.settings.plugin_options import KeyPath
+from gpuwatch.settings.plugin_options import KeyPath, variable_of
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
-from gpuwatch.settings.secrets import database_url, origin_text
 from gpuwatch.settings.settings_schema import SettingsTables
 from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 
@@ -159,3 +164,139 @@ def without_password(url: str) -> str:
     return (
         f"{scheme}{mark}{name}:{MASK}@{host.partition('?')[0]}" if ":" in userinfo else f"{scheme}{mark}{name}@{host}"
     )
+
+
+SCHEMA_FILE = "gpuwatch.schema.json"
+
+
+def template() -> str:
+    """The whole file. Providers and channels contribute their own sections."""
+    return "\n".join(
+        [_HEAD.rstrip("\n"), "", *_providers(), _RECORD.rstrip("\n"), "", *_channels(), _WATCHDOG + _WATCH]
+    )
+
+
+def _providers() -> Iterator[str]:
+    for name in providers.names():
+        if text := providers.info(name).template:
+            yield text.rstrip("\n")
+            yield ""
+
+
+def _channels() -> Iterator[str]:
+    yield _NOTIFY
+    for name in notifiers.names():
+        info = notifiers.info(name)
+        lines = info.template.splitlines() or [_line(name, spec) for spec in info.options]
+        yield "\n".join(f"# {line}" for line in (f"[notify.{name}]", *lines))
+        yield ""
+
+
+def _line(channel: str, spec: OptionSpec) -> str:
+    """An option of a channel without a template."""
+    if spec.secret:
+        return f"# secret, prefer the environment: {variable_of(('notify', channel, spec.name))}"
+    samples = {
+        "text": '"…"',
+        "id": '"…"',
+        "ids": "[]",
+        "texts": '["…"]',
+        "number": "1.0",
+        "integer": "1",
+        "switch": "true",
+    }
+    value = samples[spec.kind] if spec.default is None else json.dumps(spec.default, ensure_ascii=False)
+    return f"{spec.name} = {value}".ljust(31) + f" # {spec.about}"
+
+
+_NOTIFY = """\
+# [notify]
+# quiet_hours = ["22:00-08:00"]    # only critical alerts are sent in this window; others wait
+"""
+_HEAD = """\
+#:schema ./gpuwatch.schema.json
+# Settings of gpuwatch. `gpuwatch check` polls once, `gpuwatch run` starts the daemon.
+# Every key can also be set in the environment: GPUWATCH_ and its path, as in GPUWATCH_PROVIDERS__VASTAI__BASE_URL.
+# Keep keys and tokens there (or in .env): VAST_API_KEY, GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN, …
+
+timezone = "UTC"                  # for screens and `active` windows, such as "Europe/Berlin"
+# database_url = "sqlite:///gpuwatch.db"   # default: in your state folder; or postgresql+psycopg://…
+dry_run = true                    # gpuwatch rents nothing until this is false
+
+[budget]                          # for all launches together; a launch that would exceed a limit is refused
+max_usd_hour = 20.0               # USD per hour, all instances together
+# max_usd_day = 100.0             # USD per day (UTC)
+# max_usd_month = 1000.0          # USD per month (UTC)
+max_instances = 4                 # active at the same time
+on_reached = "warn"               # "warn": send an alert; "stop": also end launches. Also alerts at 80 %
+
+"""
+_RECORD = """\
+[record]
+gpu = []                          # GPUs to record without a watch, such as ["A100", "RTX 4090"]
+
+"""
+_WATCHDOG = """\
+# [orchestrator]                  # rents the machines of multi-node jobs
+# tool = "dstack"
+# program = "dstack"              # a name on PATH, or a path
+
+# [watchdog]                      # lets an external service notice when this machine or its network fails
+# heartbeat_url = "https://hc-ping.com/your-uuid"   # GET every healthy minute; URL/start, URL/fail: healthchecks.io
+
+"""
+_WATCH = """\
+[[watch]]
+name = "h100"                     # after a rename, add renamed_from = "h100" to keep its launches and limits
+gpu = "H100"                      # family or name, one or a list; in any spelling that a provider uses
+gpu_count = 1                     # a number, or { min = 1, max = 8 }
+max_price = 2.50                  # USD per hour of ONE GPU, commission included; fires at or under this price
+action = "alert"                  # "alert", "ask" or "launch"
+spot = "no"                       # "no", "only" or "any"
+# listed = false                  # ignore list prices (stock unknown); a watch that rents always ignores them
+# cpu_arch = "any"                # a watch that rents uses Arm machines only with "arm64" or "any"
+disk_gb = 50                      # GB of disk to rent; part of the price
+# min_vram_gib = 79               # GiB of one GPU
+min_reliability = 0.95            # 0 to 1; anybody can be a host at vast.ai: keep both lines if you rent there.
+verified = true                   # Remove both for a provider that reports neither, such as RunPod or Lambda
+# regions = ["EU", "NO", "Texas"] # countries; EU, EEA, NA, APAC; words of a region's name
+# min_cuda = 12.4
+# min_download_mbps = 500         # Mbit/s
+# hold_for = "5m"                 # time at or under max_price before it fires
+# active = ["22:00-08:00", "Sat-Sun"]   # local time; default: always
+repeat_every = "6h"               # reminder interval, or "never"
+# max_per_day = 3                 # with action "ask" or "launch": launches per day (UTC), including failed ones
+# notify = ["telegram"]           # default: all configured channels
+
+# [watch.budget]                  # for this watch only, in addition to [budget]
+# max_usd_day = 50.0
+
+# [watch.launch]                  # for action "ask" and "launch"
+# image = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"   # or a provider's template: template = "…"
+# onstart = "bash /workspace/train.sh"    # or a file relative to this one: onstart_file = "train.sh"
+# env = { WANDB_MODE = "offline" }        # a secret: { from_env = "NAME" } or { from_file = "/run/secrets/name" }
+# ports = [8000]                  # or "8080:8000", "53/udp"
+# runtype = "ssh"                 # or "jupyter", "args", …
+# label_extra = "night run"       # appended to gpuwatch's label
+#   a private image: registry = { server = "ghcr.io", username = "me", password = { from_env = "GHCR_TOKEN" } }
+#   a volume of the provider: volume = { mount = "/data", volume_id = 123 }
+# max_active = 1                  # launches of this watch active at the same time
+# max_total = 1                   # launches in total; 0: unlimited
+# max_runtime = "24h"             # then the instance is destroyed; required with dry_run = false
+# self_destruct = false           # true: the instance ends itself at its deadline, even if gpuwatch is down
+# ready_within = "15m"            # if not running by then: destroy it and try the next offer
+# verify = "listed"               # check before it counts as running: "none", "listed", "ssh"
+# max_tries = 5                   # offers to try each time the watch fires …
+# try_for = "2m"                  # … and the total time for that
+# approve_within = "15m"          # action "ask": how long you can approve a quote
+#   spot: bid = { max = 1.20, step = 0.05 } in USD per GPU-hour, and relaunch = true after a preemption
+# wasteful_below = 30             # percent of GPU utilisation …
+# wasteful_for = "30m"            # … for this long: send an alert
+# idle_below = 10                 # percent of GPU utilisation …
+# idle_for = "20m"                # … for this long: destroy the instance
+#   with `active` windows: stop_outside = true destroys the instance when the window closes
+# on_price_increase = "alert"     # "stop", or "accept_under" max_price
+# on_running = "notify-send running"      # or { url = "https://…", secret = { from_env = "HOOK_SECRET" } }
+#   also: before_stop, on_ended
+# hook_timeout = "30s"            # for each hook, 1s to 5m
+"""

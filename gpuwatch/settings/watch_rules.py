@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuwatch.domain.plan.job_hours import hours_on
-from gpuwatch.domain.watches.command_words import uses_task_file, word_faults
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.launch_text import check_self_destruct
+from gpuwatch.domain.watches.orchestrator_task import uses_task_file, word_faults
 from gpuwatch.domain.watches.watch_job_schema import JobTable
 from gpuwatch.domain.watches.watch_schema import WatchTable, named_gpus
 from gpuwatch.settings.plugin_options import KeyPath

@@ -9,20 +9,19 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
-from gpuwatch.domain.launches.life.approval import Approval
-from gpuwatch.domain.launches.life.checklist import unticked
-from gpuwatch.domain.market.text import storable_text
+from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
+from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import OutboxAlert, ProviderHealth
-from gpuwatch.ports.holds import Hold
-from gpuwatch.storage.alerts import new_alerts
+from gpuwatch.ports.market import Hold
+from gpuwatch.storage.alerts import alert_rows as new_alerts
 from gpuwatch.storage.launches import approval_rows as approvals
 from gpuwatch.storage.launches import launch_admission
-from gpuwatch.storage.launches.checklists import ticked_items
+from gpuwatch.storage.launches.renting_blocks import ticked_items
 from gpuwatch.storage.market.provider_holds import save_hold
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.provider_tables import provider_health, seen_value
+from gpuwatch.storage.setup.side_tables import provider_health, seen_value
 from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_ms, upsert
 from gpuwatch.storage.setup.tables import watch_state
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from typing import Final
 
-from gpuwatch.domain.market.offer import Offer, OfferTerms
-from gpuwatch.domain.market.pricing import MAX_USD_HOUR
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.money import MAX_USD_HOUR
+from gpuwatch.domain.market.offer import Offer, OfferTerms, clean
 from gpuwatch.ports import Answer, Instance
 from gpuwatch.ports.declarations import ProviderInfo
 

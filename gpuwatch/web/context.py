@@ -8,11 +8,9 @@ from collections.abc import Callable
 from gpuwatch.app.setup.metrics import TaskHealth
 from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.settings import Settings
-from gpuwatch.settings.web import WebSettings
+from gpuwatch.settings.model import WebSettings
 from gpuwatch.web.page import ServingProcess
-from gpuwatch.web.security.credentials import Credentials
-from gpuwatch.web.security.login_limit import LoginLimit
-from gpuwatch.web.security.sessions import SessionStore
+from gpuwatch.web.security.credentials import Credentials, LoginLimit, SessionStore
 
 
 class WebContext:

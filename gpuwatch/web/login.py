@@ -19,7 +19,7 @@ from gpuwatch.web.page_templates import render
 from gpuwatch.web.problems import HttpProblem
 from gpuwatch.web.request_guard import access_in
 from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token
-from gpuwatch.web.security.sessions import COOKIE, WebSession
+from gpuwatch.web.security.credentials import COOKIE, WebSession
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext

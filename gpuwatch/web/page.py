@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.chat.webhooks import Webhooks
-from gpuwatch.daemon.recent_log import RecentLog
+from gpuwatch.chat.replies import Webhooks
+from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.errors import UsageError
 from gpuwatch.settings import Settings
 

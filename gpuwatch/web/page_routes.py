@@ -18,7 +18,7 @@ from gpuwatch.web.page_templates import render
 from gpuwatch.web.pages import pages
 from gpuwatch.web.request_guard import access_in
 from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token, require_scope
-from gpuwatch.web.security.sessions import COOKIE
+from gpuwatch.web.security.credentials import COOKIE
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext

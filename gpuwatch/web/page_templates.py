@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from gpuwatch import __version__
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent_text
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.decide import DecisionReason
 
 if TYPE_CHECKING:

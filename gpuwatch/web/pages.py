@@ -14,7 +14,7 @@ from gpuwatch.web.page import Page
 def pages() -> tuple[Page, ...]:
     """Return every page, in the order of the links."""
     names = [info.name for info in walk_packages(web.__path__, f"{web.__name__}.")]
-    modules = [import_module(name) for name in names if name.count(".") == 3]
+    modules = [import_module(name) for name in names if name.endswith(("_page", "_pages"))]
     found = {value.path: value for module in modules for value in vars(module).values() if isinstance(value, Page)}
     return tuple(sorted(found.values(), key=lambda page: page.order))
 

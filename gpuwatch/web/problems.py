@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from gpuwatch.domain.jobs.job_states import JobTransitionRefused
+from gpuwatch.domain.jobs.job import JobTransitionRefused
 from gpuwatch.errors import (
     GpuwatchError,
     JobConflict,

@@ -15,7 +15,7 @@ from gpuwatch.errors import GpuwatchError
 from gpuwatch.web.page_templates import render, wants_page
 from gpuwatch.web.problems import HttpProblem, LoginRequired, problem_of, problem_response
 from gpuwatch.web.security import access
-from gpuwatch.web.security.sessions import COOKIE
+from gpuwatch.web.security.credentials import COOKIE
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext

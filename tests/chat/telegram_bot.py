@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuwatch.chat.telegram.receiver import ChatMembers, UpdateReceiver
 from gpuwatch.chat.telegram.sender import MessageSender
-from gpuwatch.engine.alerts.signed_buttons import ButtonSigner
+from gpuwatch.engine.alerts.alert_buttons import ButtonSigner
 from gpuwatch.notifiers.telegram.bot_api import BotApi
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.storage.alerts.chat_inbox import ChatInbox

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from gpuwatch.bootstrap.buttons import button_signer
+from gpuwatch.bootstrap.service import button_signer
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.chat.telegram.chat import open_chat
-from gpuwatch.engine.alerts.signed_buttons import ButtonAction
+from gpuwatch.engine.alerts.alert_buttons import ButtonAction
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.ports import AlertKind
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import Settings
-from gpuwatch.storage.alerts.events import EventFilter, StoredEvent, events
+from gpuwatch.storage.alerts.outbox_queries import EventFilter, StoredEvent, events
 from gpuwatch.storage.setup.database import Database
 from tests.process.daemon_child import wait_for
 from tests.telegram_double import TOKEN, Shown, TelegramDouble

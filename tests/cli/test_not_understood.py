@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpuwatch.emulator.server import Marketplace
-from gpuwatch.engine.market.coverage import Coverage, empty_text
+from gpuwatch.engine.market.browse import Coverage, empty_text
 from tests.cli.conftest import Shell
 from tests.clouds.azure import AzurePrices
 from tests.clouds.vultr import Vultr

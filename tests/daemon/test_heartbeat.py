@@ -9,7 +9,7 @@ import httpx
 import pytest
 import respx
 
-from gpuwatch.daemon.heartbeat import INTERVAL_S, Heartbeat
+from gpuwatch.daemon.service_manager import INTERVAL_S, Heartbeat
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.process.daemon_child import wait_for
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.daemon import logs
-from gpuwatch.daemon.journal import JournalHandler
+from gpuwatch.daemon.logs import JournalHandler
 from gpuwatch.redaction import redact, register_secret
 
 SECRET = "hunter2-hunter2"

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from gpuwatch.daemon.notify_socket import Notifier
+from gpuwatch.daemon.service_manager import Notifier
 
 Manager = tuple[str, socket.socket]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from gpuwatch.daemon.recent_log import RecentLog
+from gpuwatch.daemon.log_records import RecentLog
 
 
 def kept(*messages: str, kept: int = 3) -> RecentLog:

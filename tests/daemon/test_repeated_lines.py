@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
+from gpuwatch.daemon.log_records import RepeatedLines
 from gpuwatch.daemon.logs import LineHandler, record_text
-from gpuwatch.daemon.repeated_lines import RepeatedLines
 
 NOON_S = 1_795_262_400.0  # 2026-11-21 12:00 UTC
 ENGINE = "gpuwatch.engine.launches.following.launch_reconciler"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwatch.daemon.start_up import start_up_warnings
+from gpuwatch.daemon.tasks import start_up_warnings
 from gpuwatch.settings import load
 
 

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpuwatch.daemon.daemon_alerts import task_alert, task_recovery_alert
 from gpuwatch.daemon.task_progress import FaultKind, PeriodicTask, TaskFault, TaskProgress
-from gpuwatch.daemon.task_supervisor import TaskSupervisor
+from gpuwatch.daemon.task_supervisor import TaskSupervisor, task_alert, task_recovery_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from tests.builders import NOON

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.dataset import clusters as module
+from gpuwatch.dataset import duplicates as module
 from gpuwatch.dataset.audit import AuditModels
-from gpuwatch.dataset.clusters import RowClusters, cluster_rows
+from gpuwatch.dataset.duplicates import RowClusters, cluster_rows
 
 _WHO = (
     "a cat",

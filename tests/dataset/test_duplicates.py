@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.dataset import duplicates as module
 from gpuwatch.dataset.duplicates import exact_duplicates, near_duplicates
-from gpuwatch.dataset.scan import ROW_TYPE, ScannedFile
-from gpuwatch.dataset.wording import NO_ROW, minhashes, wording_similarity
+from gpuwatch.dataset.scan import NO_ROW, ROW_TYPE, ScannedFile, minhashes, wording_similarity
 from tests.dataset.conftest import Auditor, written
 from tests.dataset.tiny_models import words
 

@@ -167,7 +167,7 @@ def test_a_copy_is_as_readable_as_its_input(audit: Auditor, tmp_path: Path) -> N
 def test_lines_that_are_too_long_are_copied_in_pieces(
     audit: Auditor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("gpuwatch.dataset.rows.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("gpuwatch.dataset.text_rows.MAX_LINE_BYTES", 100)
     monkeypatch.setattr(module, "_PIECE", 7)
     path = written(tmp_path / "a.jsonl", [words([1]), words(list(range(200))), words([1]), words([2])])
     lines = path.read_bytes().splitlines(keepends=True)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.dataset import rows as module
-from gpuwatch.dataset.rows import read_lines
+from gpuwatch.dataset import text_rows as module
+from gpuwatch.dataset.text_rows import read_lines
 from gpuwatch.errors import UsageError
 
 CONTENT = st.lists(st.sampled_from([b"\n", b"a", b"bb\r\n", b"\xff", b"ccccccccc", b"\0"]), max_size=30).map(b"".join)

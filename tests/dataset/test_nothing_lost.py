@@ -15,8 +15,7 @@ import pytest
 from gpuwatch.dataset.audit import Audit, AuditModels
 from gpuwatch.dataset.onnx_models import TokenCounter, find_model
 from gpuwatch.dataset.pipeline import PipelinePlan, compare_all, copy_share, read_share, readings_of
-from gpuwatch.dataset.rows import parse_json_line
-from gpuwatch.dataset.text_rows import FieldSelection, read_text_row
+from gpuwatch.dataset.text_rows import FieldSelection, parse_json_line, read_text_row
 from tests.checkout import TESTS
 from tests.dataset.conftest import Auditor
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.dataset.audit import RemovalRules
-from gpuwatch.dataset.audit_report import audit_page, lines_for, size_text
-from gpuwatch.dataset.report import report_of, tokens_of
+from gpuwatch.dataset.audit_report import audit_page, lines_for, report_of, size_text, tokens_of
 from gpuwatch.dataset.saving import TrainingPrice, TrainingWork, training_saving
 from tests.dataset.conftest import Auditor, written
 from tests.dataset.tiny_models import words

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.dataset.audit import RemovalReason, RemovalRules, RowFindings, reasons_of
-from gpuwatch.dataset.wording import NO_ROW
+from gpuwatch.dataset.scan import NO_ROW
 
 
 def found(labels: list[int], gone: list[bool] | None = None, seed: int = 1) -> RowFindings:

@@ -13,15 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.dataset import cheap_stages
-from gpuwatch.dataset.audit import Audit, AuditModels, RemovalReason, RemovalRules
+from gpuwatch.dataset.audit import Audit, AuditModels, AuditPlan, RemovalReason, RemovalRules, audit_in_stages
+from gpuwatch.dataset.audit_report import report_of
 from gpuwatch.dataset.cheap_stages import read_whole, wording_duplicates
 from gpuwatch.dataset.filtering import write_kept
-from gpuwatch.dataset.report import report_of
 from gpuwatch.dataset.saving import TrainingWork, training_saving
-from gpuwatch.dataset.scan import detect_fields
-from gpuwatch.dataset.staged_audit import AuditPlan, audit_in_stages
+from gpuwatch.dataset.scan import NO_ROW, detect_fields, minhashes, similar_wording, wording_similarity
 from gpuwatch.dataset.text_rows import FieldSelection
-from gpuwatch.dataset.wording import NO_ROW, minhashes, similar_wording, wording_similarity
 from gpuwatch.dataset.work_folder import open_work_folder
 from tests.dataset.conftest import written
 from tests.dataset.tiny_models import words

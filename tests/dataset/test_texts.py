@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.dataset.fields import select_fields
-from gpuwatch.dataset.rows import UnusableLine, parse_json_line
-from gpuwatch.dataset.text_rows import FieldSelection, ReadRow, read_text_row
+from gpuwatch.dataset.text_rows import (
+    FieldSelection,
+    ReadRow,
+    UnusableLine,
+    parse_json_line,
+    read_text_row,
+    select_fields,
+)
 from gpuwatch.errors import UsageError
 
 

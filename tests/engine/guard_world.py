@@ -15,9 +15,9 @@ from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.guarding.guard import ProviderGuard
 from gpuwatch.ports import Alert, Instance, InstanceState, PriceIncrease
-from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused, UtilisationRepository
+from gpuwatch.ports.remote import InstanceUnreachable, LoginRefused, UtilisationRepository
+from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
 from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.lying_provider import LyingProvider

@@ -8,7 +8,7 @@ from datetime import UTC, timedelta
 
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
@@ -16,11 +16,11 @@ from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconcile
 from gpuwatch.engine.launches.guarding.guard import ProviderGuard
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
 from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.remote.ssh_probe import SshProbe
+from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
 from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match, a_watch, an_offer, seen_at
 from tests.engine.lying_provider import LyingProvider

@@ -9,15 +9,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, new_launch
-from gpuwatch.domain.launches.life.approval import Approval
-from gpuwatch.domain.launches.life.checklist import unticked
+from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.errors import ProviderError, StoreError
 from gpuwatch.ports import Alert, Answer, Completeness, OutboxAlert, ProviderHealth, Query
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

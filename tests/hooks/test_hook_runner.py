@@ -14,7 +14,7 @@ import pytest
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.watches.watch import HookSpec
-from gpuwatch.hooks.runner import HookRunner
+from gpuwatch.hooks.owner_hooks import HookRunner
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.secret import Secret

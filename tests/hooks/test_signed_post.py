@@ -11,9 +11,8 @@ import pytest
 import respx
 
 from gpuwatch.domain.watches.watch import HookSpec
-from gpuwatch.hooks.signed_post import post_signed
-from gpuwatch.ports.hooks import HookCall
-from gpuwatch.ports.signing import signature
+from gpuwatch.hooks.owner_hooks import post_signed
+from gpuwatch.ports.hooks import HookCall, signature
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.secret import Secret
 

@@ -25,8 +25,9 @@ from gpuwatch.domain.jobs.job import (
     JobLimit,
     JobRun,
     JobState,
+    JobTransition,
+    apply_transition,
 )
-from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.emulator.machine_sshd import MachineSshd

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.jobs.better_gpu import BetterGpu, better_gpu
 from gpuwatch.domain.jobs.job import CheckpointSpec, Job, JobDefinition, JobFiles, JobLimit, JobRun, JobState, PilotSpec
 from gpuwatch.domain.jobs.job_watch import price_cap
+from gpuwatch.domain.jobs.pilot_checks import BetterGpu, better_gpu
 from gpuwatch.domain.watches.decide import Match
 from tests.builders import a_match, an_offer, changed
 from tests.jobs.job_world import BEGIN, WATCH, JobWorld, launch_of

@@ -14,21 +14,22 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.app.launches.owner_actions import audit_alert
-from gpuwatch.daemon.daemon_alerts import task_alert
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
-from gpuwatch.domain.history.price_rank import PriceRank
+from gpuwatch.daemon.task_supervisor import task_alert
+from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import EndReason, LaunchState
-from gpuwatch.domain.launches.life.approval import Approval
+from gpuwatch.domain.launches.life.owner_decisions import Approval
 from gpuwatch.domain.watches.decide import Decision, DecisionReason
 from gpuwatch.domain.watches.watch import Action
-from gpuwatch.engine.alerts import channel_alerts, health_alerts
+from gpuwatch.engine.alerts import channel_failures as channel_alerts
+from gpuwatch.engine.alerts import health_alerts
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
 from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind, Instance, InstanceState, ProviderHealth
-from gpuwatch.ports.event_json import event_json
+from gpuwatch.ports.alerts import event_json
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.domain.launches.guard_values import a_running_launch
 

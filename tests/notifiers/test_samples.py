@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.bootstrap.alert_log import log_alert
+from gpuwatch.bootstrap.keeper_building import log_alert
 from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind
-from gpuwatch.ports.event_json import event_json
+from gpuwatch.ports.alerts import event_json
 from tests.notifiers.samples import FOLDER, alerts_by_kind, golden_files
 
 ALERTS = alerts_by_kind()

@@ -19,8 +19,8 @@ import respx
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.webhook import INFO, WebhookChannel, WebhookSettings
-from gpuwatch.ports.event_json import event_json
-from gpuwatch.ports.signing import signature
+from gpuwatch.ports.alerts import event_json
+from gpuwatch.ports.hooks import signature
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.checkout import ROOT
 from tests.notifiers.alerts import an_alert

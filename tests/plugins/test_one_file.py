@@ -83,17 +83,17 @@ def test_doctor_runs_the_checks_that_they_declare_and_survives_them(
 # Files that may name a built-in one: examples, the demo, sellers' spellings at other markets, and two that match a
 # channel's name by chance: Telegram's way to send updates, and a vendor's command that fetches a job's inputs.
 EXAMPLES = {
-    "bootstrap/buttons.py",
-    "daemon/start_up.py",
+    "bootstrap/service.py",
+    "daemon/tasks.py",
     "domain/jobs/run_plan.py",
-    "web/webhook_route.py",
+    "web/application.py",
     "app/setup/demo.py",
     "app/setup/demo_jobs.py",
-    "cli/market/accounts.py",
+    "cli/market/providers.py",
     "cli/setup/help_commands.py",
     "cli/market/offers.py",
     "domain/market/resold.py",
-    "settings/template.py",
+    "settings/show.py",
 }
 # Built-in ones themselves (some sell what others have), their chats, and the emulator, which is one of vast.ai.
 _THEMSELVES = re.compile(r"(providers|notifiers)/(?!toolkit)|emulator/|chat/\w+/")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
-from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
+from gpuwatch.ports.remote import InstanceUnreachable, LoginRefused
 from gpuwatch.remote.ssh_probe import SshProbe, parse_probe_output
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from tests.ssh_server import SshServer, ssh_server

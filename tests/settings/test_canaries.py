@@ -14,7 +14,7 @@ import pytest
 
 from gpuwatch.cli import Exit, run
 from gpuwatch.settings import Settings, load, store_last_good
-from gpuwatch.settings.secrets import account_secrets, launch_secrets
+from gpuwatch.settings.external_values import account_secrets, launch_secrets
 
 TOML = """
 [providers.vastai]

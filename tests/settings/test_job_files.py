@@ -13,8 +13,8 @@ import pytest
 from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from gpuwatch.errors import SettingsError
-from gpuwatch.settings.job_files import read_job_file
-from gpuwatch.settings.json_schema import job_json_schema
+from gpuwatch.settings.reference import job_json_schema
+from gpuwatch.settings.validate import read_job_file
 
 FULL = """
 name = "qlora-8b"

@@ -10,8 +10,8 @@ import pytest
 
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.watches.windows import parse_window
-from gpuwatch.settings.json_schema import json_schema
-from gpuwatch.settings.template import template
+from gpuwatch.settings.reference import json_schema
+from gpuwatch.settings.show import template
 from tests.settings.conftest import WATCH
 from tests.settings.test_sources import CONTRACT
 

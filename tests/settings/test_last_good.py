@@ -10,9 +10,8 @@ import pytest
 
 from gpuwatch.secret import Secret
 from gpuwatch.settings import load, store_last_good
-from gpuwatch.settings.last_good import FILE, load_last_good
-from gpuwatch.settings.own_file import read_private_file, write_private_file
-from gpuwatch.settings.rescue import load_for_rescue
+from gpuwatch.settings.daily_warnings import read_private_file, write_private_file
+from gpuwatch.settings.rescue import FILE, load_for_rescue, load_last_good
 
 PROVIDER = '[providers.vastai]\nbase_url = "http://127.0.0.1:1"\n'
 LAUNCH = """[[watch]]

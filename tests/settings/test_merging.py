@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.pricing import Commission, CommissionMode
+from gpuwatch.domain.market.money import Commission, CommissionMode
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings import Settings, load
 from gpuwatch.settings.show import origins

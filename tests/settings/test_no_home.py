@@ -13,8 +13,8 @@ from gpuwatch.dataset import onnx_models as models
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home, home_folder, xdg_folder
 from gpuwatch.settings import load
-from gpuwatch.settings.last_good import load_last_good, store_last_good
-from gpuwatch.settings.secrets import database_url, state_folder
+from gpuwatch.settings.external_values import database_url, state_folder
+from gpuwatch.settings.rescue import load_last_good, store_last_good
 from tests.checkout import ROOT
 
 ASKS = "this user has no home folder for the database: set HOME, XDG_STATE_HOME or database_url"

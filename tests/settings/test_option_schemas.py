@@ -15,9 +15,8 @@ from gpuwatch import bootstrap
 from gpuwatch.errors import SettingsError
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load, load_for_stopping, store_last_good
-from gpuwatch.settings.json_schema import json_schema
-from gpuwatch.settings.show import MASK, _masked, origins
-from gpuwatch.settings.template import template
+from gpuwatch.settings.reference import json_schema
+from gpuwatch.settings.show import MASK, _masked, origins, template
 from tests.plugins.packages import CHANNEL, install, provider_source
 from tests.settings.conftest import WATCH, Loader
 

@@ -10,9 +10,8 @@ import pytest
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.secret import Secret
 from gpuwatch.settings import Settings, load, store_last_good
-from gpuwatch.settings.damaged_toml import readable_part
-from gpuwatch.settings.last_good import FILE, load_last_good
-from gpuwatch.settings.rescue import load_for_rescue
+from gpuwatch.settings.best_effort import readable_part
+from gpuwatch.settings.rescue import FILE, load_for_rescue, load_last_good
 
 GOOD = """dry_run = false
 database_url = "sqlite:////srv/g.db"

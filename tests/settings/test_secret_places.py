@@ -14,9 +14,8 @@ from gpuwatch.ports import ProviderSection
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.secret import Secret
 from gpuwatch.settings import Settings, load, store_last_good
-from gpuwatch.settings.last_good import FILE, load_last_good
-from gpuwatch.settings.rescue import load_for_rescue
-from gpuwatch.settings.secrets import account_secrets, secret_texts, secret_values
+from gpuwatch.settings.external_values import account_secrets, secret_texts, secret_values
+from gpuwatch.settings.rescue import FILE, load_for_rescue, load_last_good
 from gpuwatch.settings.show import origins
 
 OWN, THEIRS = "GPUWATCH_PROVIDERS__VASTAI__API_KEY", "VAST_API_KEY"

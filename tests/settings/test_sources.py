@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch import notifiers
-from gpuwatch.domain.market.pricing import Commission, CommissionMode
+from gpuwatch.domain.market.money import Commission, CommissionMode
 from gpuwatch.errors import SettingsError
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load

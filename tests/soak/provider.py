@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.ports import Answer, Created, Instance, Order, ProviderSettings, Query
 from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
 from gpuwatch.ports.market import Completeness

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.price_series import PeriodLength, PricePeriod
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness
 
 if TYPE_CHECKING:

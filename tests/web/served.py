@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuwatch.daemon.recent_log import RecentLog
+from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.settings import Settings, load
 from gpuwatch.web.context import WebContext
 from gpuwatch.web.page import ServingProcess
-from gpuwatch.web.server import WebServer
+from gpuwatch.web.serving import WebServer
 from tests import loopback_client
 from tests.upgraded_store import open_upgraded
 

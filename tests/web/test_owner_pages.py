@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import insert
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.daemon.recent_log import RecentLog
+from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.domain.launches.launch import COMMAND_PLACE, Intent, LaunchState, new_launch
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.emulator import Marketplace

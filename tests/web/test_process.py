@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from gpuwatch.emulator import Marketplace
-from gpuwatch.web.security.passwords import is_password
+from gpuwatch.web.security.credentials import is_password
 from tests import loopback_client
 from tests.process.daemon_child import ROOT, Home, bargain, terminate, wait_for
 from tests.web.api.test_api import Listener

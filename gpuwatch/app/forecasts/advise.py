@@ -11,17 +11,16 @@ import msgspec
 from gpuwatch.app.forecasts.scores import advice_record, record_json
 from gpuwatch.app.history.past_prices import known_gpu_names_of, load_prices, pricer
 from gpuwatch.bootstrap import new_id, open_store
-from gpuwatch.bootstrap.rules import all_commissions
+from gpuwatch.bootstrap.essentials import all_commissions
 from gpuwatch.domain.forecasts.advice import BuyVerdict, advise, why_too_little_data
 from gpuwatch.domain.forecasts.optimal_stopping import METHOD
 from gpuwatch.domain.forecasts.price_forecasts import ForecastSource, PriceForecast
 from gpuwatch.domain.forecasts.snipe import SNIPE_METHOD_TEXT, offer_lifetimes, snipe_odds
-from gpuwatch.domain.history.price_series import HOUR_S, POLL_LASTS_S, known_until, series_of
-from gpuwatch.domain.history.price_steps import on_own_step, step_name
-from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.history.price_series import HOUR_S, POLL_LASTS_S, known_until, on_own_step, series_of, step_name
+from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.errors import UsageError
-from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 
 if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.advice import Advice

@@ -15,22 +15,19 @@ import msgspec
 
 from gpuwatch import providers
 from gpuwatch.app.history.past_prices import load_prices
-from gpuwatch.app.watches.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
+from gpuwatch.app.watches.watch_status import GPU_AND_PRICE, select_watches, settings_with_rule
+from gpuwatch.bootstrap.essentials import all_commissions, max_ages
 from gpuwatch.bootstrap.provider_access import is_polled_for, not_rentable
-from gpuwatch.bootstrap.rules import all_commissions, max_ages
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, replay
-from gpuwatch.domain.forecasts.backtest.replay_result import result_of
+from gpuwatch.domain.forecasts.backtest.replay_result import result_of, sweep_thresholds, with_threshold
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
 from gpuwatch.domain.forecasts.backtest.replayed_offers import without_unrecorded_clauses
-from gpuwatch.domain.forecasts.backtest.threshold_sweep import sweep_thresholds, with_threshold
 from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.history.price_series import POLL_LASTS_S
-from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
-from gpuwatch.domain.market.text import clean
-from gpuwatch.engine.forecasts.auto_limits import AutoPrices
-from gpuwatch.engine.forecasts.backtest_waits import BACKTEST_RECOMPUTE_EVERY, BacktestWaits
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB
+from gpuwatch.domain.market.offer import OfferKind, clean
+from gpuwatch.engine.forecasts.auto_limits import BACKTEST_RECOMPUTE_EVERY, AutoPrices, BacktestWaits
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only, real_now
-from gpuwatch.bootstrap.rules import all_commissions
+from gpuwatch.bootstrap.essentials import all_commissions
 from gpuwatch.domain.forecasts.price_forecasts import ForecastRecord, ForecastSource, forecast_record
-from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.engine.forecasts.forecast_scores import scored_until
+from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.engine.forecasts.auto_limits import scored_until
 from gpuwatch.errors import StoreNotReady
-from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 
 if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.price_forecasts import PriceComparison, Scored

@@ -13,13 +13,12 @@ from msgspec.structs import replace
 
 from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.bootstrap.rules import all_commissions
-from gpuwatch.domain.history.history_from_rows import history_of_columns
+from gpuwatch.bootstrap.essentials import all_commissions
 from gpuwatch.domain.history.price_series import HOUR_S, gpu_pricer, series_of
+from gpuwatch.domain.history.row_conversion import history_of_columns
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB
+from gpuwatch.domain.market.offer import OfferKind, clean
 from gpuwatch.errors import ResourceNotFound
 from gpuwatch.storage.history.imports.price_file_rows import read_columns
 from gpuwatch.storage.history.recording.price_sources import matches_source

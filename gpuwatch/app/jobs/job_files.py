@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition
 from gpuwatch.domain.jobs.run_plan import is_local
-from gpuwatch.domain.market.text import clean
-from gpuwatch.engine.jobs.local_paths import local_path
+from gpuwatch.domain.market.offer import clean
+from gpuwatch.engine.jobs.job_parts import local_path
 from gpuwatch.errors import UsageError
 from gpuwatch.ports.remote import CannotSend
 from gpuwatch.remote.sent_tree import sent_entries

@@ -22,12 +22,9 @@ from gpuwatch.app.plan.plan_watch import (
     offers_under_one_limit,
     toml_value,
 )
-from gpuwatch.domain.launches.money.billing import END_PROVEN_S
-from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.market.marks import ARM64, arch_of
-from gpuwatch.domain.market.money import dollars, price_text
-from gpuwatch.domain.market.pricing import MICRO, usd
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
+from gpuwatch.domain.market.money import MICRO, dollars, price_text, rfc3339, usd
+from gpuwatch.domain.market.offer import ARM64, arch_of, clean
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer
 from gpuwatch.errors import GpuwatchError
@@ -120,7 +117,7 @@ def _comparable_offers(job_offers: Sequence[JobOffer], new_job: NewJob) -> tuple
 
 def write_job_file(path: Path, text: str, *, force: bool) -> None:
     """Write it, and the schema for editors beside it. Raises GpuwatchError: it exists, or cannot be written."""
-    from gpuwatch.settings.json_schema import job_json_schema  # noqa: PLC0415 pydantic
+    from gpuwatch.settings.reference import job_json_schema  # noqa: PLC0415 pydantic
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

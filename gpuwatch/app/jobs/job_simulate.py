@@ -15,7 +15,7 @@ import msgspec
 from gpuwatch.app.history.past_prices import load_prices
 from gpuwatch.app.jobs.jobs import new_job
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.bootstrap.rules import all_commissions
+from gpuwatch.bootstrap.essentials import all_commissions
 from gpuwatch.domain.forecasts.auto_limit import limit_at, limit_schedule
 from gpuwatch.domain.forecasts.auto_limit import whole_hours_left as whole_hours
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import fitting_offers
@@ -23,7 +23,7 @@ from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory, 
 from gpuwatch.domain.history.price_series import HOUR_S, PriceSeries, known_until, last_hour, series_of
 from gpuwatch.domain.jobs.job_watch import price_cap, work_hours_left
 from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
-from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
@@ -173,7 +173,7 @@ def _watches(settings: Settings, request: SimulationRequest) -> list[tuple[str, 
     if request.made_up is not None:
         return []
     if request.files:
-        from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 pydantic
+        from gpuwatch.settings.validate import read_job_file  # noqa: PLC0415 pydantic
 
         jobs = [new_job(read_job_file(file), "-", request.since) for file in request.files]
     else:

@@ -12,18 +12,27 @@ import msgspec
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from gpuwatch.app.jobs.job_files import check_inputs
-from gpuwatch.app.watches.watch_selection import known_job
+from gpuwatch.app.watches.watch_status import known_job
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.cluster_task import is_cluster, unfit_for_cluster
-from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
-from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_json, run_json
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import (
+    Job,
+    JobDefinition,
+    JobEvent,
+    JobRun,
+    JobState,
+    JobTransition,
+    definition_json,
+    job_event_json,
+    job_json,
+    run_json,
+)
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
 from gpuwatch.errors import JobConflict, SettingsError, UsageError
 from gpuwatch.providers import info
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.setup.installation import new_identity
+from gpuwatch.storage.setup.account_rows import new_identity
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -68,8 +77,8 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
         UsageError: a sweep is invalid, or a name is taken.
         StoreError: nothing was written.
     """
-    from gpuwatch.domain.jobs.sweep import expand, parse_sweeps  # noqa: PLC0415 - pydantic is needed only for files
-    from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415
+    from gpuwatch.domain.jobs.queue import expand, parse_sweeps  # noqa: PLC0415 - pydantic is needed only for files
+    from gpuwatch.settings.validate import read_job_file  # noqa: PLC0415
 
     now = real_now()
     faults: list[str] = []
@@ -288,7 +297,7 @@ def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> 
     """
     definition = None
     if file is not None:
-        from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 - pydantic is needed only for files
+        from gpuwatch.settings.validate import read_job_file  # noqa: PLC0415 - pydantic is needed only for files
 
         definition = read_job_file(file)
         _check_nodes(settings, definition)

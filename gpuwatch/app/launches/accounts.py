@@ -9,9 +9,8 @@ import msgspec
 
 from gpuwatch.app.launches.launches import launcher_of
 from gpuwatch.bootstrap import http_client, open_store, open_store_read_only, real_now
-from gpuwatch.bootstrap.accounts import identified_account
-from gpuwatch.bootstrap.provider_access import has_credentials, resolve_provider
-from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, resolve_provider
+from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.account_rows import KnownAccount, SqlAccountRepository, is_key_hash, root_of

@@ -1,14 +1,20 @@
-"""Approvals: list them, approve or deny one. Works with and without a running daemon."""
+"""Approvals: list them, approve or deny one. Works with and without a running daemon.
+
+Pauses: switch renting off and on again, for all watches or one.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from gpuwatch.app.market.offers import offer_json
+from gpuwatch.app.watches.watch_status import no_such_watch
 from gpuwatch.bootstrap import (
     build_adapters,
     http_client,
@@ -18,34 +24,33 @@ from gpuwatch.bootstrap import (
     open_store_read_only,
     real_now,
 )
-from gpuwatch.bootstrap.accounts import identified_account
 from gpuwatch.bootstrap.job_building import job_shells
 from gpuwatch.bootstrap.keeper_building import obligation_file, obligations_at
-from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
+from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, label_lengths
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
-from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.launches.life.owner_decisions import Pause
+from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.following.lost_launches import LostLaunches
 from gpuwatch.engine.launches.following.provider_account import other_account_reason
-from gpuwatch.engine.launches.renting.approval_requests import ApprovalTerms
-from gpuwatch.engine.launches.renting.asked_launches import ApprovalHandler, ApprovalReply
-from gpuwatch.engine.launches.renting.balance_cache import BalanceCache
+from gpuwatch.engine.launches.following.strays import LostLaunches
+from gpuwatch.engine.launches.renting.asked_launches import ApprovalHandler, ApprovalReply, ApprovalTerms
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
 from gpuwatch.engine.launches.renting.prerequisite_gate import why_held
+from gpuwatch.engine.launches.renting.requoter import BalanceCache
 from gpuwatch.errors import UsageError
+from gpuwatch.storage.alerts.pauses import PauseTable, SqlPauseRepository
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.launches.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.launches.renting_blocks import SqlSkippedScopes
 from gpuwatch.storage.market.provider_holds import SqlHolds
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from gpuwatch.domain.launches.life.approval import Approval
+    from gpuwatch.domain.launches.life.owner_decisions import Approval
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
@@ -188,3 +193,85 @@ def reply_json(reply: ApprovalReply) -> dict[str, Any]:
         "launch_id": None if reply.launch is None else reply.launch.launch_id,
         "instance_id": None if reply.launch is None else reply.launch.instance_id,
     }
+
+
+def pauses(settings: Settings) -> PauseTable:
+    """The pauses, and the circuit breakers of the watches. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return SqlPauseRepository(store).load()
+
+
+def pause(settings: Settings, watch: str | None, for_s: float | None, why: str) -> PauseTable:
+    """Stop all daemons on this database from renting anything new. Running instances continue.
+
+    Args:
+        watch: None: all watches.
+        for_s: None: until `resume`.
+
+    Raises:
+        UsageError: no such watch. A typo must not leave the watch renting.
+        StoreError: nothing was written and nothing is paused.
+    """
+    if watch is not None:
+        _require_watch(settings, watch)
+    now = real_now()
+    until = None if for_s is None else now + timedelta(seconds=for_s)
+    with open_store(settings) as store:
+        return SqlPauseRepository(store).pause(Pause(watch=watch, at=now, until=until, why=why))
+
+
+def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
+    """Lift a pause; for a watch, also close its circuit breaker.
+
+    Returns:
+        Whether anything was lifted, and what is still paused.
+
+    Raises:
+        UsageError: there is no such watch, and no pause with that name.
+        StoreError: nothing was written.
+    """
+    with open_store(settings) as store:
+        repository = SqlPauseRepository(store)
+        pauses = repository.load()
+        paused_watches = {pause_.watch for pause_ in pauses.by_hand} | {pause_.watch for pause_ in pauses.breakers}
+        if watch is not None and watch not in paused_watches:
+            _require_watch(settings, watch)
+        return repository.resume(watch, real_now(), "resumed by the owner")
+
+
+def pause_lines(pauses: PauseTable, now: datetime, zone: str) -> list[str]:
+    """The reasons why watches cannot rent now, one sentence each."""
+    zone_info = ZoneInfo(zone)
+    by_hand = [
+        f"{pause_.text(zone_info)}; to resume: {_resume_command(pause_.watch)}" for pause_ in pauses.in_force(now)
+    ]
+    breaker_lines = []
+    for breaker in pauses.open_breakers():
+        later = f"retries once after {format_moment(breaker.until, zone_info)}"
+        again = "is retrying once" if breaker.until <= now else later
+        breaker_lines.append(
+            f"Watch {breaker.watch!r} {again}: {breaker.why}; to resume: {_resume_command(breaker.watch)}"
+        )
+    return by_hand + breaker_lines
+
+
+def pauses_json(pauses: PauseTable) -> list[dict[str, Any]]:
+    """JSON of `gpuwatch pause`. The `until` of a breaker is the time of its next attempt."""
+    by_hand = [("hand", pause_.watch, pause_.at, pause_.until, pause_.why) for pause_ in pauses.in_force(real_now())]
+    breakers = [
+        ("breaker", breaker.watch, breaker.at, breaker.until, breaker.why) for breaker in pauses.open_breakers()
+    ]
+    return [
+        {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}
+        for kind, watch, since, until, why in [*by_hand, *breakers]
+    ]
+
+
+def _resume_command(watch: str | None) -> str:
+    return "gpuwatch resume" if watch is None else f"gpuwatch resume {shlex.quote(watch)}"
+
+
+def _require_watch(settings: Settings, name: str) -> None:
+    watch_names = [*(watch.name for watch in settings.watches), *settings.left_out]
+    if name not in watch_names:
+        raise no_such_watch(name, watch_names)

@@ -12,11 +12,12 @@ import msgspec
 from gpuwatch import providers
 from gpuwatch.bootstrap import build_adapters, http_client, monotonic, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials
-from gpuwatch.domain.launches.money.calibration import Calibration, calibrate
 from gpuwatch.domain.launches.money.charge_comparison import (
     CHARGE_KINDS,
+    Calibration,
     InvoiceLine,
     InvoiceSummary,
+    calibrate,
     invoice_lines,
     open_days,
     summarize,
@@ -31,9 +32,7 @@ from gpuwatch.domain.launches.money.month_forecast import (
     forecast_costs,
     past_uses,
 )
-from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.market.money import usd_number
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission, rfc3339, usd_number
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceCollector
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
@@ -41,7 +40,7 @@ from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
-    from gpuwatch.domain.launches.money.calibration import CommissionCandidate
+    from gpuwatch.domain.launches.money.charge_comparison import CommissionCandidate
     from gpuwatch.domain.watches.watch import Budget
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings

@@ -12,15 +12,15 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.app.launches import pauses as pauses_app
+from gpuwatch.app.launches import approvals as pauses_app
 from gpuwatch.app.launches.approvals import approval_json, approve, deny, reply_json
 from gpuwatch.app.launches.launches import known_launch
 from gpuwatch.app.launches.stop import mark_stopping, own_tool_text, stop
 from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper_building import obligation_file
-from gpuwatch.domain.launches.life.approval import Approval, ApprovalState, is_approval_id
-from gpuwatch.domain.market.text import clean
-from gpuwatch.engine.alerts.alerts import outbox_alert
+from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
+from gpuwatch.domain.market.offer import clean
+from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome, ApprovalReply, closed_reply
 from gpuwatch.errors import GpuwatchError, ResourceNotFound, UsageError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert

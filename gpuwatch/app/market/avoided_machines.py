@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.instances.avoided_machines import AvoidedMachine, MachineNote, MachineVerdict
-from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.watches.reputation import UNKNOWN_RELIABILITY, MachineRecord, reputation
+from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.watches.watch import UNKNOWN_RELIABILITY, MachineRecord, reputation
 from gpuwatch.errors import UsageError
-from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
-from gpuwatch.storage.launches.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository, SqlSkippedScopes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuwatch.domain.launches.life.refused_scopes import SkippedScope
-    from gpuwatch.domain.watches.reputation import MachineRecords, ProviderMachine
+    from gpuwatch.domain.watches.watch import MachineRecords, ProviderMachine
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.history.past_prices import commission_rates, gpu_names_of, load_prices, narrow_to_scope, pricer
-from gpuwatch.app.market.price_age import max_price_age
+from gpuwatch.app.market.offers import max_price_age
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.gpu_status import METHOD, gpu_histories_of, gpu_status_of
 from gpuwatch.domain.market.figure_text import duration_text
-from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.market.money import usd_number
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.money import rfc3339, usd_number
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.storage.history.queries.history_queries import first_poll_at, known_gpu_names
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
 

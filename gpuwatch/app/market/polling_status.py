@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.bootstrap.polling_plans import polling_plan
-from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.bootstrap.polling import polling_plan
+from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.domain.watches.query_plan import SharedQuery
 from gpuwatch.engine.market.polling_plan import PollingPlan
 from gpuwatch.ports import LANES
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 from gpuwatch.providers.toolkit.holds import SEARCH
 from gpuwatch.storage.history.queries.poll_queries import searches_since
 from gpuwatch.storage.market.provider_holds import SqlHolds

@@ -13,8 +13,8 @@ import msgspec
 from gpuwatch.app.history.past_prices import gpu_names_of
 from gpuwatch.app.plan.plan_fit import cheapest_stored
 from gpuwatch.app.plan.plan_use import RentedPeriod, own_rent
-from gpuwatch.domain.market.gpu_specs import gpu_specs
-from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.domain.market.gpu_cards import gpu_specs
+from gpuwatch.domain.market.money import number, rfc3339
 from gpuwatch.domain.plan.buy import (
     BUY_METHOD_TEXT,
     DAY_HOURS,

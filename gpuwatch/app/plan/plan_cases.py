@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
-from gpuwatch.app.market.offers import offer_json
-from gpuwatch.app.plan.throughput_table import throughput_table
-from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.app.market.offers import CurrentOffers, current_offers, offer_json
+from gpuwatch.app.plan.plan_size import throughput_table
+from gpuwatch.domain.market.money import MICRO, rfc3339
 from gpuwatch.domain.plan.architectures.language_models import model_of
 from gpuwatch.domain.plan.job_comparison import JobOffer, rank_offers
-from gpuwatch.domain.plan.job_data import data_of
-from gpuwatch.domain.plan.job_hours import JobSpec
-from gpuwatch.domain.plan.job_speed import speed_of
+from gpuwatch.domain.plan.job_hours import JobSpec, data_of
 from gpuwatch.domain.plan.job_total import JobTraffic
 from gpuwatch.domain.plan.memory_need import Precision, TrainingMethod, Workload, memory_need
+from gpuwatch.domain.plan.throughput import speed_of
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 

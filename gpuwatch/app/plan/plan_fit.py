@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
-from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
-from gpuwatch.app.plan.plan_size import has_model, memory_needed, workload_of
-from gpuwatch.app.plan.throughput_table import throughput_table
-from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.app.market.offers import CurrentOffers, current_offers
+from gpuwatch.app.plan.plan_size import has_model, memory_needed, throughput_table, workload_of
+from gpuwatch.domain.market.money import number, rfc3339, usd
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.plan.fit import (
     FIT_METHOD_TEXT,
     TOKEN_S,
@@ -35,10 +33,10 @@ from gpuwatch.domain.plan.fit import (
     rank_classes,
     source_ratio,
 )
-from gpuwatch.domain.plan.job_data import data_of
-from gpuwatch.domain.plan.job_speed import speed_of
+from gpuwatch.domain.plan.job_hours import data_of
 from gpuwatch.domain.plan.memory_need import gb_read_per_step
 from gpuwatch.domain.plan.roofline import WorkMethod
+from gpuwatch.domain.plan.throughput import speed_of
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import StoreError, UsageError
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
-from gpuwatch.app.plan.plan_size import has_model, memory_needed, named_model, workload_of
-from gpuwatch.app.plan.throughput_table import throughput_table
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
+from gpuwatch.app.market.offers import CurrentOffers, current_offers
+from gpuwatch.app.plan.plan_size import has_model, memory_needed, named_model, throughput_table, workload_of
+from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.plan.figures import FigureRange, exactly
 from gpuwatch.domain.plan.job_comparison import (
     ComparedHardware,
@@ -25,11 +24,10 @@ from gpuwatch.domain.plan.job_comparison import (
     parse_hardware,
     rank_offers,
 )
-from gpuwatch.domain.plan.job_data import data_of
-from gpuwatch.domain.plan.job_hours import JobPrompts, JobSpec
-from gpuwatch.domain.plan.job_speed import JobSpeed, speed_of, speed_task_of
+from gpuwatch.domain.plan.job_hours import JobPrompts, JobSpec, data_of
 from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, load_usd
 from gpuwatch.domain.plan.roofline import WorkMethod
+from gpuwatch.domain.plan.throughput import JobSpeed, speed_of, speed_task_of
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.watches.watch_job_schema import WrongJob, job_from
 from gpuwatch.engine.market.browse import offer_filter

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.market.offers import offer_json
 from gpuwatch.app.plan.plan_job import after_credit, job_verdict, load_range
-from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import MICRO, rfc3339
 from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobCost
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.plan.plan_fit import cheapest_stored
-from gpuwatch.domain.market.json_values import number
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.money import number
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.plan.scenario import SCENARIO_METHOD_TEXT, ScenarioCost, compare_scenarios, parse_scenarios
 from gpuwatch.errors import UsageError
 

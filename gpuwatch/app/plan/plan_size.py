@@ -1,19 +1,35 @@
-"""The memory that a model needs, by parts, and the cards that hold it."""
+"""The list of models for `gpuwatch plan models`.
+
+The memory that a model needs, by parts, and the cards that hold it.
+
+The table of published speeds, read from the package.
+"""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
-from gpuwatch.domain.market.gpu_specs import gpu_specs
-from gpuwatch.domain.plan.architectures.language_models import LanguageModel, model_from_config, model_of
-from gpuwatch.domain.plan.figures import parse_figure
+from gpuwatch.domain.market.gpu_cards import gpu_specs
+from gpuwatch.domain.market.spellings import fold
+from gpuwatch.domain.plan.architectures.language_models import (
+    LanguageModel,
+    ListedModel,
+    model_from_config,
+    model_index,
+    model_of,
+)
+from gpuwatch.domain.plan.figures import parse_figure, parse_range
 from gpuwatch.domain.plan.memory_need import (
+    BYTES_PER_WEIGHT,
     MEMORY_METHOD_TEXT,
     OVERHEAD_GB,
     RESERVE,
@@ -28,10 +44,48 @@ from gpuwatch.domain.plan.memory_need import (
     source_cards,
     source_gb,
 )
+from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod
+from gpuwatch.domain.plan.throughput import MeasuredSpeed, ThroughputTable
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.memory_need import WorkloadRequest
+
+
+def listed_models(search_text: str | None) -> Sequence[ListedModel]:
+    """The models with a text in their name, smallest first; None: all. Raises UsageError: there is none."""
+    models = [model for model in model_index().models if search_text is None or fold(search_text) in fold(model.name)]
+    if not models:
+        raise UsageError(f"no known model has {search_text!r} in its name; list all with: gpuwatch plan models")
+    return sorted(models, key=lambda model: (model.shape.params, model.name))
+
+
+def listed_models_json(models: Sequence[ListedModel]) -> dict[str, Any]:
+    """JSON of `gpuwatch plan models`."""
+    index = model_index()
+    return {"date": index.date, "sources": index.sources, "models": [_model_json(model) for model in models]}
+
+
+def _model_json(model: ListedModel) -> dict[str, Any]:
+    shape = model.shape
+    return {
+        "name": model.name,
+        "params": shape.params,
+        "active_params": shape.active_params,
+        "published_params": model.published_params,
+        "published_active_params": model.published_active,
+        "layers": shape.layers,
+        "hidden": shape.hidden,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "experts": shape.experts,
+        "experts_used": shape.used,
+        "vocab": shape.vocab,
+        "tied_embeddings": shape.tied,
+        "kv_bytes_token": 2 * shape.cached_values,
+        "source": model.source,
+    }
+
 
 _MAX_BYTES = 1_000_000  # of a config.json
 
@@ -186,3 +240,50 @@ def plan_size_sources_json(source_size: SourceSize) -> dict[str, Any]:
         "total_gb": source_size.total_gb,
         "fits": [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in source_size.fits],
     }
+
+
+_QLORA_BYTES = 0.516  # 4.127 bits, with the constants
+
+
+@cache
+def throughput_table() -> ThroughputTable:
+    """All published speeds; read once."""
+    text = (files("gpuwatch.domain.plan") / "throughput.toml").read_text(encoding="utf-8")
+    return parse_throughput(tomllib.loads(text))
+
+
+def parse_throughput(fields: dict[str, Any]) -> ThroughputTable:
+    """The table of a parsed file. Raises KeyError, ValueError: a row is incomplete or impossible."""
+    models = fields["models"]
+    return ThroughputTable(
+        tuple(_row(models, publication | row) for publication in fields["publication"] for row in publication["rows"])
+    )
+
+
+def _row(models: dict[str, Any], row: dict[str, Any]) -> MeasuredSpeed:
+    model, method, precision = models[row["model"]], WorkMethod(row["method"]), Precision(row["precision"])
+    task = SpeedTask(
+        method=method,
+        params=model["params"],
+        active_params=model.get("active", model["params"]),
+        layers=model["layers"],
+        hidden=model["hidden"],
+        kv_width=model["kv_width"],
+        weight_bytes=_QLORA_BYTES if method is WorkMethod.QLORA else BYTES_PER_WEIGHT[precision],
+        fp8=precision is Precision.FP8,
+        fp32=precision is Precision.FP32,
+        batch=row["batch"],
+        context=row["context"],
+        offload=row.get("offload", False),
+    )
+    return MeasuredSpeed(
+        model=row["model"],
+        task=task,
+        gpu=row["gpu"],
+        count=row["count"],
+        nvlink=row.get("link") == "NVLink",
+        tokens_per_s=parse_range(row["tokens_per_s"]),
+        publication=row["name"],
+        url=row["url"],
+        date=row["date"],
+    )

@@ -1,9 +1,13 @@
-"""The `[[watch]]` for a plan: the job, its price limit, its disk, and the required quality of hosts."""
+"""The `[[watch]]` for a plan: the job, its price limit, its disk, and the required quality of hosts.
+
+The `[[watch]]` for a result of `plan fit` and `plan size`: GPUs that hold the work, their number, and a price.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
 from math import ceil, floor, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,28 +15,30 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpuwatch import providers
+from gpuwatch.app.plan.plan_fit import disk_gb
 from gpuwatch.app.plan.plan_job import JobRequest, OfferPlan
 from gpuwatch.app.plan.plan_size import named_model
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.launch import disk_microusd_hour
-from gpuwatch.domain.launches.money.billing import END_PROVEN_S
-from gpuwatch.domain.market.money import amount_text
-from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
+from gpuwatch.domain.market.money import MICRO, amount_text
+from gpuwatch.domain.market.offer import Offer, OfferKind, clean
 from gpuwatch.domain.plan.architectures.language_models import LanguageModel
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer, feasibility
-from gpuwatch.domain.plan.job_hours import hours_on
+from gpuwatch.domain.plan.job_hours import data_of, hours_on
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.settings.sources import collect
 
 if TYPE_CHECKING:
+    from gpuwatch.app.plan.plan_fit import FitPlan, FitRequest
     from gpuwatch.domain.plan.fit import PricedClass
     from gpuwatch.domain.plan.job_hours import JobSpec
+    from gpuwatch.domain.plan.memory_need import CardFit, MemoryNeed
+
 
 _MAX_GPUS: Final = 4  # GPU models in one watch: the cheapest for this job
 _COUNTS: Final = (1, 2, 4, 8)  # GPU counts that later offers may have
@@ -339,3 +345,50 @@ def toml_value(value: Any) -> str:
 
 def _key(key: str) -> str:
     return key if key.isidentifier() and key.isascii() else json.dumps(key, ensure_ascii=False)
+
+
+_STEP: Final = Decimal("0.0001")  # limits are rounded up to it, so that the current offer stays under its own limit
+
+
+def fit_watch(name: str, request: FitRequest, plan: FitPlan) -> str | None:
+    """The best class at its current price, as TOML; None: no class with a plausible price fits."""
+    best = next((choice for choice in plan.ranked.choices if not choice.too_cheap), None)
+    if best is None:
+        return None
+    priced = best.priced
+    memory_gib = best.gpu.memory_gib if priced.provider is None else priced.memory_gib
+    clauses = {
+        "name": name,
+        "gpu": best.gpu.name,
+        "gpu_count": _counts(best.needed, max(best.needed, priced.cards)),
+        "max_price": (best.usd_hour / priced.cards).quantize(_STEP, ROUND_CEILING),
+        "providers": [request.provider.removesuffix(":listed")] if request.provider else None,
+        "spot": "only" if priced.spot else None,
+        "listed": priced.listed or None,
+        "disk_gb": disk_gb(request),
+        "min_vram_gib": None if memory_gib is None else floor(memory_gib * MEMORY),
+        **host_clauses([priced.provider or ""], reliability_floor(priced, is_polled=request.poll)),
+    }
+    return watch_toml({"[[watch]]": clauses})
+
+
+def size_watch(name: str, needed: MemoryNeed, card_fits: Sequence[CardFit], max_price: float) -> str:
+    """The cards without reasons against them that hold the work in the smallest number, as TOML. Raises UsageError."""
+    good = [card_fit for card_fit in card_fits if not card_fit.against]
+    if not good:
+        raise UsageError(f"--watch {name!r}: no card holds it without a caveat; use --gpu, or plan fit")
+    cards = [card_fit for card_fit in good if card_fit.cards == good[0].cards]
+    clauses: dict[str, Any] = {
+        "name": name,
+        "gpu": [card_fit.gpu.name for card_fit in cards],
+        "gpu_count": cards[0].cards,
+        "max_price": max_price,
+        "disk_gb": ceil(data_of(needed.workload, None).disk_gb),
+        "min_vram_gib": floor(min(card_fit.gpu.memory_gib for card_fit in cards) * MEMORY),
+        **host_clauses(providers.names(), RELIABILITY),
+    }
+    return watch_toml({"[[watch]]": clauses})
+
+
+def _counts(min_count: int, max_count: int) -> int | dict[str, int]:
+    return min_count if min_count == max_count else {"min": min_count, "max": max_count}

@@ -19,9 +19,9 @@ from gpuwatch.bootstrap import open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.process import running_service
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.launches.money.billing import cost_microusd
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert

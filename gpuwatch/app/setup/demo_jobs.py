@@ -32,8 +32,8 @@ from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.process import running_service
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.launches.money.billing import cost_microusd
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.emulator import Marketplace
 from gpuwatch.emulator.machine_sshd import has_sshd
 from gpuwatch.settings import Settings

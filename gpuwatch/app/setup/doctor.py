@@ -10,19 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from gpuwatch.app.launches.approvals import pause_lines
 from gpuwatch.app.launches.costs import budgets_used
-from gpuwatch.app.launches.pauses import pause_lines
 from gpuwatch.app.market.provider_status import blind_lanes, provider_statuses
 from gpuwatch.app.setup.doctor_account import KnownLaunches, account_findings, image_findings, rented_findings
-from gpuwatch.app.setup.doctor_adapters import channel_findings, own_checks
-from gpuwatch.app.setup.doctor_prerequisites import prerequisite_findings
+from gpuwatch.app.setup.doctor_adapters import channel_findings, own_checks, prerequisite_findings
 from gpuwatch.app.watches.checklist import unticked_watches
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
-from gpuwatch.bootstrap.clusters import orchestrator
-from gpuwatch.bootstrap.polling_plans import polling_warnings
+from gpuwatch.bootstrap.keeper_building import orchestrator
+from gpuwatch.bootstrap.polling import polling_warnings
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow, resolve_provider
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Action, Budget
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissing, StoreNotReady

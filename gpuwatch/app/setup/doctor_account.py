@@ -17,7 +17,7 @@ from gpuwatch import providers
 from gpuwatch.app.launches.launches import unknown_instances
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.domain.launches.labels import LABEL_PREFIX
+from gpuwatch.domain.launches.instance import LABEL_PREFIX
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.market.offers import current_offers
 from gpuwatch.app.setup.metric_specs import OTHER_GPU
+from gpuwatch.bootstrap.essentials import AGE_SLACK, MAX_MISSED_POLLS, stored_max_age, stored_pace
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, stored_max_age, stored_pace
 from gpuwatch.domain.history.hourly_rollup import COVERAGE_S
-from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.gpu_cards import gpu_specs
+from gpuwatch.domain.market.money import MICRO, Commission, OfferPrice, price_of
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of
 from gpuwatch.domain.watches.match import failures, price_for
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.market.browse import offer_filter

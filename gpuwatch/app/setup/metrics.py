@@ -1,10 +1,17 @@
-"""The value of every metric, read from the store; needs neither a web server nor Prometheus' library."""
+"""The metrics of jobs: their number by state, their cost, and the progress of each one on an instance.
+
+The value of every metric, read from the store; needs neither a web server nor Prometheus' library.
+
+Metrics in Prometheus' text format, for `/metrics` and for the node exporter's textfile collector.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,21 +20,25 @@ from gpuwatch import __version__
 from gpuwatch.app.launches.approvals import recent_approvals
 from gpuwatch.app.launches.costs import budgets_used
 from gpuwatch.app.market.provider_status import ProviderStatus, provider_statuses
-from gpuwatch.app.setup.job_metrics import job_values
 from gpuwatch.app.setup.market_metrics import Labels, Values, checked_values, is_answering, market_values, read_market
+from gpuwatch.app.setup.metric_specs import METRICS, REACTION_BUCKETS_S, MetricKind, MetricSpec
 from gpuwatch.app.watches.check import current_limits
+from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.forecasts.price_forecasts import Scored, forecast_record
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState
+from gpuwatch.domain.jobs.run_sample import RunSample, is_late, sample_of
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.launches.life.approval import ApprovalState
-from gpuwatch.domain.launches.money.billing import cost_microusd
-from gpuwatch.domain.launches.money.launch_costs import burn_rate
-from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.errors import StoreError
+from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
+from gpuwatch.domain.launches.money.launch_costs import burn_rate, cost_microusd
+from gpuwatch.domain.market.money import MICRO
+from gpuwatch.errors import StoreError, UsageError
+from gpuwatch.installation import install_hint
 from gpuwatch.storage.alerts.outbox import Outbox
-from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.setup.counters import (
+from gpuwatch.storage.setup.store_stats import (
     SearchCounter,
     alerts_stored,
     newest_complete_polls,
@@ -36,9 +47,63 @@ from gpuwatch.storage.setup.counters import (
 )
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from gpuwatch.app.watches.check import MarketCheck
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
+
+
+_KINDS = ("changed", "checkpoint")
+
+
+def job_values(store: Database, now: datetime) -> Values:
+    """Metric → labels → value. For a single job only while its instance runs. Raises StoreError."""
+    repository = SqlJobRepository(store)
+    counts = repository.counts()
+    on_instance = repository.jobs_on_instance()
+    newest = repository.newest_events([job.job_id for job in on_instance], _KINDS)
+    samples = {event.job_id: sample for event in newest if (sample := sample_of(event)) is not None}
+    checkpoints = {event.job_id: event.at for event in newest if event.kind == "checkpoint"}
+    runs = {run.job_id: run for run in repository.runs_on_an_instance()}
+    values: Values = {
+        "gpuwatch_jobs": {(state.value,): float(counts.get(state.value, 0)) for state in JobState},
+        "gpuwatch_jobs_spent_usd": {(): repository.spent_microusd() / MICRO},
+        "gpuwatch_jobs_late": {
+            (): float(sum(is_late(job, samples.get(job.job_id), now) for job in repository.open_with_deadline()))
+        },
+    }
+    for job in on_instance:
+        job_values_ = _values_of_job(job, runs.get(job.job_id), samples.get(job.job_id), checkpoints.get(job.job_id))
+        for name, value in job_values_.items():
+            values.setdefault(name, {})[(job.name,)] = value
+    return values
+
+
+def _values_of_job(
+    job: Job, run: JobRun | None, sample: RunSample | None, checkpoint_at: datetime | None
+) -> dict[str, float]:
+    """The metrics of one job."""
+    values: dict[str, float | None] = {
+        "gpuwatch_job_progress_ratio": job.progress,
+        "gpuwatch_job_spent_usd": job.spent_microusd / MICRO,
+        "gpuwatch_job_predicted_usd": None if job.predicted_microusd is None else job.predicted_microusd / MICRO,
+    }
+    if run is not None and run.last_seen_at is not None:
+        values["gpuwatch_job_last_seen_timestamp_seconds"] = run.last_seen_at.timestamp()
+    spec = job.definition.checkpoint
+    if spec is not None and run is not None and run.started_at is not None:
+        newest = max(run.started_at, checkpoint_at or run.started_at)
+        values["gpuwatch_job_checkpoint_timestamp_seconds"] = newest.timestamp()
+        values["gpuwatch_job_checkpoint_interval_seconds"] = spec.every_s
+    if sample is not None and sample.run_number == job.run_number:
+        values |= {
+            "gpuwatch_job_tokens_per_second": sample.tokens_per_s,
+            "gpuwatch_job_loss": sample.loss,
+            "gpuwatch_job_gpu_utilization_ratio": None if sample.gpu_percent is None else sample.gpu_percent / 100,
+            "gpuwatch_job_end_timestamp_seconds": None if sample.end is None else sample.end.timestamp(),
+        }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class TaskHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,3 +294,67 @@ def _forecast_values(forecasts: Sequence[Scored]) -> Values:
         "gpuwatch_forecast_reached_ratio": reached,
         "gpuwatch_forecast_saved_ratio": saved,
     }
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def require_metrics_extra() -> None:
+    """Raises UsageError: the extra is not installed; the line states how to install it."""
+    if find_spec("prometheus_client") is None:
+        raise UsageError(f"metrics require prometheus-client: {install_hint('metrics')}")
+
+
+def exposition(values: MetricValues) -> bytes:
+    """The metrics as text. Raises UsageError: the extra is not installed."""
+    require_metrics_extra()
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(values))
+    return generate_latest(registry)
+
+
+def write_textfile(path: Path, values: MetricValues) -> None:
+    """Replace a file atomically: a scrape sees the old one or the new one. Raises UsageError: it cannot be written."""
+    text = exposition(values)
+    try:
+        with atomic_file(path) as part:
+            part.write_bytes(text)
+            part.chmod(0o644)  # the exporter may run as another user
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+class _Collected:
+    """A collector in the sense of the library: the values are already read."""
+
+    def __init__(self, values: MetricValues) -> None:
+        self._found = values
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric that has a value."""
+        for spec in METRICS:
+            if spec.kind is MetricKind.HISTOGRAM:
+                if self._found.values.get("gpuwatch_store_readable", {}).get((), 0.0):
+                    yield _histogram(spec, self._found.reaction_s)
+            elif spec.name in self._found.values:
+                yield self._family(spec)
+
+    def _family(self, spec: MetricSpec) -> Metric:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
+
+        kind = CounterMetricFamily if spec.kind is MetricKind.COUNTER else GaugeMetricFamily
+        family = kind(spec.name, f"{spec.about}.", labels=spec.labels)
+        for labels, value in sorted(self._found.values[spec.name].items()):
+            family.add_metric(labels, value)
+        return family
+
+
+def _histogram(spec: MetricSpec, observed: Sequence[float]) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415 - an extra
+
+    buckets = [(str(edge), float(sum(value_s <= edge for value_s in observed))) for edge in REACTION_BUCKETS_S]
+    family = HistogramMetricFamily(spec.name, f"{spec.about}.", labels=spec.labels)
+    family.add_metric((), [*buckets, ("+Inf", float(len(observed)))], sum(observed))
+    return family

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable
 from gpuwatch.domain.launches.launch import Intent, RefusalReason
-from gpuwatch.domain.launches.life.pause import pause_refusal
-from gpuwatch.domain.launches.life.watch_block import BlockReason, WatchBlock, block_of_decision, refused
+from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock, block_of_decision, refused
+from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.domain.watches.decide import Decision, Match
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders, WhyNotReady, select_candidates

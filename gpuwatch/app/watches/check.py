@@ -10,18 +10,18 @@ import msgspec
 
 from gpuwatch.app.market.offers import emptied_reason, match_json, named_providers
 from gpuwatch.bootstrap import build_adapters, command_holds, http_client, open_store, open_store_read_only, real_now
-from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.domain.market.money import number, rfc3339
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.launches.life.watch_block import WatchBlock
+    from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.forecasts.auto_limits import AutoPriceLimit
     from gpuwatch.engine.watches.one_poll import ProviderCheck
-    from gpuwatch.ports.holds import HoldStore
+    from gpuwatch.ports.market import HoldStore
     from gpuwatch.settings import Settings
 
 
@@ -60,11 +60,9 @@ def current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> 
 def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
     if all(watch.auto is None for watch in watches):
         return CurrentLimits(watches=watches, limits_by_watch={})
-    from gpuwatch.bootstrap.rules import commissions_of
-    from gpuwatch.engine.forecasts.auto_limits import AutoPrices
-    from gpuwatch.engine.forecasts.forecast_scores import ForecastLedger
-    from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits
-    from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+    from gpuwatch.bootstrap.essentials import commissions_of
+    from gpuwatch.engine.forecasts.auto_limits import AutoPrices, ForecastLedger
+    from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts
 
     now = real_now()
     try:
@@ -86,7 +84,7 @@ def _with_records(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
     """The launch records; without a readable store there are none."""
     if not any(watch.min_reputation is not None for watch in limits.watches):
         return limits
-    from gpuwatch.engine.watches.machine_reputations import MachineReputations
+    from gpuwatch.engine.watches.observed_limits import MachineReputations
     from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
 
     now = real_now()
@@ -103,8 +101,8 @@ def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimit
     """The past prices; without a readable store none are known, and a watch that compares with them matches nothing."""
     if not any(watch.compares_with_past for watch in limits.watches):
         return limits
-    from gpuwatch.bootstrap.rules import all_commissions
-    from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
+    from gpuwatch.bootstrap.essentials import all_commissions
+    from gpuwatch.domain.market.money import REFERENCE_DISK_GB
     from gpuwatch.engine.watches.observed_limits import NoPastPrices, PastLimits
     from gpuwatch.storage.forecasts.forecast_rows import SqlPastPrices
 
@@ -178,7 +176,7 @@ def explain_lines(
 
     Polls once more, without a price limit.
     """
-    from gpuwatch.engine.watches.explain import comparison_lines, decision_line, explain
+    from gpuwatch.engine.watches.one_poll import comparison_lines, decision_line, explain
 
     try:
         memories = _watch_memories(settings)
@@ -247,7 +245,7 @@ def _blocked(settings: Settings, watch: Watch, checked: MarketCheck) -> WatchBlo
     if not matches or (watch.action is Action.ALERT and not (watch.active or watch.hold_for_s or watch.restock)):
         return None
     from gpuwatch.app.watches.blocked import blocked
-    from gpuwatch.engine.watches.explain import decision_of
+    from gpuwatch.engine.watches.one_poll import decision_of
 
     try:
         memory = _watch_memories(settings).get(watch.name)
@@ -294,7 +292,7 @@ def command_to_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
     """The words of the watch's command for its best offer; empty: there is no command or no offer."""
     if watch.action is not Action.COMMAND or not matches:
         return ()
-    from gpuwatch.domain.watches.command_words import filled_words
+    from gpuwatch.domain.watches.orchestrator_task import filled_words
 
     return filled_words(watch, best_first(watch, matches)[0], "LAUNCH")
 

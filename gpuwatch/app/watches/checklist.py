@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.watches.watch_selection import known_job, watch_named
+from gpuwatch.app.watches.watch_status import known_job, watch_named
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.job_watch import pilot_items
 from gpuwatch.domain.jobs.pilot_checks import pilot_ticks
-from gpuwatch.domain.launches.life.checklist import (
+from gpuwatch.domain.launches.life.owner_decisions import (
     KNOWN_ITEMS,
     ChecklistTick,
     checklist_refusal,
     checklist_refusal_text,
     unticked,
 )
-from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.domain.watches.watch import Action, ChecklistPolicy, Purpose
 from gpuwatch.errors import StoreMissing, UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
-from gpuwatch.storage.launches.checklists import SqlChecklistRepository
+from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository
 
 if TYPE_CHECKING:
     from gpuwatch.domain.jobs.job import Job

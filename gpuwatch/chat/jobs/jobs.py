@@ -12,13 +12,12 @@ from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, 
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.jobs.run_sample import sample_facts
-from gpuwatch.domain.market.money import dollars
-from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.engine.alerts.signed_buttons import ButtonAction, SignedButton, bound_to
+from gpuwatch.engine.alerts.alert_buttons import ButtonAction, SignedButton, bound_to
 from gpuwatch.errors import UsageError
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, cleaned
-from gpuwatch.ports.buttons import MessageButton
+from gpuwatch.ports.alerts import MessageButton
 from gpuwatch.redaction import redact
 
 _SHOWN = 15

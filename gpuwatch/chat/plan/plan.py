@@ -9,7 +9,7 @@ from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, 
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.plan.architectures.language_models import model_of
 from gpuwatch.domain.plan.memory_need import Workload, WorkloadRequest
-from gpuwatch.engine.alerts.signed_buttons import ButtonAction
+from gpuwatch.engine.alerts.alert_buttons import ButtonAction
 from gpuwatch.errors import UsageError
 
 _SHOWN = 6

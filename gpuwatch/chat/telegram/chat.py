@@ -10,12 +10,12 @@ from datetime import datetime
 from functools import partial
 
 from gpuwatch.bootstrap import new_id, open_http, real_now
-from gpuwatch.bootstrap.buttons import button_signer, webhook_secret
+from gpuwatch.bootstrap.service import button_signer, webhook_secret
+from gpuwatch.chat.replies import Webhooks
 from gpuwatch.chat.telegram.poller import POLL_S, UpdatePoller
 from gpuwatch.chat.telegram.receiver import ANSWER_WITHIN_S, ChatMembers, UpdateReceiver
 from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.telegram_webhook import WebhookIntake, WebhookTarget
-from gpuwatch.chat.webhooks import Webhooks
 from gpuwatch.errors import StoreError
 from gpuwatch.notifiers.telegram import TelegramChannel
 from gpuwatch.notifiers.telegram.bot_api import BotApi

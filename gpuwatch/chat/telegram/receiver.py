@@ -14,10 +14,10 @@ from gpuwatch.chat.chat_actions import COMMANDS, answer_command, run_press
 from gpuwatch.chat.replies import ChatContext, ChatReply
 from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.updates import ButtonPress, ChatMessage, ChatUpdate
-from gpuwatch.engine.alerts.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton
+from gpuwatch.engine.alerts.alert_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton
 from gpuwatch.errors import StoreError
 from gpuwatch.notifiers.toolkit import Line, Piece, Role
-from gpuwatch.ports.buttons import ButtonRows, MessageButton
+from gpuwatch.ports.alerts import ButtonRows, MessageButton
 from gpuwatch.settings import Settings
 from gpuwatch.storage.alerts.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
 

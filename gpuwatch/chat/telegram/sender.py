@@ -24,7 +24,7 @@ from gpuwatch.chat.telegram.updates import ChatMessage
 from gpuwatch.notifiers.telegram.bot_api import BotApi, BotApiReply, keyboard
 from gpuwatch.notifiers.telegram.telegram_html import MAX_UNITS, line_html
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, plain
-from gpuwatch.ports.buttons import ButtonRows
+from gpuwatch.ports.alerts import ButtonRows
 from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)

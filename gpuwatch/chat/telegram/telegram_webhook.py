@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpuwatch.chat.telegram.faults import REFUSED_S, ChatFaults
+from gpuwatch.chat.telegram.poller import REFUSED_S, ChatFaults
 from gpuwatch.chat.telegram.receiver import INTERRUPTED_FOR, UpdateReceiver
 from gpuwatch.chat.telegram.updates import KINDS, read_updates
-from gpuwatch.notifiers.telegram.bot_api import BotApi
-from gpuwatch.notifiers.telegram.webhook_info import read_webhook_info
+from gpuwatch.notifiers.telegram.bot_api import BotApi, read_webhook_info
 from gpuwatch.storage.alerts.chat_inbox import ChatInbox
 
 log = logging.getLogger(__name__)

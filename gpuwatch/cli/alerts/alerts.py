@@ -1,4 +1,7 @@
-"""`gpuwatch alerts` and `gpuwatch silence`: list recorded events, and mute watches."""
+"""`gpuwatch alerts` and `gpuwatch silence`: list recorded events, and mute watches.
+
+`gpuwatch notify`: send a test message through each channel.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import completes, duration_option, json_option, settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
@@ -18,8 +22,10 @@ from gpuwatch.errors import UsageError
 from gpuwatch.ports import AlertKind, Severity
 
 if TYPE_CHECKING:
+    from gpuwatch.app.alerts.alerts import ChannelTestResult
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.alerts.events import Outcome, StoredEvent
+    from gpuwatch.storage.alerts.outbox_queries import Outcome, StoredEvent
+
 
 _STATES = {"pending": "waits", "expired": "too late", "refused": "refused"}
 
@@ -125,3 +131,40 @@ def _outcome(outcome: Outcome, timezone: str) -> str:
 def _write(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def _names_by_kind() -> dict[str, tuple[str, ...]]:
+    from gpuwatch import notifiers
+
+    return {"Channels": notifiers.names()}
+
+
+@click.command(cls=Command, examples=("gpuwatch notify",), lists=_names_by_kind)
+@json_option
+@settings_option
+def notify(as_json: bool, settings: Settings) -> int:
+    """Send a test message through each configured channel.
+
+    Exit codes: 0 all delivered, 1 not all delivered, 2 no channel is configured.
+    """
+    from gpuwatch.app.alerts.alerts import channel_test_json, send_test_message
+
+    test = send_test_message(settings)
+    results = []
+    for result in test.results:
+        results.append(result)
+        if not as_json:
+            _print_test_result(result)
+    if as_json:
+        json_out(channel_test_json(test.alert_id, results))
+    return Exit.DONE if all(result.arrived for result in results) else Exit.FAILED
+
+
+def _print_test_result(outcome: ChannelTestResult) -> None:
+    if outcome.arrived:
+        click.echo(f"{outcome.channel}: arrived")
+    else:
+        click.echo(f"{outcome.channel}: {'delivered IN PART' if outcome.in_part else 'NOT delivered'}. {outcome.error}")
+    if outcome.outdated:
+        option, value = outcome.outdated
+        click.echo(f'  the address has changed: set [notify.{outcome.channel}] {option} = "{value}"')

@@ -82,7 +82,7 @@ def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings
 
 def _print(request: AdviceRequest, answered: AdviceResult, zone: str) -> None:
     from gpuwatch.domain.forecasts.optimal_stopping import METHOD
-    from gpuwatch.domain.history.price_steps import step_name
+    from gpuwatch.domain.history.price_series import step_name
 
     click.echo(f"{request.gpu}: wait or buy? You need one within {format_duration(request.hours * 3600)}.\n")
     advice = answered.advice
@@ -116,7 +116,7 @@ def _record_lines(answered: AdviceResult) -> Iterator[str]:
 def _print_advice(advice: Advice, hours: float) -> None:
     from gpuwatch.domain.forecasts.advice import limit_changes
     from gpuwatch.domain.forecasts.price_forecasts import RULE_TEXTS
-    from gpuwatch.domain.history.price_steps import step_name
+    from gpuwatch.domain.history.price_series import step_name
 
     click.echo(f"{_VERDICTS[advice.verdict.value]}: {advice.why}.")
     step = step_name(advice.step_h)

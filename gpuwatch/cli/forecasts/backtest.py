@@ -13,8 +13,19 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.chart import line_chart
-from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
+from gpuwatch.cli.chart import draw_backtest, draw_sweep, line_chart, png_option, save_png, wait_curve
+from gpuwatch.cli.html import (
+    Recording,
+    SvgLine,
+    echo,
+    html_option,
+    point_chart,
+    record_output,
+    recorded_page,
+    refuse_html_with,
+    save_page,
+    step_chart,
+)
 from gpuwatch.cli.options import (
     PastOptions,
     completes,
@@ -26,9 +37,6 @@ from gpuwatch.cli.options import (
     past_options,
 )
 from gpuwatch.cli.output import json_out, progress
-from gpuwatch.cli.png import draw_backtest, draw_sweep, png_option, save_png, wait_curve
-from gpuwatch.cli.recording import Recording, echo, record_output
-from gpuwatch.cli.svg import SvgLine, point_chart, step_chart
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
 from gpuwatch.errors import UsageError
@@ -63,7 +71,7 @@ _STEPS = (
 
 
 def _thresholds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[Decimal, ...]:
-    from gpuwatch.domain.forecasts.backtest.threshold_sweep import parse_sweep
+    from gpuwatch.domain.forecasts.backtest.replay_result import parse_sweep
 
     try:
         return () if text is None else parse_sweep(text)

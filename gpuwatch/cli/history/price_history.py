@@ -14,18 +14,25 @@ import msgspec
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.chart import line_chart
-from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
+from gpuwatch.cli.chart import line_chart, png_option, save_png
+from gpuwatch.cli.html import (
+    Recording,
+    SvgLine,
+    echo,
+    html_option,
+    record_output,
+    recorded_page,
+    refuse_html_with,
+    save_page,
+    step_chart,
+)
 from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out
-from gpuwatch.cli.png import png_option, save_png
-from gpuwatch.cli.recording import Recording, echo, record_output
-from gpuwatch.cli.svg import SvgLine, step_chart
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table
 from gpuwatch.domain.history.price_series import unobserved_gaps
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import usd_number
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 
 if TYPE_CHECKING:
     from gpuwatch.app.history.price_history import PriceHistoryResult
@@ -92,8 +99,7 @@ def history(
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
-    from gpuwatch.app.history.history_picture import draw_price_history
-    from gpuwatch.app.history.price_history import PriceHistoryRequest, price_history
+    from gpuwatch.app.history.price_history import PriceHistoryRequest, draw_price_history, price_history
     from gpuwatch.bootstrap import real_now
 
     refuse_html_with(html, as_data=as_csv or as_json)

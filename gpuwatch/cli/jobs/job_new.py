@@ -23,7 +23,7 @@ from gpuwatch.cli.options import (
     json_option,
 )
 from gpuwatch.cli.output import json_out, note
-from gpuwatch.cli.plan.plan_options import decimal_option
+from gpuwatch.cli.plan.plan import decimal_option
 from gpuwatch.cli.plan.plan_size import workload_options
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import StoreMissing, UsageError
@@ -86,7 +86,7 @@ def new(workload: WorkloadRequest, as_json: bool, config: str | None, **options:
     from gpuwatch.app.jobs.job_new import NewJob, plan_new_job, planned_job_json, write_job_file
     from gpuwatch.app.plan.plan_job import plan_on_offers
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.domain.jobs.deadlines import deadline_from
+    from gpuwatch.domain.jobs.queue import deadline_from
 
     settings, now = load_settings(config), real_now()
     try:
@@ -167,8 +167,7 @@ _NOT_ASKED: dict[str, Any] = {
 
 def _print(planned: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
     from gpuwatch.app.jobs.job_new import hours_range_text, usd_range_text
-    from gpuwatch.domain.market.money import dollars
-    from gpuwatch.domain.market.pricing import usd
+    from gpuwatch.domain.market.money import dollars, usd
 
     for error in plan.market.errors:
         note(str(error))

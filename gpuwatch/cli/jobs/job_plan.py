@@ -1,19 +1,29 @@
-"""`gpuwatch job plan`: which job would run when, and why."""
+"""`gpuwatch job plan`: which job would run when, and why.
+
+`gpuwatch job simulate`: replay a queue over recorded prices.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.bootstrap import real_now
+from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.options import json_option, settings_option
+from gpuwatch.cli.options import PastOptions, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.jobs.job_plan import PlannedStart
+    from gpuwatch.app.jobs.job_simulate import PolicyResult
     from gpuwatch.settings import Settings
+
 
 _START_COLUMNS = (
     left("job"),
@@ -67,4 +77,94 @@ def _start_row(start: PlannedStart, timezone: str) -> tuple[str, ...]:
         f"{start.saving_usd:.2f}",
         f"{start.predicted_usd:.2f}",
         start.when,
+    )
+
+
+_POLICY_COLUMNS = (
+    left("policy"),
+    right("cost $"),
+    right("$/GPU-h", drop=1),
+    right("queue saves"),
+    right("95 %", drop=2),
+    right("late"),
+    right("over limit", drop=3),
+    right("wait h", drop=2),
+)
+_TITLES = {
+    "queue": "this queue",
+    "cheapest_now": "cheapest now",
+    "list_price": "at once, list price",
+}
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch job simulate --since 30d",
+        "gpuwatch job simulate jobs/qlora-8b.toml --since 30d",
+        "gpuwatch job simulate --jobs 1000 --data prices.csv.gz",
+    ),
+)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--jobs", "made_up", type=click.IntRange(1, 100_000), default=None, help="Use N synthetic jobs instead.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed of --jobs.")
+@click.option(
+    "--slots", type=click.IntRange(1, 100_000), default=None, help="Jobs that run in parallel. Default: unlimited."
+)
+@past_options("30d", default_spot="no")
+@json_option
+@settings_option
+def simulate(
+    files: tuple[Path, ...],
+    made_up: int | None,
+    seed: int,
+    slots: int | None,
+    past: PastOptions,
+    as_json: bool,
+    settings: Settings,
+) -> int:
+    """Replay a queue over recorded prices; compare with renting immediately and with the list price.
+
+    Each open job, or each FILE, is submitted once per day of the period, with the time left to its deadline.
+    --jobs generates jobs of 1 to 24 hours on the GPUs with the most prices; deadlines are 2 to 6 times their hours.
+
+    Exit codes: 0 done, 2 usage, 3 there are no prices.
+    """
+    from gpuwatch.app.jobs.job_simulate import ASSUMED, SimulationRequest, simulation_json
+    from gpuwatch.app.jobs.job_simulate import simulate as run
+
+    if files and made_up is not None:
+        raise UsageError("use either job files or --jobs")
+    request = SimulationRequest(files=files, made_up=made_up, seed=seed, slots=slots, **past.request(real_now()))
+    simulation = run(settings, request)
+    if as_json:
+        json_out(simulation_json(simulation))
+        return Exit.DONE if simulation.left_out < simulation.jobs else Exit.CANNOT_TELL
+    if not simulation.jobs:
+        click.echo(f"nothing to replay: no price in {simulation.source} matches these jobs")
+        return Exit.CANNOT_TELL
+    parallel = "unlimited in parallel" if slots is None else f"{slots} in parallel"
+    span = f"{local(simulation.since, settings.timezone)} to {local(simulation.until, settings.timezone)}"
+    click.echo(f"{count_text(simulation.jobs, 'job')}, {parallel}, {span} ({simulation.source})")
+    excluded = f"excluded: {simulation.left_out:,} without known prices"
+    click.echo(f"compared: {simulation.compared:,} that every policy ran; {excluded}")
+    table(_POLICY_COLUMNS, [_policy_row(policy) for policy in simulation.policies])
+    note("assumed: " + "; ".join(ASSUMED))
+    return Exit.DONE if simulation.left_out < simulation.jobs else Exit.CANNOT_TELL
+
+
+def _policy_row(result: PolicyResult) -> tuple[str, ...]:
+    saved = "–" if result.saved is None else f"{100 * result.saved:.1f} %"
+    between = "–"
+    if result.saved_low is not None and result.saved_high is not None:
+        between = f"{100 * result.saved_low:.1f} to {100 * result.saved_high:.1f}"
+    return (
+        _TITLES[result.policy],
+        f"{result.usd:,.2f}",
+        f"{result.usd_gpu_hour:.4f}",
+        saved,
+        between,
+        f"{result.late:,}",
+        f"{result.over_limit:,}",
+        f"{result.median_wait_h:.0f}",
     )

@@ -1,4 +1,7 @@
-"""`gpuwatch asks`, `approve` and `deny`: quotes of watches with `action = "ask"`, and your decisions."""
+"""`gpuwatch asks`, `approve` and `deny`: quotes of watches with `action = "ask"`, and your decisions.
+
+`gpuwatch pause` and `gpuwatch resume`: stop and resume renting, for every daemon of this store.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,20 @@ import click
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.options import completes, json_option, settings_option
+from gpuwatch.cli.options import completes, duration_option, json_option, settings_option, stopping_settings_option
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.terminal_tables import left, right, table, text
-from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.offer import clean
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuwatch.domain.launches.life.approval import Approval
+    from gpuwatch.domain.launches.life.owner_decisions import Approval
     from gpuwatch.engine.launches.renting.asked_launches import ApprovalReply
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.alerts.pauses import PauseTable
+
 
 _COLUMNS = (
     left("ask"),
@@ -115,3 +120,41 @@ def _print(approvals: list[Approval], now: datetime, timezone: str) -> None:
             for ask in approvals
         ],
     )
+
+
+@click.command(cls=Command, examples=("gpuwatch pause --for 12h --why 'budget review'", "gpuwatch pause h100-night"))
+@click.argument("watch", required=False, shell_complete=completes("watches"))
+@duration_option("--for", "for_s", "Duration, such as 2h. Default: until `gpuwatch resume`.")
+@click.option("--why", default="", help="Reason shown in alerts while paused.")
+@json_option
+@stopping_settings_option
+def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, settings: Settings) -> None:
+    """Stop renting, for all watches or for one WATCH. Running instances continue and stay under guard."""
+    from gpuwatch.app.launches.approvals import pause as switch_off
+
+    _show(settings, switch_off(settings, watch, for_s, why), as_json)
+
+
+@click.command(cls=Command, examples=("gpuwatch resume", "gpuwatch resume h100-night"))
+@click.argument("watch", required=False, shell_complete=completes("watches"))
+@json_option
+@stopping_settings_option
+def resume(watch: str | None, as_json: bool, settings: Settings) -> None:
+    """Resume renting. With WATCH: end its pause and reset its failure count."""
+    from gpuwatch.app.launches.approvals import resume as switch_on
+
+    resumed, left = switch_on(settings, watch)
+    if not as_json:
+        subject = "renting" if watch is None else f"watch {watch!r}"
+        click.echo(f"{subject} resumed" if resumed else f"{subject} was not paused")
+    _show(settings, left, as_json)
+
+
+def _show(settings: Settings, pauses: PauseTable, as_json: bool) -> None:
+    from gpuwatch.app.launches.approvals import pause_lines, pauses_json
+
+    if as_json:
+        json_out(pauses_json(pauses))
+        return
+    for line in pause_lines(pauses, real_now(), settings.timezone):
+        click.echo(line)

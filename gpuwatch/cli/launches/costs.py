@@ -16,14 +16,12 @@ from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table, text
 from gpuwatch.domain.launches.money.month_forecast import LEAST_DAYS
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
-from gpuwatch.domain.market.money import amount_text
-from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.market.money import amount_text, usd
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.costs import CostReport
-    from gpuwatch.domain.launches.money.calibration import Calibration, CommissionCandidate
-    from gpuwatch.domain.launches.money.charge_comparison import InvoiceSummary
+    from gpuwatch.domain.launches.money.charge_comparison import Calibration, CommissionCandidate, InvoiceSummary
     from gpuwatch.domain.launches.money.month_forecast import BudgetUse, Forecast
     from gpuwatch.settings import Settings
 

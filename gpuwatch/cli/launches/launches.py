@@ -1,4 +1,9 @@
-"""`gpuwatch launches` and `gpuwatch stop`: list launches with state and cost, and end them."""
+"""`gpuwatch adopt`: take over an instance with gpuwatch's label that belongs to no launch.
+
+`gpuwatch extend`: extend the runtime of a launch.
+
+`gpuwatch launches` and `gpuwatch stop`: list launches with state and cost, and end them.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,20 @@ import click
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, Group
-from gpuwatch.cli.options import completes, config_option, json_option, stopping_settings_option
+from gpuwatch.cli.options import (
+    completes,
+    config_option,
+    duration_option,
+    json_option,
+    provider_option,
+    settings_option,
+    stopping_settings_option,
+)
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.launches.launch import Launch, LaunchEvent
-from gpuwatch.domain.launches.money.billing import cost_microusd
-from gpuwatch.domain.market.money import usd_number
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.market.money import MICRO, usd_number
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +36,73 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.settings import Settings
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch adopt 48000027 --watch h100-night", "gpuwatch adopt 48000027 --not-mine"),
+)
+@click.argument("instance")
+@click.option(
+    "--watch",
+    metavar="NAME",
+    default=None,
+    help="Watch whose limits apply. Default: the only watch that rents.",
+    shell_complete=completes("watches"),
+)
+@click.option(
+    "--not-mine",
+    is_flag=True,
+    help="Mark it as another installation's: never report or touch that installation's instances.",
+)
+@provider_option()
+@settings_option
+def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None, settings: Settings) -> None:
+    """Take over an INSTANCE that has gpuwatch's label and belongs to no launch.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 the provider did not list its instances.
+    """
+    from gpuwatch.app.launches import launches as adoption
+
+    if not_mine and watch is not None:
+        raise UsageError("use either --not-mine or --watch NAME")
+    if not_mine:
+        adoption.mark_foreign(settings, instance, provider)
+        click.echo(f"instance {instance} is marked as another installation's; gpuwatch leaves it alone")
+        return
+    launch = adoption.adopt(settings, instance, provider, watch)
+    click.echo(f"instance {instance} is launch {launch.launch_id} of watch {launch.watch}, {launch.state.value}")
+    if launch.max_runtime_s is None:
+        note("its watch has no max_runtime: the instance runs until you end it")
+
+
+@click.command(cls=Command, examples=("gpuwatch extend k3f7q2mzt5ab --by 2h",))
+@click.argument("launch_id", shell_complete=completes("launches"))
+@duration_option("--by", "by_s", "Additional time, such as 2h.")
+@json_option
+@settings_option
+def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings) -> None:
+    """Let a running launch run past its max_runtime, if the budgets allow it."""
+    from decimal import ROUND_CEILING
+
+    from gpuwatch.app.launches.stop import extend as extend_launch
+    from gpuwatch.domain.launches.life.launch_record import launch_json
+    from gpuwatch.domain.market.money import amount_text, usd
+
+    if not by_s:
+        raise UsageError("expected the additional time, such as --by 2h")
+    extension = extend_launch(settings, launch_id, by_s)
+    if not extension.is_contract_known:
+        note(f"{extension.launch.provider} does not list the instance now: its contract may end earlier")
+    if as_json:
+        json_out(launch_json(extension.launch, real_now()))
+        return
+    at, max_cost = (
+        local(extension.ends_at, settings.timezone),
+        amount_text(usd(extension.more_microusd), rounding=ROUND_CEILING),
+    )
+    click.echo(f"launch {launch_id} ends at {at}; additional cost at most ${max_cost}")
+
 
 _COLUMNS = (
     left("launch"),
@@ -59,8 +138,8 @@ def launches(ctx: click.Context, show_all: bool, as_json: bool, config: str | No
     """List launches with their state and cost."""
     if ctx.invoked_subcommand is not None:
         return
+    from gpuwatch.app.launches.approvals import pause_lines, pauses
     from gpuwatch.app.launches.launches import all_launches, launches_json, relocation_findings
-    from gpuwatch.app.launches.pauses import pause_lines, pauses
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     now = real_now()
@@ -134,7 +213,7 @@ def stop(launch_id: str | None, stop_all: bool, yes: bool, settings: Settings) -
     import logging
 
     from gpuwatch.app.launches.stop import stop as end
-    from gpuwatch.daemon.repeated_lines import RepeatedLines
+    from gpuwatch.daemon.log_records import RepeatedLines
 
     if stop_all == (launch_id is not None):
         raise UsageError("expected a launch ID, or --all; list launches with: gpuwatch launches")
@@ -155,7 +234,7 @@ def stop(launch_id: str | None, stop_all: bool, yes: bool, settings: Settings) -
 
 def _active_launch_ids(settings: Settings) -> list[str]:
     """The active launches, printed with price and cost, and the labelled instances that belong to no launch."""
-    from gpuwatch.app.launches.pauses import pauses
+    from gpuwatch.app.launches.approvals import pauses
     from gpuwatch.app.launches.stop import plan_stop_all
 
     now = real_now()

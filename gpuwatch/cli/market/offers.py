@@ -26,16 +26,14 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.terminal_tables import Column, left, right, table, table_lines, terminal_width, text
-from gpuwatch.domain.market.marks import marks
-from gpuwatch.domain.market.money import amount_text
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import MICRO, amount_text
+from gpuwatch.domain.market.offer import marks
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from gpuwatch.domain.watches.decide import Match
-    from gpuwatch.engine.market.browse import ProviderOffers
-    from gpuwatch.engine.market.offer_groups import OfferGroup
+    from gpuwatch.engine.market.browse import OfferGroup, ProviderOffers
     from gpuwatch.settings import Settings
 
 _TIMEOUT_S = 30.0
@@ -178,7 +176,7 @@ def _print(
     answers: Sequence[ProviderOffers], layout: ListLayout, gpu_names: Sequence[str], texts: Sequence[str]
 ) -> None:
     """A table; "no offers", "no data" and "could not be seen" are different results."""
-    from gpuwatch.engine.market.coverage import empty_text
+    from gpuwatch.engine.market.browse import empty_text
 
     columns, rows = _table(answers, layout)
     if rows:
@@ -216,7 +214,7 @@ def live_table(answers: Sequence[ProviderOffers], names: Sequence[str], layout: 
 
 def _table(answers: Sequence[ProviderOffers], layout: ListLayout) -> Table:
     from gpuwatch.app.market.offers import all_matches
-    from gpuwatch.engine.market.offer_groups import group_offers, sorted_offers
+    from gpuwatch.engine.market.browse import group_offers, sorted_offers
 
     matches = all_matches(answers)
     if layout.group_by is not None:

@@ -11,14 +11,14 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import CURRENT_DATA, POLL, completes, config_option, json_option
 from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.plan.plan_options import Figure
+from gpuwatch.cli.plan.plan import Figure
 from gpuwatch.cli.terminal_tables import left, right, table
 from gpuwatch.domain.market.figure_text import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuwatch.app.market.current_offers import CurrentOffers
+    from gpuwatch.app.market.offers import CurrentOffers
     from gpuwatch.domain.plan.job_comparison import JobOffer
     from gpuwatch.settings import Settings
 

@@ -10,7 +10,16 @@ from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, refuse_given
-from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
+from gpuwatch.cli.html import (
+    Recording,
+    echo,
+    html_option,
+    range_chart,
+    record_output,
+    recorded_page,
+    refuse_html_with,
+    save_page,
+)
 from gpuwatch.cli.options import (
     CURRENT_DATA,
     LISTED,
@@ -25,11 +34,8 @@ from gpuwatch.cli.options import (
     value_option,
 )
 from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.plan.plan_options import ANY_PRICE
+from gpuwatch.cli.plan.plan import ANY_PRICE, put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.plan.plan_size import note_model, refuse_ignored_workload, workload_options
-from gpuwatch.cli.plan.plan_watch_options import put_watch, refuse_watch_with, watch_options
-from gpuwatch.cli.recording import Recording, echo, record_output
-from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.terminal_tables import Column, left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.plan.fit import (
@@ -43,7 +49,7 @@ from gpuwatch.domain.plan.fit import (
     source_classes,
     source_ratio,
 )
-from gpuwatch.domain.plan.price_floors import TOO_CHEAP_TEXT
+from gpuwatch.domain.plan.job_comparison import TOO_CHEAP_TEXT
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -198,7 +204,7 @@ def fit(
 
 
 def _print_watch(name: str, request: FitRequest, plan: FitPlan, config: str | None, *, write: bool) -> None:
-    from gpuwatch.app.plan.plan_gpu_watch import fit_watch
+    from gpuwatch.app.plan.plan_watch import fit_watch
 
     watch_text = fit_watch(name, request, plan)
     if watch_text is None:
@@ -303,7 +309,7 @@ def _best_lines(ranked: RankedClasses) -> str:
 
 
 def _print_source(plan: FitPlan, timezone: str) -> None:
-    from gpuwatch.app.market.current_offers import is_old
+    from gpuwatch.app.market.offers import is_old
     from gpuwatch.bootstrap import real_now
 
     if plan.prices:

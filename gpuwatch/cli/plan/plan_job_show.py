@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gpuwatch.cli.html import recorded_page
+from gpuwatch.cli.html import Recording, range_chart, recorded_page
 from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.plan.plan_watch_options import put_watch
-from gpuwatch.cli.recording import Recording
-from gpuwatch.cli.svg import range_chart
+from gpuwatch.cli.plan.plan import put_watch
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, SOURCE_LOAD_USD_GPU_HOUR, JobBill, JobCost
 
 if TYPE_CHECKING:
@@ -178,7 +176,7 @@ def _loss(plan: HardwarePlan) -> str:
 
 def show_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str | None) -> Feasibility | None:
     """JSON, or for a time zone a table, cheapest job first, with the verdict."""
-    from gpuwatch.app.market.current_offers import is_old
+    from gpuwatch.app.market.offers import is_old
     from gpuwatch.app.plan.plan_job_json import offer_plan_json
     from gpuwatch.bootstrap import real_now
 
@@ -230,7 +228,7 @@ def show_watch(
 
 
 def _print_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str) -> None:
-    from gpuwatch.domain.plan.price_floors import TOO_CHEAP_TEXT
+    from gpuwatch.domain.plan.job_comparison import TOO_CHEAP_TEXT
 
     placed = plan.ranking.placed
     shown_offers = placed[:limit]
@@ -282,8 +280,7 @@ def _offer_cells(request: JobRequest, job_offer: JobOffer, parts: _Parts, timezo
 
 def _link(offer: Offer) -> str:
     """The interconnect of the GPUs; none for one GPU."""
-    from gpuwatch.domain.plan.card_specs import card_specs_of
-    from gpuwatch.domain.plan.roofline import has_fast_link
+    from gpuwatch.domain.plan.roofline import card_specs_of, has_fast_link
 
     specs = card_specs_of(offer.gpu)
     if offer.gpu_count < 2 or specs is None:

@@ -1,19 +1,26 @@
-"""`gpuwatch plan scenario`: compare workflows step by step."""
+"""`gpuwatch plan pilot`: extrapolate a job from a run on 1 % of the data.
+
+`gpuwatch plan scenario`: compare workflows step by step.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.options import FILE, config_option, json_option
+from gpuwatch.cli.options import FILE, Between, config_option, json_option
 from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.plan.plan import Figure
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.money import amount_text, dollars
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.plan.figures import FigureRange, parse_range
+from gpuwatch.domain.plan.job_comparison import Feasibility, parse_hardware
+from gpuwatch.domain.plan.job_hours import PILOT_METHOD_TEXT, PilotPlan, plan_pilot
 from gpuwatch.domain.plan.scenario import SCENARIO_METHOD_TEXT
 from gpuwatch.errors import UsageError
 
@@ -21,6 +28,126 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuwatch.domain.plan.scenario import ScenarioCost
+
+
+_PILOT_COLUMNS = (left(""), right("hours"), right("$"))
+
+
+class Speed(click.ParamType[Any]):
+    """Tokens per second: "412tok/s", "380-430"."""
+
+    name = "speed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> FigureRange:
+        """Parse the value."""
+        try:
+            return parse_range(str(value).strip().removesuffix("/s").removesuffix("tok").strip())
+        except ValueError:
+            self.fail(f'{value!r}: expected tokens per second, such as "412tok/s" or "380-430tok/s"', param, ctx)
+
+
+def _losses(_ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...]:
+    if text is None:
+        return ()
+    try:
+        losses = tuple(float(part) for part in text.replace(" ", ",").split(",") if part)
+    except ValueError:
+        losses = ()
+    if len(losses) < 2 or not all(0 <= loss < 1e6 for loss in losses):
+        raise UsageError(
+            f'{param.opts[0]} {text!r}: expected at least two values, first to last, such as "2.31,2.12,2.05"'
+        )
+    return losses
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch plan pilot '2x H100 @ 2.10' --tokens 100M --measured 412tok/s --loss 2.31,2.12,2.05",),
+)
+@click.argument("candidate")
+@click.option("--tokens", type=Figure(), required=True, help='Tokens of the whole job: "100M".')
+@click.option("--measured", type=Speed(), required=True, help='Speed of the pilot: "412tok/s", "380-430tok/s".')
+@click.option(
+    "--share", type=Between(0.001, 99), default=1.0, show_default=True, help="Percent of the data in the pilot."
+)
+@click.option("--loss", "losses", callback=_losses, help='Losses of the pilot, first to last: "2.31,2.12,2.05".')
+@click.option(
+    "--max-cost", "max_usd", type=Between(min=0, min_open=True), metavar="USD", help="Maximum cost of the whole job."
+)
+@json_option
+def pilot(
+    candidate: str,
+    tokens: float,
+    measured: FigureRange,
+    share: float,
+    losses: tuple[float, ...],
+    max_usd: float | None,
+    as_json: bool,
+) -> int:
+    """Extrapolate a pilot on CANDIDATE, such as "2x H100 @ 2.10", to the whole job's time, cost and loss.
+
+    Run the pilot on 1 % of the data first, and do not start the rest if its loss does not fall.
+
+    Exit codes: 0 continue, 1 the loss does not fall or the cost is not feasible, 2 usage.
+    """
+    try:
+        hardware = parse_hardware(candidate)
+    except ValueError as fault:
+        raise UsageError(str(fault)) from fault
+    if hardware.hours is not None:
+        raise UsageError(f"{candidate!r}: omit the hours; they follow from the pilot")
+    plan = plan_pilot(tokens, measured, share / 100, losses)
+    usd_hour = float(hardware.usd_gpu_hour * hardware.count)
+    verdict = _verdict(plan, usd_hour, max_usd)
+    if as_json:
+        json_out(_json(plan, usd_hour, verdict))
+    else:
+        _print_pilot(plan, usd_hour, share)
+    _note(plan, verdict, max_usd, losses)
+    return Exit.FAILED if plan.falls is False or verdict is Feasibility.NOT_FEASIBLE else Exit.DONE
+
+
+def _verdict(plan: PilotPlan, usd_hour: float, max_usd: float | None) -> Feasibility | None:
+    if max_usd is None:
+        return None
+    if plan.hours.high * usd_hour <= max_usd:
+        return Feasibility.FEASIBLE
+    return Feasibility.UNCERTAIN if plan.hours.low * usd_hour <= max_usd else Feasibility.NOT_FEASIBLE
+
+
+def _print_pilot(plan: PilotPlan, usd_hour: float, share: float) -> None:
+    low, high = plan.hours
+    rows = [
+        (f"the pilot, {share:g} %", f"{plan.pilot_hours:,.2f}", f"{plan.pilot_hours * usd_hour:,.2f}"),
+        ("the whole", f"{low:,.1f}–{high:,.1f}", f"{low * usd_hour:,.2f}–{high * usd_hour:,.2f}"),
+    ]
+    table(_PILOT_COLUMNS, rows)
+    note(PILOT_METHOD_TEXT)
+
+
+def _note(plan: PilotPlan, verdict: Feasibility | None, max_usd: float | None, losses: tuple[float, ...]) -> None:
+    if verdict is not None:
+        note(f"{verdict.value} for {max_usd:,.2f} $")
+    if plan.falls is False:
+        note(f"the loss does not fall ({losses[0]:g} to {losses[-1]:g}): check data and learning rate before you rent")
+    elif plan.loss is not None:
+        note(f"the loss falls; extrapolated, it ends near {plan.loss:.2f} (a rough estimate)")
+
+
+def _json(plan: PilotPlan, usd_hour: float, verdict: Feasibility | None) -> dict[str, Any]:
+    return {
+        "method": PILOT_METHOD_TEXT,
+        "hours": plan.hours.high,
+        "hours_low": plan.hours.low,
+        "job_cost_usd": plan.hours.high * usd_hour,
+        "job_cost_low_usd": plan.hours.low * usd_hour,
+        "pilot_hours": plan.pilot_hours,
+        "pilot_cost_usd": plan.pilot_hours * usd_hour,
+        "loss_falls": plan.falls,
+        "loss_at_the_end": plan.loss,
+        "feasible": verdict,
+    }
+
 
 _SEED_WAYS = 2  # scenarios of the built-in file that come from the source
 _STEP_COLUMNS = (left("step"), text("computed as", drop=1), right("$"))

@@ -1,4 +1,7 @@
-"""`gpuwatch plan size`: a model's memory by part, and the cards that hold it."""
+"""`gpuwatch plan models`: list the models known by name.
+
+`gpuwatch plan size`: a model's memory by part, and the cards that hold it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,16 @@ from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, refuse_given
-from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
+from gpuwatch.cli.html import (
+    Recording,
+    echo,
+    html_option,
+    range_chart,
+    record_output,
+    recorded_page,
+    refuse_html_with,
+    save_page,
+)
 from gpuwatch.cli.options import (
     FILE,
     Between,
@@ -24,11 +36,11 @@ from gpuwatch.cli.options import (
     value_option,
 )
 from gpuwatch.cli.output import json_out, note
-from gpuwatch.cli.plan.plan_watch_options import put_watch, refuse_watch_with, watch_options
-from gpuwatch.cli.recording import Recording, echo, record_output
-from gpuwatch.cli.svg import range_chart
+from gpuwatch.cli.plan.plan import put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.terminal_tables import left, right, table, text
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.plan.architectures.language_models import ListedModel, model_index
 from gpuwatch.domain.plan.memory_need import (
     GB,
     MEMORY_METHOD_TEXT,
@@ -45,6 +57,47 @@ if TYPE_CHECKING:
 
     from gpuwatch.app.plan.plan_size import SourceSize
     from gpuwatch.domain.plan.memory_need import CardFit, MemoryNeed, Workload
+
+
+_MODEL_COLUMNS = (
+    left("model"),
+    right("params"),
+    right("active", drop=1),
+    right("layers", drop=3),
+    right("hidden", drop=4),
+    right("KV kB/token", drop=2),
+    left("from", drop=5),
+)
+
+
+@click.command(cls=Command, examples=("gpuwatch plan models", "gpuwatch plan models qwen3"))
+@click.argument("named", required=False, metavar="[TEXT]")
+@json_option
+def models(named: str | None, as_json: bool) -> int:
+    """List the models that `--model` knows by name, optionally filtered by a text."""
+    from gpuwatch.app.plan.plan_size import listed_models, listed_models_json
+
+    models = listed_models(named)
+    if as_json:
+        json_out(listed_models_json(models))
+        return Exit.DONE
+    index = model_index()
+    table(
+        _MODEL_COLUMNS,
+        [_model_cells(model) for model in models],
+        title=f"{len(models)} of {count_text(len(index.models), 'model')}, {index.date}",
+    )
+    note("params are computed from the shape; KV cache at 2 bytes per value. For any other model: --model config.json")
+    return Exit.DONE
+
+
+def _model_cells(model: ListedModel) -> tuple[str, ...]:
+    shape = model.shape
+    active = "–" if shape.experts == 1 else f"{shape.active_params / 1e9:.1f}B"
+    cache_kb = 2 * shape.cached_values / 1e3
+    params = f"{shape.params / 1e9:.1f}B"
+    return model.short_name, params, active, str(shape.layers), f"{shape.hidden:,}", f"{cache_kb:,.0f}", model.source
+
 
 _SHOWN = 15
 _NOT_IN_SEED = (
@@ -197,7 +250,7 @@ def size(
     needed = memory_needed(workload)
     card_fits = fitting_cards_of(needed, gpu, max_cards)
     if watch is not None:
-        from gpuwatch.app.plan.plan_gpu_watch import size_watch
+        from gpuwatch.app.plan.plan_watch import size_watch
 
         put_watch(watch, size_watch(watch, needed, card_fits, max_price or 0.0), config, write=write)
     elif as_json:

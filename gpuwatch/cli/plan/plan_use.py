@@ -12,7 +12,7 @@ from gpuwatch.cli.options import Between, Usd, config_option, json_option, momen
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.money import amount_text, dollars
-from gpuwatch.domain.plan.utilisation import UTILISATION_METHOD_TEXT, UtilisationVerdict, price_at_utilisation
+from gpuwatch.domain.plan.buy import UTILISATION_METHOD_TEXT, UtilisationVerdict, price_at_utilisation
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from gpuwatch.app.plan.plan_use import LaunchUtilisation
-    from gpuwatch.domain.plan.utilisation import UtilisedPrice
+    from gpuwatch.domain.plan.buy import UtilisedPrice
 
 _EXAMPLE = (15.0, 70.0, 90.0, 100.0)
 _COLUMNS = (right("use"), right("$ a useful hour"), right("idle $/h", drop=1), text(""))

@@ -1,18 +1,25 @@
-"""`gpuwatch config show|schema`, and `gpuwatch init`."""
+"""`gpuwatch config show|schema`, and `gpuwatch init`.
+
+`gpuwatch doctor`: check the installation, and report how to fix problems.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuwatch.cli import Exit
 from gpuwatch.cli import terminal_tables as tables
 from gpuwatch.cli.base import Command, Group
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import all_warnings_settings_option, config_option, json_option, provider_option
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.errors import UsageError
 from gpuwatch.home_folder import expand_home
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
 
 
 @click.group(cls=Group, examples=("gpuwatch config show", "gpuwatch config schema > gpuwatch.schema.json"))
@@ -42,7 +49,7 @@ def show(config: str | None, as_json: bool) -> None:
 @click.option("--json", is_flag=True, expose_value=False, help="Print JSON, as without this option.")
 def schema(jobs: bool) -> None:
     """Print the JSON Schema of gpuwatch.toml, for editors."""
-    from gpuwatch.settings.json_schema import job_json_schema, json_schema
+    from gpuwatch.settings.reference import job_json_schema, json_schema
 
     json_out(job_json_schema() if jobs else json_schema())
 
@@ -74,3 +81,28 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) + " }"
     return "".join(c if c.isprintable() else "·" for c in str(value))
+
+
+_SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
+
+
+@click.command(cls=Command, examples=("gpuwatch doctor", "gpuwatch doctor --json"))
+@provider_option("Check only this provider, including what it needs before the first launch.")
+@json_option
+@all_warnings_settings_option
+def doctor(provider: str | None, as_json: bool, settings: Settings) -> int:
+    """Check settings, database, keys, channels and clock. Rents nothing and sends no messages.
+
+    Exit codes: 0 fine, 1 a check failed, 2 the settings are wrong.
+    """
+    from gpuwatch.app.setup.doctor import run_checks
+
+    findings = list(run_checks(settings, provider))
+    if as_json:
+        json_out(findings)
+    else:
+        for finding in findings:
+            click.echo(f"{_SIGNS[finding.state]} {finding.area}: {finding.text}")
+            if finding.mend:
+                click.echo(f"      → {finding.mend}")
+    return Exit.FAILED if any(finding.state == "fault" for finding in findings) else Exit.DONE

@@ -1,14 +1,18 @@
-"""`gpuwatch demo`: the daemon against an embedded marketplace."""
+"""`gpuwatch demo`: the daemon against an embedded marketplace.
+
+`gpuwatch emulator`: serve the embedded marketplace for your own tests.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
+from gpuwatch.emulator.__main__ import FLAGS, serve_market
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -50,3 +54,22 @@ def _show_page(settings: Settings, file: Path) -> None:
         click.echo("   log in with the code to approve, stop and change; Ctrl-C ends the demo")
         while not signals.stop:
             signals.wait(3600.0)
+
+
+_OPTIONS: list[click.Parameter] = [
+    click.Option(
+        [f"--{flag.name}"],
+        type=None if flag.kind is bool else flag.kind,
+        is_flag=flag.kind is bool,
+        default=flag.default,
+        show_default=flag.default not in {None, False},
+        help=flag.about,
+    )
+    for flag in FLAGS
+]
+
+
+@click.command(cls=Command, params=_OPTIONS, examples=("gpuwatch emulator --seed 7 --tick-every 5 --control",))
+def emulator(**options: Any) -> int:
+    """Serve a marketplace on loopback until interrupted; the first line printed is its URL."""
+    return serve_market(**options)

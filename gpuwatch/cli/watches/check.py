@@ -1,4 +1,7 @@
-"""`gpuwatch check`: poll once. The result is printed first, then stored."""
+"""`gpuwatch check`: poll once. The result is printed first, then stored.
+
+`gpuwatch rehearse`: check everything a launch needs, without placing the order.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from gpuwatch.cli.options import (
     gpu_option,
     json_option,
     provider_option,
+    settings_option,
     value_option,
 )
 from gpuwatch.cli.output import counted, displayable, json_out, local, note
@@ -30,7 +34,8 @@ from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.watches.check import CurrentLimits, MarketCheck
-    from gpuwatch.domain.launches.life.watch_block import WatchBlock
+    from gpuwatch.app.watches.rehearse import RehearsalLine
+    from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.watches.one_poll import ProviderCheck
     from gpuwatch.settings import Settings
@@ -95,7 +100,7 @@ def check(
     Exit codes: 0 matched, 1 every provider answered and nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
     from gpuwatch.app.watches.check import blocked_watches, explain_lines
-    from gpuwatch.app.watches.watch_selection import select_watches
+    from gpuwatch.app.watches.watch_status import select_watches
 
     if names and rule.gpu:
         raise UsageError("use either a watch name or --gpu")
@@ -121,7 +126,7 @@ def check(
 
 
 def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -> Settings:
-    from gpuwatch.app.watches.watch_selection import GPU_AND_PRICE, settings_with_rule
+    from gpuwatch.app.watches.watch_status import GPU_AND_PRICE, settings_with_rule
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if rule.gpu and rule.max_price is not None:
@@ -219,7 +224,7 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck, blocks: Mappin
 
 def _empty_reason(checked: MarketCheck, watch: Watch) -> str:
     """State "no offers", "no data" and "could not be seen" as different results."""
-    from gpuwatch.engine.market.coverage import Coverage, empty_text
+    from gpuwatch.engine.market.browse import Coverage, empty_text
 
     reports = [part.report for part in checked.providers if watch.name in part.matches or not part.answers]
     if checked.is_complete:
@@ -254,8 +259,51 @@ def _store_result(settings: Settings, checked: MarketCheck, no_store: bool, metr
     if not no_store:
         _store(settings, checked)
     if metrics_file is not None:
-        from gpuwatch.app.setup.metrics import MetricsReader, with_check
-        from gpuwatch.app.setup.metrics_text import write_textfile
+        from gpuwatch.app.setup.metrics import MetricsReader, with_check, write_textfile
         from gpuwatch.bootstrap import real_now
 
         write_textfile(metrics_file, with_check(settings, MetricsReader().read(settings, real_now()), checked))
+
+
+_SIGNS = {"met": "ok     ", "note": "note   ", "missing": "MISSING", "unknown": "unknown"}
+
+
+@click.command(cls=Command, examples=("gpuwatch rehearse h100-night", "gpuwatch rehearse h100-night --json"))
+@click.argument("watch", shell_complete=completes("watches"))
+@json_option
+@settings_option
+def rehearse(watch: str, as_json: bool, settings: Settings) -> int:
+    """Check everything a launch needs, but do not order: settings, limits, offers, keys, quotas, network, image.
+
+    If the provider can validate an order without placing it, gpuwatch requests that. Rents, changes and stores nothing.
+
+    Exit codes: 0 ready, 1 something is missing (one line each), 2 usage or settings are wrong, 3 cannot tell.
+    """
+    from gpuwatch.app.watches.rehearse import rehearsal_json
+    from gpuwatch.app.watches.rehearse import rehearse as run_rehearsal
+
+    rehearsal = run_rehearsal(settings, watch)
+    if as_json:
+        json_out(rehearsal_json(rehearsal))
+    else:
+        for line in rehearsal.lines:
+            _print(line)
+        click.echo(_RESULT[rehearsal.ready].format(watch))
+    return {True: Exit.DONE, False: Exit.FAILED, None: Exit.CANNOT_TELL}[rehearsal.ready]
+
+
+_RESULT = {
+    True: "{} is ready to rent.",
+    False: "{} is not ready to rent.",
+    None: "Cannot tell whether {} is ready to rent.",
+}
+
+
+def _print(line: RehearsalLine) -> None:
+    heading = " ".join(filter(None, (line.provider, line.name)))
+    place = f" ({line.place})" if line.place else ""
+    click.echo(f"{_SIGNS[line.state]} {heading}{place}: {line.text}")
+    if line.mend and line.state != "met":
+        click.echo(f"        → {line.mend}")
+    if line.docs and line.state == "missing":
+        click.echo(f"        see {line.docs}")

@@ -11,17 +11,17 @@ import numpy as np
 from gpuwatch.domain.forecasts.optimal_stopping import (
     BestRule,
     EvaluatedRule,
+    Flags,
+    Numbers,
     PricePath,
     RuleKind,
     best_stopping_rule,
     level_of,
     price_path_of,
 )
-from gpuwatch.domain.forecasts.outcomes import Flags, Numbers
 from gpuwatch.domain.forecasts.price_forecasts import ForecastRecord
-from gpuwatch.domain.history.price_series import PriceSeries
-from gpuwatch.domain.history.price_steps import LEAST_KNOWN_SHARE, step_name
-from gpuwatch.domain.history.survival import kaplan_meier
+from gpuwatch.domain.history.nonparametric import kaplan_meier
+from gpuwatch.domain.history.price_series import LEAST_KNOWN_SHARE, PriceSeries, step_name
 
 REACHED_SHARES = (0.5, 0.8, 0.95)
 MIN_KNOWN_HOURS = 72

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from gpuwatch.domain.history.market_history import MarketHistory, OfferInterval
-from gpuwatch.domain.history.survival import SurvivalCurve, kaplan_meier
+from gpuwatch.domain.history.nonparametric import SurvivalCurve, kaplan_meier
 
 MIN_LIFETIMES = 10
 SNIPE_METHOD_TEXT = "Kaplan and Meier (1958) on lives known between two looks"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwatch.domain.history.market_history import MarketHistory
+from gpuwatch.domain.history.nonparametric import SurvivalCurve, kaplan_meier
 from gpuwatch.domain.history.price_periods import GpuPriceOf, Windows, complete_polls, covered_s, poll_windows
 from gpuwatch.domain.history.price_series import (
     HOUR_S,
@@ -22,7 +23,6 @@ from gpuwatch.domain.history.price_series import (
     percentile_rank,
     series_of,
 )
-from gpuwatch.domain.history.survival import SurvivalCurve, kaplan_meier
 
 CHANGE_HOURS = (24, 7 * 24, 30 * 24)
 MIN_LIFETIMES = 5  # with fewer, there is no median

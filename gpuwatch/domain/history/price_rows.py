@@ -21,9 +21,8 @@ import msgspec
 
 from gpuwatch.domain.history.market_history import ListedOffer
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Identity, OfferKind
-from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO, microusd
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO, microusd
+from gpuwatch.domain.market.offer import Identity, OfferKind, clean
 
 COLUMNS = (
     "observed_at",

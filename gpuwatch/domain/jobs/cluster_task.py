@@ -16,9 +16,9 @@ import msgspec
 from gpuwatch.domain.jobs.job import Job, JobDefinition
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.gpu_cards import gpu_specs
+from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer, OfferTerms
-from gpuwatch.domain.market.pricing import MICRO, OfferPrice
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.orchestrator_task import LEAST_MEMORY, STEP_USD, model_name, names_at
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, VerificationMode, Watch

@@ -1,7 +1,13 @@
-"""A job, its runs and its events, as they are stored; `job_states` defines the transitions."""
+"""A job, its runs and its events, as they are stored; `job_states` defines the transitions.
+
+The JSON of jobs, shared by commands, the API and the chat. Pure.
+
+The states of a job: which transitions are allowed, and what each one changes. Pure.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -9,8 +15,10 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.market.money import rfc3339, usd_number
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import Purpose, Watch
+from gpuwatch.errors import GpuwatchError
 
 
 class JobState(StrEnum):
@@ -180,3 +188,146 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: datetime
     kind: str  # for a transition: the name of the new state
     detail: dict[str, Any] = {}
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    """JSON of one job, as in `gpuwatch job list`. Money in USD, `progress` from 0 to 1."""
+    return {
+        "job_id": job.job_id,
+        "name": job.name,
+        "state": job.state.value,
+        "priority": job.priority,
+        "deadline": rfc3339(job.deadline),
+        "launch_id": job.launch_id,
+        "progress": job.progress,
+        "predicted_usd": usd_number(job.predicted_microusd),
+        "spent_usd": usd_number(job.spent_microusd),
+        "started_at": rfc3339(job.started_at),
+        "ended_at": rfc3339(job.ended_at),
+        "exit_code": job.exit_code,
+        "submitted_at": rfc3339(job.submitted_at),
+        "reason": job.reason,
+        "run_number": job.run_number,
+        "retries_left": job.retries_left,
+        "depends_on": list(job.definition.depends_on),
+        "group": job.definition.group,
+    }
+
+
+def definition_json(definition: JobDefinition) -> dict[str, Any]:
+    """JSON of the job file. Of the environment only names are shown: a value may be a secret."""
+    limit, resources = definition.limit, definition.resources
+    return {
+        "image": resources.launch.image if resources.launch else None,
+        "setup": definition.setup,
+        "command": definition.command or None,
+        "script": definition.script,
+        "env": sorted({*definition.env, *definition.secret_env}),
+        "inputs": msgspec.to_builtins(definition.inputs),
+        "results": msgspec.to_builtins(definition.results),
+        "checkpoint": msgspec.to_builtins(definition.checkpoint),
+        "pilot": msgspec.to_builtins(definition.pilot),
+        "gpu": list(resources.gpu),
+        "gpu_count": [resources.gpu_count_min, resources.gpu_count_max],
+        "spot": resources.spot.value,
+        "action": resources.action.value,
+        "require": list(resources.require),
+        "limit": {
+            "max_price": _number(limit.max_price_usd_gpu_hour),
+            "max_usd": _number(limit.max_usd),
+            "max_usd_hour": _number(limit.max_usd_hour),
+        },
+        "hours": list(definition.hours) if definition.hours else None,
+        "active": list(definition.active),
+        "retries": definition.retries,
+    }
+
+
+def run_json(run: JobRun) -> dict[str, Any]:
+    """JSON of one run."""
+    return {
+        "run_number": run.run_number,
+        "launch_id": run.launch_id,
+        "step": run.step,
+        "ssh_host": run.ssh_host,
+        "ssh_port": run.ssh_port,
+        "ssh_user": run.ssh_user,
+        "started_at": rfc3339(run.started_at),
+        "last_seen_at": rfc3339(run.last_seen_at),
+        "exit_code": run.exit_code,
+        "checkpoint": run.checkpoint,
+        "results": list(run.results),
+        "ended_at": rfc3339(run.ended_at),
+        "end_reason": run.end_reason,
+    }
+
+
+def job_event_json(event: JobEvent) -> dict[str, Any]:
+    """JSON of one event."""
+    return {"at": rfc3339(event.at), "kind": event.kind, "run_number": event.run_number, "detail": event.detail}
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+J = JobState
+_ENDS = frozenset({J.FAILED, J.CANCELLED})
+ALLOWED_JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
+    J.QUEUED: frozenset({J.QUEUED, J.RENTING, J.PREPARING, J.PAUSED}) | _ENDS,
+    J.RENTING: frozenset({J.RENTING, J.QUEUED, J.PREPARING, J.PAUSED, J.PREEMPTED}) | _ENDS,
+    J.PREPARING: frozenset({J.PREPARING, J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,
+    J.RUNNING: frozenset({J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,
+    J.FETCHING: frozenset({J.FETCHING, J.DONE}) | _ENDS,  # its command has ended: it never runs again by itself
+    J.PAUSED: frozenset({J.QUEUED, J.PREPARING, J.RUNNING, J.PREEMPTED}) | _ENDS,
+    J.PREEMPTED: frozenset({J.QUEUED}) | _ENDS,
+    J.DONE: frozenset(),
+    J.FAILED: frozenset({J.QUEUED}),  # the owner retries the job
+    J.CANCELLED: frozenset({J.QUEUED}),
+}
+
+
+class JobTransitionRefused(GpuwatchError):
+    """The job's state does not allow this transition."""
+
+
+class JobTransition(msgspec.Struct, frozen=True, kw_only=True):
+    """One transition of a job.
+
+    Attributes:
+        reason: one line, stored with the job and the event.
+        changes: other columns of `Job`, such as `launch_id`, `exit_code`, `progress`, `run_number`.
+        detail: stored with the event only.
+    """
+
+    to_state: JobState
+    at: datetime
+    reason: str | None = None
+    changes: Mapping[str, Any] = {}
+    detail: Mapping[str, Any] = {}
+
+
+def apply_transition(job: Job, transition: JobTransition) -> tuple[Job, JobEvent]:
+    """Return the changed job and the event. Sets the start and end times.
+
+    Raises:
+        JobTransitionRefused: the job's state does not allow it.
+    """
+    to = transition.to_state
+    if to not in ALLOWED_JOB_TRANSITIONS[job.state]:
+        raise JobTransitionRefused(f"job {job.name!r} is {job.state.value}; it cannot become {to.value}")
+    changes: dict[str, Any] = {"state": to, "reason": transition.reason, "version": job.version + 1}
+    if to is J.RUNNING and job.started_at is None:
+        changes["started_at"] = transition.at
+    changes["ended_at"] = transition.at if to in OVER else None
+    after = msgspec.structs.replace(job, **changes | dict(transition.changes))
+    detail = {"from": job.state.value, **({"reason": transition.reason} if transition.reason else {})}
+    kind = to.value if to is not job.state else "changed"
+    event = JobEvent(
+        job_id=job.job_id,
+        run_number=after.run_number,
+        at=transition.at,
+        kind=kind,
+        detail=detail | dict(transition.detail),
+    )
+    return after, event

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
+from gpuwatch.domain.jobs.checkpoints import EXPECTED, is_remote, is_store
 from gpuwatch.domain.jobs.job import CheckpointSpec, JobDefinition, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.jobs.run_status import is_safe_path
-from gpuwatch.domain.jobs.stores import EXPECTED, is_remote, is_store
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.setup.fields import (

@@ -8,8 +8,8 @@ from decimal import ROUND_FLOOR, Decimal
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition
-from gpuwatch.domain.launches.life.checklist import PILOT_ITEMS
-from gpuwatch.domain.launches.money.billing import END_PROVEN_S
+from gpuwatch.domain.launches.life.owner_decisions import PILOT_ITEMS
+from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.watches.watch import AutoPrice, LaunchSpec, Watch
 
 ASSUMED_HOURS = 24.0  # hours of work if a job does not state them (assumed)

@@ -1,17 +1,68 @@
-"""The queue's policy: which jobs may look for an instance now, in which order, and at which limit. Pure."""
+"""Parse deadlines as people write them: Sunday, tomorrow, a date, a time, a duration. Pure.
+
+The queue's policy: which jobs may look for an instance now, in which order, and at which limit. Pure.
+
+Arrays: one job file expanded to one job per value of `--sweep lr=1e-4,2e-4`. Pure.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
-from itertools import islice
+from itertools import islice, product
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.checkpoints import below
+from gpuwatch.domain.jobs.job import Job, JobDefinition, JobState
 from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, work_hours_left
 from gpuwatch.domain.jobs.shared_instance import SharedInstances
+from gpuwatch.domain.setup.durations import parse_duration
+from gpuwatch.domain.watches.watch import Purpose
+
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_END_OF_DAY = time(23, 59)
+_EXPECTED = 'expected a day such as "Sunday" or "tomorrow", a date, a time such as 2026-12-01T08:00, or a duration "2d"'
+
+
+def deadline_from(text: str, now: datetime, zone: tzinfo) -> datetime:
+    """The deadline in UTC. A day means its end, 23:59 in `zone`; a weekday means the next one, today included.
+
+    Raises:
+        ValueError: the text is invalid, or the time is past.
+    """
+    word = text.strip().lower()
+    found = _named_day(word, now.astimezone(zone).date())
+    moment = None if found is None else datetime.combine(found, _END_OF_DAY, zone)
+    if moment is None:
+        moment = _written(text.strip(), now, zone)
+    if moment <= now:
+        raise ValueError(f"{text!r} is past")
+    return moment.astimezone(UTC)
+
+
+def _named_day(word: str, today: date) -> date | None:
+    if word in {"today", "tomorrow"}:
+        return today + timedelta(days=word == "tomorrow")
+    fitting = [number for number, name in enumerate(_DAYS) if len(word) >= 3 and name.startswith(word)]
+    return today + timedelta(days=(fitting[0] - today.weekday()) % 7) if len(fitting) == 1 else None
+
+
+def _written(text: str, now: datetime, zone: tzinfo) -> datetime:
+    try:
+        if len(text) == len("2026-12-01"):
+            return datetime.combine(date.fromisoformat(text), _END_OF_DAY, zone)
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo is not None else found.replace(tzinfo=zone)
+    except ValueError:
+        pass
+    try:
+        return now + timedelta(seconds=parse_duration(text))
+    except ValueError:
+        raise ValueError(f"{text!r}: {_EXPECTED}") from None
+
 
 URGENT_S = 3600.0
 _NEVER = float("inf")
@@ -167,3 +218,64 @@ def group_states(jobs: Sequence[Job]) -> dict[str, JobState]:
 def _rank(job: Job) -> tuple[int, float, datetime, str]:
     start = latest_start(job)
     return -job.priority, _NEVER if start is None else start.timestamp(), job.submitted_at, job.job_id
+
+
+MOST_JOBS = 1000
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+def parse_sweeps(texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Parse `lr=1e-4,2e-4` into key → values, in the given order. Raises ValueError."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        key, given, values = text.partition("=")
+        parts = tuple(dict.fromkeys(one.strip() for one in values.split(",")))
+        if not given or not _KEY.fullmatch(key) or not all(parts):
+            raise ValueError(f"--sweep {text!r}: expected KEY=VALUE,VALUE, such as lr=1e-4,2e-4")
+        if key in found:
+            raise ValueError(f"--sweep {key}: expected only once")
+        found[key] = parts
+    return found
+
+
+def expand(definition: JobDefinition, sweeps: Mapping[str, Sequence[str]]) -> list[JobDefinition]:
+    """One definition for each combination: `NAME-1`, `NAME-2`, …
+
+    `{lr}` in the command, the resume command and the sources of results is replaced by the value, which the environment
+    variable `lr` also holds. Raises ValueError: too many combinations.
+    """
+    if not sweeps:
+        return [definition]
+    combinations = list(product(*sweeps.values()))
+    if len(combinations) > MOST_JOBS:
+        raise ValueError(f"--sweep: {len(combinations):,} jobs; expected at most {MOST_JOBS:,}")
+    return [
+        _one(definition, number, dict(zip(sweeps, values, strict=True)))
+        for number, values in enumerate(combinations, 1)
+    ]
+
+
+def _one(definition: JobDefinition, number: int, values: Mapping[str, str]) -> JobDefinition:
+    def filled(text: str) -> str:
+        for key, value in values.items():
+            text = text.replace("{" + key + "}", value)
+        return text
+
+    name = f"{definition.name}-{number}"
+    checkpoint = definition.checkpoint
+    if checkpoint is not None and checkpoint.resume is not None:
+        checkpoint = msgspec.structs.replace(checkpoint, resume=filled(checkpoint.resume))
+    results = tuple(
+        msgspec.structs.replace(result, source=filled(result.source), target=below(result.target, name))
+        for result in definition.results
+    )
+    return msgspec.structs.replace(
+        definition,
+        name=name,
+        group=definition.name,
+        command=filled(definition.command),
+        env={**definition.env, **values},
+        checkpoint=checkpoint,
+        results=results,
+        resources=msgspec.structs.replace(definition.resources, name=Purpose.of_job(name).watch),
+    )

@@ -13,10 +13,10 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.money.billing import cost_microusd
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.plan.buy import LOW_UTILISATION_PERCENT
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.plan.utilisation import LOW_UTILISATION_PERCENT
 
 VARIATION = 1.1  # the mean speed of the rest may differ from the mean so far by this factor (assumed)
 _END_LEAST_S, _END_MOST_S = 60.0, 600.0  # after the last step of a run (assumed; as long as its start within these)

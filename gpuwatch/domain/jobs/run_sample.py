@@ -12,8 +12,7 @@ from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobEvent
 from gpuwatch.domain.jobs.queue import latest_start
 from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress
 from gpuwatch.domain.jobs.run_status import RunnerStatus
-from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.money import dollars, price_text, rfc3339
 
 _KEY = "sample"
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 
 HEADER_MAX = 8192
 _WHOLE = re.compile(r"[0-9]{1,15}")

@@ -11,7 +11,7 @@ from gpuwatch.domain.jobs.cluster_task import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobState
 from gpuwatch.domain.jobs.job_watch import pilot_items, price_cap, work_hours_left
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.market.pricing import MICRO, threshold_microusd
+from gpuwatch.domain.market.money import MICRO, threshold_microusd
 from gpuwatch.domain.watches.watch import Action
 
 START_H = 0.2  # hours from the order to the first command: image, start, loading (assumed)

@@ -13,12 +13,11 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.launches.labels import LABEL_LENGTH, label_of
+from gpuwatch.domain.launches.instance import LABEL_LENGTH, label_of
+from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
-from gpuwatch.domain.watches.bids import quoted_bid_usd_hour
+from gpuwatch.domain.watches.computed_limits import most_bid_microusd, quoted_bid_usd_hour
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.job_cost import most_bid_microusd
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Purpose, Watch
 from gpuwatch.errors import GpuwatchError
 

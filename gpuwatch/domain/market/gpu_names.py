@@ -23,11 +23,13 @@ from gpuwatch.domain.market.spellings import (
     common_name,
     fold,
     is_number,
+    letters_of,
+    plain_name,
     readings,
     socket_of,
+    unlisted_names,
     without_size,
 )
-from gpuwatch.domain.market.unlisted import letters_of, plain_name, unlisted_names
 
 __all__ = ["MAX_NAME_LENGTH", "CatalogGpu", "GpuCatalog", "GpuName", "catalog", "clean_name", "fold"]
 

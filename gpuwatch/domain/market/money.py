@@ -1,4 +1,12 @@
-"""Money as text for people and as numbers for JSON: the only module that rounds dollars for display.
+"""Conversion of values to JSON; money is in `money.py`.
+
+Converts a quote to money: the requested disk, the commission, whole micro-dollars.
+
+Money is rounded half-even once, at the very end. The arithmetic uses floats, which are exact to about
+1e-9 micro-dollars here. If a result is so close to a tie that a float might round the wrong way, it is computed again
+in exact fractions. Decimal for every offer of every poll would cost five times as much as parsing.
+
+Money as text for people and as numbers for JSON: the only module that rounds dollars for display.
 
 Prices (per hour) show two to four decimals, amounts (costs, budgets, balances) show cents. Both round half-even, as
 `pricing` does. Exact arithmetic stays in whole micro-dollars; see `pricing`.
@@ -7,9 +15,177 @@ Prices (per hour) show two to four decimals, amounts (costs, budgets, balances) 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from enum import StrEnum
+from fractions import Fraction
+from functools import lru_cache
+from typing import overload
 
-from gpuwatch.domain.market.pricing import MICRO
+import msgspec
+
+from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer
+
+
+@overload
+def rfc3339(moment: datetime) -> str: ...
+@overload
+def rfc3339(moment: datetime | None) -> str | None: ...
+def rfc3339(moment: datetime | None) -> str | None:
+    """A time in UTC with `Z`, to the second."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def number(amount: Decimal | float | int | None) -> float | None:
+    """Money or a measure as a JSON number."""
+    return None if amount is None else float(amount)
+
+
+MICRO = 1_000_000
+REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
+HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
+REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
+MAX_USD_HOUR = 10_000.0  # nothing on offer costs more; a larger number is an error
+_TIE_MARGIN = 1e-3  # micro-dollars around a tie within which exact fractions are used
+_FLOATS_TO = 1e11  # micro-dollars up to which a float is more precise than that margin
+
+
+class CommissionMode(StrEnum):
+    """How a commission relates to the listed price."""
+
+    ON_TOP = "on_top"  # price = listed × (1 + rate)
+    INCLUDED = "included"  # the rate is inside the listed price: price = listed
+    FROM_OFFER = "from_offer"  # each offer has its own rate; `rate` is for offers without one
+
+
+class Commission(msgspec.Struct, frozen=True):
+    """How a listed price becomes an effective price: a commission rate, and the billed time.
+
+    `rate_text` keeps the decimal number as written by the owner.
+    """
+
+    rate_text: str = "0"
+    mode: CommissionMode = CommissionMode.ON_TOP
+    min_billing_s: float = 0.0  # the minimum that is billed for a launch
+    billing_step_s: float = 0.0  # length of one billing step; 0: billed to the millisecond
+
+    @property
+    def rate(self) -> Decimal:
+        """The fraction, exact: 0.20 is 20 %."""
+        return Decimal(self.rate_text)
+
+    def on_top_rate(self, fee_rate: float | None) -> Decimal:
+        """Return what is added to a listed price, given the offer's own fee (None or negative: no fee)."""
+        if self.mode is CommissionMode.INCLUDED:
+            return Decimal(0)
+        if self.mode is CommissionMode.FROM_OFFER and fee_rate is not None and fee_rate >= 0:
+            return Decimal(repr(fee_rate))
+        return self.rate
+
+
+class OfferPrice(msgspec.Struct, frozen=True, gc=False):
+    """The price of an offer with a given disk, in whole micro-dollars an hour for the whole offer."""
+
+    listed_microusd_hour: int
+    price_microusd_hour: int
+    commission_rate: float
+    min_billing_s: float = 0.0
+    billing_step_s: float = 0.0
+
+    def gpu_price_usd_hour(self, gpu_count: int) -> Decimal:
+        """US dollars per GPU-hour for display; thresholds are compared for the whole offer."""
+        return usd(self.price_microusd_hour) / gpu_count
+
+
+class _Factor:
+    """A factor of prices, exact and as a float."""
+
+    def __init__(self, exact: Decimal) -> None:
+        self.exact = exact
+        self.rounded = float(exact)
+
+
+_ONE = _Factor(Decimal(1))
+
+
+def usd(microusd: int) -> Decimal:
+    """Return whole micro-dollars as exact dollars."""
+    return Decimal(microusd) / MICRO
+
+
+def microusd(amount: Decimal | int | str) -> int:
+    """Return dollars as whole micro-dollars, rounded half-even."""
+    return round(Fraction(Decimal(amount)) * MICRO)
+
+
+def disk_usd_hour(offer: Offer) -> float:
+    """Return the listed price of the quoted disk; 0 if it has no price of its own."""
+    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
+
+
+def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> OfferPrice:
+    """Return listed and effective price of an offer with the requested disk.
+
+    Args:
+        disk_gb: None, or the size that the quote already includes: the quote is used unchanged. It is also used if
+            removing the surplus disk would leave nothing, because then the quote does not include that disk. A disk
+            below the provider's minimum is priced as the minimum, which is what is rented.
+    """
+    factor, rate = _factor_and_rate(commission, offer.fee_rate)
+    listed = _listed_microusd(offer, disk_gb, _ONE)
+    price = listed if not rate else _listed_microusd(offer, disk_gb, factor)
+    least_s = commission.min_billing_s
+    if offer.terms is not PLAIN_TERMS:
+        least_s = max(least_s, offer.terms.min_billing_s or 0.0)
+    return OfferPrice(listed, price, rate, least_s, commission.billing_step_s)
+
+
+@lru_cache(maxsize=4096)  # the same few thresholds for every offer of every poll
+def threshold_microusd(max_price_usd_gpu_hour: Decimal, gpu_count: int) -> int:
+    """Return the highest whole-offer price at or under a GPU price: floor(max_price × GPUs), exact."""
+    return int(Fraction(max_price_usd_gpu_hour) * gpu_count * MICRO // 1)
+
+
+def listed_ceiling_usd(max_price_usd_gpu_hour: Decimal, gpu_count: int, commission: Commission) -> Decimal:
+    """Return a listed price that no matching offer exceeds, for the marketplace's own filter; it has a small margin.
+
+    With `from_offer` the listed price itself is the bound, because a fee only makes an offer more expensive.
+    """
+    rate = commission.rate if commission.mode is CommissionMode.ON_TOP else Decimal(0)
+    return max_price_usd_gpu_hour * gpu_count / (1 + rate) + Decimal("0.000001")
+
+
+def least_price_microusd(listed_usd_hour: float, commission: Commission) -> int:
+    """Return an effective price that no offer listed at this price or above falls below; the inverse of the ceiling."""
+    rate = commission.rate if commission.mode is CommissionMode.ON_TOP else Decimal(0)
+    return round(Fraction(Decimal(repr(listed_usd_hour))) * Fraction(1 + rate) * MICRO)
+
+
+@lru_cache(maxsize=256)  # the same commission for every offer of a poll
+def _factor_and_rate(commission: Commission, fee_rate: float | None) -> tuple[_Factor, float]:
+    """Return price ÷ listed price, and the rate that is shown."""
+    rate = commission.on_top_rate(fee_rate)
+    return _Factor(1 + rate), float(rate)
+
+
+def _listed_microusd(offer: Offer, disk_gb: float | None, factor: _Factor) -> int:
+    quoted, extra_gb = offer.quoted_usd_hour, 0.0
+    rate = offer.disk_usd_gb_month
+    if disk_gb is not None and rate:
+        disk_gb = max(disk_gb, offer.terms.least_disk_gb)
+        extra_gb = disk_gb - offer.quoted_disk_gb
+    listed = quoted + (rate or 0.0) * extra_gb / HOURS_A_MONTH
+    if listed <= 0:
+        listed, extra_gb = quoted, 0.0
+    near = listed * MICRO * factor.rounded
+    if near < _FLOATS_TO and abs(near % 1 - 0.5) > _TIE_MARGIN:
+        return round(near)
+    total = Fraction(Decimal(repr(quoted)))
+    if extra_gb and rate:
+        disks = Fraction(Decimal(repr(disk_gb))) - Fraction(Decimal(repr(offer.quoted_disk_gb)))
+        total += Fraction(Decimal(repr(rate))) * disks / HOURS_A_MONTH
+    return round(total * MICRO * Fraction(factor.exact))
+
 
 _EXACT = Context(prec=400)  # providers send numbers up to 1e300
 _MOST_DECIMALS = 6  # a micro-dollar

@@ -1,10 +1,18 @@
-"""An offer: one rentable configuration at one provider at one moment."""
+"""An offer: one rentable configuration at one provider at one moment.
+
+Short marks that distinguish an offer from a plain one, for tables, alerts and watches.
+
+Makes text from outside safe to store: no control characters, no oversized values.
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable
 from datetime import date, datetime
 from enum import StrEnum
+from fractions import Fraction
 from typing import Final
 
 import msgspec
@@ -153,3 +161,115 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]  # copy.copy() in half its time
+
+
+X86_64: Final = "x86_64"
+ARM64: Final = "arm64"
+_ARCHS: Final = {"arm64": ARM64, "aarch64": ARM64, "arm": ARM64, "amd64": X86_64, "x86_64": X86_64, "x64": X86_64}
+_WITH_GRACE: Final = frozenset({"GH200", "GB200", "GB300", "GB10"})  # the CPU is part of them, and is Arm
+_MOST_PARTS: Final = 64  # of one GPU; no product has more slices
+
+
+def arch_of(offer: Offer) -> str | None:
+    """Return `x86_64` or `arm64` as reported, else as implied by the GPU; None: unknown."""
+    reported = (offer.cpu_arch or "").strip().casefold().replace("-", "_")
+    return _ARCHS.get(reported) or (ARM64 if offer.gpu_family in _WITH_GRACE else None)
+
+
+def is_slice(offer: Offer) -> bool:
+    """Return whether the offer is a part of a GPU."""
+    return offer.terms.gpu_fraction < 1
+
+
+def slice_text(fraction: float) -> str:
+    """Return 1/7 for 0.142857…, or two digits of what is smaller than any such part."""
+    near = Fraction(fraction).limit_denominator(_MOST_PARTS)
+    return str(near) if near else f"{fraction:.2g}"
+
+
+def marks(offer: Offer) -> tuple[str, ...]:
+    """Return short marks in a fixed order; empty: a whole GPU on x86, live, in dollars, from the provider itself.
+
+    Spot is not a mark, because every screen shows it beside the GPU. Text from `terms` is not escaped.
+    """
+    found = [] if offer.kind is OfferKind.LIVE else [offer.kind.value]
+    if is_slice(offer):
+        found.append(f"slice {slice_text(offer.terms.gpu_fraction)}")
+    if arch_of(offer) == ARM64:
+        found.append(ARM64)
+    if offer.terms is not PLAIN_TERMS:
+        found += _of_terms(offer.terms, offer.provider)
+    return tuple(found)
+
+
+def _of_terms(terms: OfferTerms, provider: str) -> list[str]:
+    found = [f"via {terms.seller}"] if terms.seller and terms.seller != provider else []
+    if terms.currency != "USD":
+        found.append(_currency(terms))
+    switches = (terms.prepaid, "prepaid"), (terms.multi_node, "multi-node"), (terms.tax_included, "tax included")
+    found += [word for is_so, word in switches if is_so]
+    return found if terms.placement_score is None else [*found, f"placement score {terms.placement_score}/10"]
+
+
+def _currency(terms: OfferTerms) -> str:
+    if terms.usd_rate is None:
+        return terms.currency
+    day = f" of {terms.usd_rate_on}" if terms.usd_rate_on else ""
+    return f"{terms.currency} at {terms.usd_rate:g}{day}"
+
+
+MAX_TEXT_LENGTH = 200
+_REMEMBERED_MAX = 20_000  # texts; hostile answers must not fill the memory
+_SEPARATORS = ("\u2028", "\u2029")
+_remembered: dict[str, str] = {}
+
+
+def clean(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
+    """Replace every control, format, surrogate, private and unassigned character by "�", and cut the text to length.
+
+    Args:
+        max_length: characters; a cut text ends in "…".
+    """
+    if len(text) <= max_length and text.isascii() and text.isprintable():
+        return text
+    if len(text) > max_length:
+        text = text[: max_length - 1] + "…"
+    return "".join("�" if is_hostile(character) else character for character in text)
+
+
+def clean_word(text: str) -> str:
+    """`clean` for values that repeat from row to row (places, drivers): cached, and without surrounding spaces."""
+    found = _remembered.get(text)
+    if found is None:
+        if len(_remembered) >= _REMEMBERED_MAX:
+            _remembered.clear()
+        found = clean(text).strip()
+        if len(text) <= MAX_TEXT_LENGTH:
+            _remembered[text] = found
+    return found
+
+
+def is_hostile(character: str) -> bool:
+    """Whether it is a control, format, surrogate, private or unassigned character, or a line separator."""
+    return character in _SEPARATORS or unicodedata.category(character).startswith("C")
+
+
+_FORMULA = re.compile(r"'*[=+\-@|%\t\r\n]")
+
+
+def escape_formula(cell: str) -> str:
+    """A CSV cell that no spreadsheet executes: a ' precedes what looks like a formula, or like an escaped one."""
+    return "'" + cell if _FORMULA.match(cell) else cell
+
+
+def unescape_formula(cell: str) -> str:
+    """The cell as it was before `escape_formula`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell, 1) else cell
+
+
+def storable_text(text: str, length: int) -> str:
+    """Return at most `length` characters that every database accepts; ordinary text is unchanged."""
+    text = text[:length]
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "").encode("utf-8", "replace").decode()

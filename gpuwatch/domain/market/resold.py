@@ -14,8 +14,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from gpuwatch.domain.market.money import OfferPrice
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import OfferPrice
 
 SAME_PRICE: Final = 0.01  # how far listed prices may differ: aggregators round to cents, or lag behind
 _ALIASES: Final = {  # other spellings of sellers, folded → the provider's name

@@ -15,13 +15,13 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
-from gpuwatch.domain.plan.card_specs import card_specs_of
+from gpuwatch.domain.market.gpu_cards import GpuSpecs, gpu_specs
 from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.plan.job_comparison import MarketPrice, PriceFloors
 from gpuwatch.domain.plan.job_hours import BANDWIDTH_REACHED
-from gpuwatch.domain.plan.job_speed import JobSpeed
 from gpuwatch.domain.plan.memory_need import GIB_GB, cards_for
-from gpuwatch.domain.plan.price_floors import MarketPrice, PriceFloors
+from gpuwatch.domain.plan.roofline import card_specs_of
+from gpuwatch.domain.plan.throughput import JobSpeed
 
 FIT_METHOD_TEXT: Final = (
     "per class the cheapest offer that holds the task with 10 % of each card left free; ms/token: by published "

@@ -1,18 +1,85 @@
-"""The duration of a job on some GPUs: by measurements, a speed-up, or FLOP/s at a stated utilisation."""
+"""The data that a job moves and stores: model, data set, checkpoints; derived if the owner does not state it.
+
+The duration of a job on some GPUs: by measurements, a speed-up, or FLOP/s at a stated utilisation.
+
+Extrapolates a short run on a hundredth of the data: the time of the whole job, and whether its loss falls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from math import ceil, log2
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpuwatch.domain.plan.card_specs import card_specs_of, lacks_bf16, peak_flops
 from gpuwatch.domain.plan.figures import FigureRange, GpuAllocation, exactly
+from gpuwatch.domain.plan.memory_need import (
+    GB,
+    OPTIMIZER_BYTES,
+    TrainingMethod,
+    Workload,
+    bytes_per_weight,
+    lora_params,
+)
+from gpuwatch.domain.plan.roofline import card_specs_of, lacks_bf16, peak_flops
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.plan.job_speed import JobSpeed
+    from gpuwatch.domain.plan.throughput import JobSpeed
+
+
+PUBLISHED_BYTES: Final = 2.0  # per parameter: models are published in 16 bits
+BYTES_PER_TOKEN: Final = 4.0  # of plain text; assumed: four letters a token, as in OpenAI's rule of thumb for English
+SYSTEM_GB: Final = 20.0  # assumed: the image, its packages, and logs
+LOAD_GB_S: Final = FigureRange(140 / 420, 140 / 300)  # the articles: a 70B model loads in 5 to 7 minutes
+_ADAPTER_BYTES: Final = 4.0
+
+
+class JobData(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes in GB, and the time to load the model, for a job with a known model."""
+
+    model_gb: float  # as downloaded
+    data_gb: float
+    checkpoint_gb: float
+    load_s: FigureRange
+
+    @property
+    def download_gb(self) -> float:
+        """The data to fetch before the first start."""
+        return self.model_gb + self.data_gb
+
+    @property
+    def disk_gb(self) -> float:
+        """The disk size that the job needs, in tens of GB."""
+        return ceil((self.download_gb + self.checkpoint_gb + SYSTEM_GB) / 10) * 10.0
+
+
+def data_of(work: Workload, tokens: float | None) -> JobData:
+    """The data that a workload moves and stores.
+
+    Args:
+        tokens: tokens of the data set, each once; None: unknown and left out.
+    """
+    params = work.model.params
+    each = bytes_per_weight(work) if work.method is TrainingMethod.INFERENCE else PUBLISHED_BYTES
+    model_gb = params * each / GB
+    return JobData(
+        model_gb=model_gb,
+        data_gb=(tokens or 0.0) * BYTES_PER_TOKEN / GB,
+        checkpoint_gb=_checkpoint_gb(work),
+        load_s=FigureRange(model_gb / LOAD_GB_S.high, model_gb / LOAD_GB_S.low) if params else exactly(0.0),
+    )
+
+
+def _checkpoint_gb(work: Workload) -> float:
+    """The size of one checkpoint: the trained weights and the optimizer's state."""
+    if not work.trains:
+        return 0.0
+    states = OPTIMIZER_BYTES[work.optimizer]
+    if work.method is TrainingMethod.FULL:
+        return work.model.params * (PUBLISHED_BYTES + states + (4.0 if work.master else 0.0)) / GB
+    return lora_params(work.model.shape, work.rank, work.targets) * (_ADAPTER_BYTES + states) / GB
 
 
 class GpuRate(msgspec.Struct, frozen=True):
@@ -220,3 +287,48 @@ def _factor(rate: GpuRate, gpu: str, count: int, job: JobSpec) -> float:
 
 def _span(value: FigureRange) -> str:
     return f"{value.low:,.4g}–{value.high:,.4g}" if value.is_wide else f"{value.low:,.4g}"
+
+
+VARIATION = 1.1  # the mean speed of the whole job may differ from that of a pilot by this factor (assumed)
+PILOT_METHOD_TEXT = (
+    "time: tokens ÷ the measured speed, ± 10 %; loss: a straight line over the logarithm of the tokens seen"
+)
+
+
+class PilotPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole job, extrapolated from its pilot. `loss`: at its end, if the trend continues; None: not measured."""
+
+    hours: FigureRange
+    pilot_hours: float
+    loss: float | None
+    falls: bool | None  # whether the loss falls; None: not measured
+
+
+def plan_pilot(tokens: float, per_s: FigureRange, share: float, losses: Sequence[float]) -> PilotPlan:
+    """Extrapolate a pilot.
+
+    Args:
+        tokens: tokens of the whole job.
+        per_s: measured speed; a single figure is widened by `VARIATION`.
+        share: share of the tokens that the pilot processed, 0 to 1.
+        losses: at equal intervals, the last one at the pilot's end; empty, or at least two.
+    """
+    around = 1.0 if per_s.is_wide else VARIATION
+    hours = FigureRange(tokens / (per_s.high * around) / 3600, tokens / (per_s.low / around) / 3600)
+    pilot_hours = tokens * share / (per_s.low * per_s.high) ** 0.5 / 3600
+    if not losses:
+        return PilotPlan(hours=hours, pilot_hours=pilot_hours, loss=None, falls=None)
+    slope = _slope([log2(at) for at in range(1, len(losses) + 1)], losses)
+    return PilotPlan(
+        hours=hours,
+        pilot_hours=pilot_hours,
+        loss=max(0.0, losses[-1] + slope * log2(1 / share)),
+        falls=slope < 0,
+    )
+
+
+def _slope(places: Sequence[float], values: Sequence[float]) -> float:
+    """The slope of the least-squares line."""
+    middle, mean = sum(places) / len(places), sum(values) / len(values)
+    spread = sum((place - middle) ** 2 for place in places)
+    return sum((at - middle) * (value - mean) for at, value in zip(places, values, strict=True)) / spread

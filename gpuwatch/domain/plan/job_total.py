@@ -11,9 +11,9 @@ from math import ceil, expm1, isfinite
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.gpu_cards import gpu_specs
+from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, OfferPrice
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_hours import HOUR_S, JobSpec, hours_on
 

@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
+from gpuwatch.domain.market.gpu_cards import GpuSpecs, gpu_specs
 from gpuwatch.domain.plan.architectures.language_models import LanguageModel
 from gpuwatch.domain.plan.architectures.quantisation import Quantisation
 from gpuwatch.domain.plan.architectures.transformer_shape import LayerCache, LinearRole, TransformerShape
-from gpuwatch.domain.plan.card_specs import lacks_bf16
+from gpuwatch.domain.plan.roofline import lacks_bf16
 
 GB: Final = 1e9
 GIB_GB: Final = 2**30 / GB

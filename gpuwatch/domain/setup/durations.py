@@ -1,9 +1,15 @@
-"""Durations as people write them (`90s`, `15m`, `6h`, `2d`, `1h30m`), and times as they read them."""
+"""Durations as people write them (`90s`, `15m`, `6h`, `2d`, `1h30m`), and times as they read them.
+
+Values from the environment: text that represents a number, a switch or JSON, depending on its key.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
+from typing import Any, Final
 
 EXPECTED = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
 MAX_S = 3650 * 86_400.0  # ten years: anything longer is a typo
@@ -58,3 +64,24 @@ def is_recent(moment: datetime, now: datetime, span: timedelta) -> bool:
 def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
     """Format a time for a person, with its time zone."""
     return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+
+
+EXPECTED_JSON: Final = 'expected JSON, such as ["a", "b"] or {"key": 1}'
+
+
+class EnvText(str):
+    """Text from the environment, not yet converted to the type of its key."""
+
+    __slots__ = ()
+
+
+def plain_json(text: str) -> Any:
+    """Parse JSON with exact numbers.
+
+    Raises:
+        ValueError: the text is not JSON; the message states what was expected and never quotes the text.
+    """
+    try:
+        return json.loads(text, parse_float=Decimal, parse_constant=Decimal)
+    except (ValueError, RecursionError, ArithmeticError):
+        raise ValueError(EXPECTED_JSON) from None

@@ -19,8 +19,7 @@ from pydantic import (
     field_validator,
 )
 
-from gpuwatch.domain.setup.durations import DURATION_PATTERN, parse_duration
-from gpuwatch.domain.setup.env_text import EXPECTED_JSON, EnvText
+from gpuwatch.domain.setup.durations import DURATION_PATTERN, EXPECTED_JSON, EnvText, parse_duration
 
 MAX_USD = Decimal(1_000_000)  # anything larger is a typo
 MOST_DECIMALS = 30  # money is compared in exact fractions, and 1e-999999 would be a very long one

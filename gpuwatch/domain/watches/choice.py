@@ -2,19 +2,26 @@
 
 A larger machine spreads the disk price over more GPUs, so with a range of counts nearly the largest machine would be
 rented for a fraction of a percent. Within `tie` of the best, the total price decides, then quality.
+
+Explains why a watch does not match: the nearest offers, and which clauses rejected them by how much.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from itertools import takewhile
 from typing import Final
 
 import msgspec
 
+from gpuwatch.domain.market.money import Commission, OfferPrice
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.watches.computed_limits import Failure
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import rank
+from gpuwatch.domain.watches.match import failures, price_for, rank
 from gpuwatch.domain.watches.watch import Action, Prefer, Watch
 
 _TIE_OF_RENTING: Final = 0.01
@@ -107,7 +114,7 @@ def preferred(watch: Watch, match: Match) -> float:
 
 def _tflops(gpu: str) -> float:
     """Dense 16-bit TFLOP/s by the data sheet; if unknown, almost 0, so that the offer comes last."""
-    from gpuwatch.domain.plan.card_specs import card_specs_of  # noqa: PLC0415 - few watches need the data sheets
+    from gpuwatch.domain.plan.roofline import card_specs_of  # noqa: PLC0415 - few watches need the data sheets
 
     specs = card_specs_of(gpu)
     return (specs.fp16_tflops if specs else None) or math.ulp(0.0)
@@ -125,3 +132,42 @@ def _quality(match: Match) -> tuple[object, ...]:
         -(offer.terms.placement_score or 0),
         *rank(match),
     )
+
+
+class NearMiss(msgspec.Struct, frozen=True):
+    """An offer that a watch rejected, with all clauses that rejected it."""
+
+    offer: Offer
+    price: OfferPrice
+    failures: tuple[Failure, ...]
+
+    @property
+    def off(self) -> float:
+        """The total distance; only for ordering."""
+        return sum(failure.off for failure in self.failures)
+
+
+def nearest(
+    watch: Watch,
+    offers: Iterable[Offer],
+    commissions: Mapping[str, Commission],
+    now: datetime,
+    limit: int = 5,
+) -> tuple[NearMiss, ...]:
+    """Return the nearest of the rejected offers.
+
+    Sorted by the right GPU, then the fewest clauses, then the smallest distance.
+    """
+    misses = []
+    for offer in offers:
+        price = price_for(watch, offer, commissions)
+        refused = failures(watch, offer, price, now)
+        if refused:
+            misses.append(NearMiss(offer, price, refused))
+    return tuple(heapq.nsmallest(limit, misses, key=_distance))
+
+
+def _distance(miss: NearMiss) -> tuple[bool, int, float, float, str, str]:
+    wrong_gpu = any(failure.clause == "gpu" for failure in miss.failures)
+    gpu_price = miss.price.price_microusd_hour / miss.offer.gpu_count
+    return (wrong_gpu, len(miss.failures), miss.off, gpu_price, miss.offer.provider, miss.offer.offer_id)

@@ -1,18 +1,170 @@
-"""Clauses that few watches use: prices by speed and memory, conditions as text, and limits from the history."""
+"""Compute bids for an interruptible instance. A bid is a listed price for the GPUs alone.
+
+The owner sets `max_price` in USD per GPU-hour, with disk and commission. A marketplace expects a price for the GPUs
+only. This module converts the first into the second and rounds down, so that a maximum is never exceeded.
+
+A failed clause of a watch, and its description.
+
+The cost of a watch's job on an offer, and the resulting price limits: `max_job_cost` instead of `max_price`.
+
+Clauses that few watches use: prices by speed and memory, conditions as text, and limits from the history.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
+from fractions import Fraction
 
-from gpuwatch.domain.market.money import price_text
+import msgspec
+
+from gpuwatch.domain.market.money import (
+    MAX_USD_HOUR,
+    MICRO,
+    Commission,
+    OfferPrice,
+    disk_usd_hour,
+    microusd,
+    price_of,
+    price_text,
+    threshold_microusd,
+    usd,
+)
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of, usd
-from gpuwatch.domain.plan.card_specs import card_specs_of
-from gpuwatch.domain.watches.clause import FAR, Clause, Failure
-from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE
-from gpuwatch.domain.watches.reputation import machine_record_of, reputation
-from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.plan.job_hours import JobSpec, hours_on
+from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
+from gpuwatch.domain.plan.roofline import card_specs_of
+from gpuwatch.domain.watches.watch import DROP_BY, NEW_LOW, PERCENTILE, BidSpec, Watch, machine_record_of, reputation
+
+LEAST_BID_USD = 0.001  # source: vastai.md §6
+
+
+def quoted_bid_usd_hour(offer: Offer) -> float:
+    """Return an offer's quote as a bid: without its disk, at least the minimum bid, rounded up."""
+    bid = max(offer.quoted_usd_hour - disk_usd_hour(offer), offer.min_bid_usd_hour or 0.0, LEAST_BID_USD)
+    return math.ceil(bid * MICRO - 1e-3) / MICRO
+
+
+def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float) -> float:
+    """Return the first bid: the quote, or with `bid` one step above the minimum, to outbid the next bidder."""
+    quoted = quoted_bid_usd_hour(offer)
+    if bid is None:
+        return quoted
+    step = float(bid.step_usd_gpu_hour) * offer.gpu_count
+    wanted = max(quoted, (offer.min_bid_usd_hour or quoted) + step)
+    ceiling = bid_ceiling_microusd(bid, offer.gpu_count, commission_rate, round(disk_usd_hour(offer) * MICRO)) / MICRO
+    return max(quoted, min(wanted, ceiling))
+
+
+def bid_ceiling_microusd(bid: BidSpec, gpu_count: int, commission_rate: float, disk_microusd: int) -> int:
+    """Return the highest allowed bid in micro-dollars: `bid.max` without commission and disk."""
+    most = Fraction(threshold_microusd(bid.max_usd_gpu_hour, gpu_count))
+    return bid_for_price(most, commission_rate, disk_microusd)
+
+
+def bid_for_price(most_microusd: Fraction, commission_rate: float, disk_microusd: int) -> int:
+    """Return the bid whose total, with commission and disk, is at most this much."""
+    listed = most_microusd / (1 + Fraction(repr(commission_rate)))
+    return max(0, int(listed // 1) - disk_microusd)
+
+
+FAR = 1.0  # the distance of a clause without a measure
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A clause that an offer does not satisfy. `off` is relative: 0.06 is 6 % too expensive, 1.0 is simply not met."""
+
+    clause: str
+    text: str
+    off: float = FAR
+
+
+Clause = Callable[[Watch, Offer, OfferPrice, datetime], Failure | None]
+
+
+_FINE = Decimal("0.000001")
+_MOST_USD = Decimal(int(MAX_USD_HOUR))
+_SHORTEST_H = 1e-6  # a shorter job is limited only by its own cost
+
+
+def job_cost(watch: Watch, offer: Offer, price: OfferPrice) -> JobCost | str | None:
+    """Return the cost of the job, or a text that states why it is unknown. None: the watch compares prices."""
+    if watch.job is None or watch.max_job_cost_usd is None:
+        return None
+    return cost_on(watch.job, priced_gpus_of(offer, price), JobTraffic(watch.download_gb, watch.upload_gb))
+
+
+def job_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
+    """Return the highest cost in whole micro-dollars; None: it is unknown, or the watch compares prices."""
+    found = job_cost(watch, offer, price)
+    return found.microusd if isinstance(found, JobCost) else None
+
+
+def most_microusd(watch: Watch) -> int:
+    """Return the limit for the whole job."""
+    return microusd(watch.max_job_cost_usd or Decimal(0))
+
+
+def ceiling_microusd(watch: Watch, gpu: str, count: int, *, spot: bool = False) -> int:
+    """Return the highest hourly price at which this many GPUs can qualify, by price and by the job's cost.
+
+    Leaves out facts that only an offer has: network speed, traffic prices, minimum billing.
+    """
+    most = threshold_microusd(watch.max_price_usd_gpu_hour, count)
+    if watch.job is None or watch.max_job_cost_usd is None:
+        return most
+    bare = msgspec.structs.replace(watch.job, memory_gb=0.0, image_gb=0.0, within_s=None)
+    priced_gpus = PricedGpus(gpu=gpu, count=count, memory_gib=None, microusd_hour=MICRO, can_be_interrupted=spot)
+    found = cost_on(bare, priced_gpus, JobTraffic())
+    if isinstance(found, str):
+        return 0
+    return min(most, threshold_microusd(_per_hour(watch.max_job_cost_usd, found.high.hours), 1))
+
+
+def max_job_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
+    """Return the highest hourly price of this offer at which its job stays within the limit.
+
+    None: the watch compares prices.
+    """
+    found = job_cost(watch, offer, price)
+    if not isinstance(found, JobCost):
+        return None
+    bill = found.high
+    left = most_microusd(watch) - bill.traffic_usd * MICRO
+    return max(0, int(left / (bill.hours + bill.minimum_h)))
+
+
+def most_bid_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int:
+    """Return the highest total hourly price with a raised bid: up to its maximum and the job's limit. 0: no bid."""
+    bid = None if watch.launch is None else watch.launch.bid
+    if bid is None or not offer.spot:
+        return 0
+    most, dearest = threshold_microusd(bid.max_usd_gpu_hour, offer.gpu_count), max_job_microusd(watch, offer, price)
+    return most if dearest is None else min(most, dearest)
+
+
+def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:
+    """Return a GPU price that is not exceeded by any offer on which the job's work alone stays within the limit.
+
+    0: there is no such price.
+    """
+    found = (_gpu_ceiling(job, most_usd, gpu, count) for gpu in gpus for count in counts)
+    highest = max((one for one in found if one is not None), default=Decimal(0))
+    return min(highest, _MOST_USD).quantize(_FINE, ROUND_CEILING)
+
+
+def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decimal | None:
+    hours = hours_on(job, gpu, count)
+    return None if isinstance(hours, str) else _per_hour(most_usd, hours.value.high, count)
+
+
+def _per_hour(most_usd: Decimal, hours: float, count: int = 1) -> Decimal:
+    """Add a small margin: hours are floats and the job's cost is rounded; the job's own limit is exact."""
+    if hours < _SHORTEST_H:
+        return _MOST_USD
+    return (most_usd + _FINE) / (Decimal(hours) * count) * Decimal("1.000000001")
 
 
 def _limit_per_unit(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:

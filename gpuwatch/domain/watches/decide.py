@@ -1,15 +1,21 @@
-"""Decides whether a watch fires: a pure function of one observation, the earlier reports, and the time."""
+"""Decides whether a watch fires: a pure function of one observation, the earlier reports, and the time.
+
+Polling cycles of a watch: every provider and rental type once. A miss is one whole cycle without a match.
+
+When complete polls last showed no fitting offer for a watch with `restock`, so that the next one is a restock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
+from typing import Any, TypeVar
 
 import msgspec
 
+from gpuwatch.domain.market.money import OfferPrice
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import OfferPrice
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.windows import is_open
 
@@ -208,3 +214,91 @@ def _not_from_the_future(memory: WatchMemory, now: datetime) -> WatchMemory:
     if fired_at == memory.fired_at and under_since == memory.under_since:
         return memory
     return msgspec.structs.replace(memory, fired_at=fired_at, under_since=under_since)
+
+
+PollQuery = tuple[Any, ...]  # the provider, and anything else that identifies a query
+Q = TypeVar("Q", bound=PollQuery)
+_SLOW = 10  # times the fastest provider's interval: slower providers do not delay the cycle
+
+
+class PollCycle:
+    """The queries of one watch that were answered since its last whole cycle. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._answered: set[PollQuery] = set()
+
+    def observe(  # noqa: PLR0913 - everything known at this moment
+        self,
+        just_polled: Collection[PollQuery],
+        found: tuple[Match, ...],
+        *,
+        near: bool,
+        known: Set[PollQuery],
+        expected: Set[PollQuery],
+        paces: Set[PollQuery],
+        observed_at: datetime,
+    ) -> Observation:
+        """Return all fresh results of a watch as one observation, after some queries were answered.
+
+        Args:
+            just_polled: the queries that were just answered.
+            found: the matches in the fresh results of all providers, cheapest first.
+            near: whether any of them contains an otherwise matching offer at or under threshold × rearm.
+            known: queries whose latest answer is fresh and complete.
+            expected: all queries of the watch.
+            paces: those queries that make up its cycle.
+        """
+        all_known = expected <= known
+        self._answered.update(just_polled)
+        whole_round = all_known and paces <= self._answered
+        if found or whole_round:
+            self._answered.clear()
+        return Observation(
+            matches=found,
+            known=bool(found) or all_known,
+            completes_cycle=whole_round,
+            near=near,
+            observed_at=observed_at,
+        )
+
+
+def cycle_members(expected: Set[Q], age_of: Callable[[str], timedelta]) -> frozenset[Q]:
+    """Return the queries that make up a watch's cycle: fast providers do not wait for those polled hourly.
+
+    Args:
+        age_of: the maximum age of a provider's results.
+    """
+    if not expected:
+        return frozenset()
+    slowest = _SLOW * min(age_of(question[0]) for question in expected)
+    return frozenset(question for question in expected if age_of(question[0]) <= slowest)
+
+
+PROOF_LASTS = timedelta(hours=1)  # assumed: after a longer gap in polling, the time of the return is unknown
+
+
+class StockProofs:
+    """The proofs of this process: observations from before a restart prove nothing, because polling was interrupted."""
+
+    def __init__(self) -> None:
+        self._empty_at: dict[str, datetime] = {}  # watch → time of the last proof
+
+    def added_to(self, observation: Observation, watch: Watch, now: datetime) -> Observation:
+        """Add to the observation whether nothing was on offer shortly before."""
+        if not watch.restock:
+            return observation
+        empty_at = self._empty_at.get(watch.name)
+        was_empty = empty_at is not None and timedelta(0) <= now - empty_at <= PROOF_LASTS
+        return msgspec.structs.replace(observation, was_empty=was_empty)
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget all other watches."""
+        self._empty_at = {name: at for name, at in self._empty_at.items() if name in watches}
+
+    def note_all(self, decided: Iterable[tuple[Watch, Decision]]) -> None:
+        """Record what these decisions prove, once their consequences are stored."""
+        for watch, decision in decided:
+            if watch.restock and decision.matches:
+                self._empty_at.pop(watch.name, None)
+            elif watch.restock and decision.reason is DecisionReason.NO_OFFER and decision.memory.misses >= REARM_POLLS:
+                self._empty_at[watch.name] = decision.decided_at

@@ -21,11 +21,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.marks import arch_of
-from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.money import MICRO, OfferPrice
+from gpuwatch.domain.market.offer import Offer, arch_of
 from gpuwatch.domain.market.places import country_of, wanted_place
-from gpuwatch.domain.market.pricing import MICRO, OfferPrice
-from gpuwatch.domain.plan.card_specs import card_specs_of
+from gpuwatch.domain.plan.roofline import card_specs_of
 
 LONGEST: Final = 500  # characters
 _DEEPEST: Final = 20

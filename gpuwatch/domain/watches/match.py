@@ -13,14 +13,11 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.marks import arch_of, is_slice, slice_text
-from gpuwatch.domain.market.money import above_text
-from gpuwatch.domain.market.offer import Identity, Offer, OfferKind
+from gpuwatch.domain.market.money import Commission, OfferPrice, above_text, price_of, threshold_microusd, usd
+from gpuwatch.domain.market.offer import Identity, Offer, OfferKind, arch_of, is_slice, slice_text
 from gpuwatch.domain.market.places import country_of, wanted_place
-from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of, threshold_microusd, usd
-from gpuwatch.domain.watches.clause import Clause, Failure
+from gpuwatch.domain.watches.computed_limits import Clause, Failure, job_cost, job_microusd, most_microusd
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.job_cost import job_cost, job_microusd, most_microusd
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()

@@ -3,6 +3,8 @@
 Searches and rows are limited: a provider requires seconds between searches, and may count the rows that it returns.
 Joining saves searches and may cost rows: those of a cheap GPU under the limit of an expensive one. The plan minimises
 the mean time until a watch sees an offer.
+
+The priority of a watch's queries at this moment. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gpuwatch.domain.market.query import Query, can_join, joined
+from gpuwatch.domain.market.search_query import Query, can_join, joined
 
 # assumed: no query waits for more than twice an even share because others have priority (with less, the slowest of
 # twenty waits over five minutes)
@@ -271,3 +273,36 @@ def _least_scale(shapes: Sequence[float], costs: Sequence[float], least_s: float
         if not is_last and scale * order[number][0] <= least_s:
             break
     return scale
+
+
+NEAR = 0.10  # assumed: an offer whose price exceeds the limit by less may soon be under it
+SOON_S = 6 * 3600.0  # assumed: from then on, each remaining hour counts more
+_STEP = 0.25  # a smaller change does not require a new plan
+_LEAST, _MOST = 1.0, 4.0
+
+
+def query_priority(
+    limit_usd_hour: float | None, cheapest_usd_hour: float | None, deadline_left_s: float | None, arrivals: float
+) -> float:
+    """Return the priority, from 1 (normal) to 4.
+
+    Args:
+        limit_usd_hour: the listed limit of the query for the whole offer; None: no limit.
+        cheapest_usd_hour: the cheapest offer that fits apart from its price; None: there is none, or it is unknown.
+        deadline_left_s: seconds until it must have rented; None: no deadline.
+        arrivals: how much more likely a price under the limit was at this hour of the day than at others.
+    """
+    found = _nearness(limit_usd_hour, cheapest_usd_hour) * _urgency(deadline_left_s) * min(max(arrivals, 1.0), 2.0)
+    return min(max(round(found / _STEP) * _STEP, _LEAST), _MOST)
+
+
+def _nearness(limit: float | None, cheapest: float | None) -> float:
+    """Return 1 to 2: the nearer the cheapest offer is to the limit, the higher."""
+    if limit is None or cheapest is None or limit <= 0:
+        return 1.0
+    return 1.0 + max(0.0, 1.0 - max(0.0, cheapest / limit - 1.0) / NEAR)
+
+
+def _urgency(left_s: float | None) -> float:
+    """Return 1 to 2: the less time is left, the higher."""
+    return 1.0 if left_s is None else 1.0 + max(0.0, 1.0 - max(0.0, left_s) / SOON_S)

@@ -35,8 +35,8 @@ from gpuwatch.domain.setup.fields import (
     one_or_many,
     seconds,
 )
+from gpuwatch.domain.watches.computed_limits import highest_usd_gpu_hour
 from gpuwatch.domain.watches.expression import comparisons_of, parse
-from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour
 from gpuwatch.domain.watches.launch_parts import HandoverTable, RelocateTable
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import (

@@ -14,13 +14,21 @@ from itertools import groupby
 
 import msgspec
 
-from gpuwatch.engine.alerts.alert_groups import grouped_alert, with_unreported
-from gpuwatch.engine.alerts.alert_routing import AlertRouting
-from gpuwatch.engine.alerts.alerts import alert_id_from, outbox_alert
-from gpuwatch.engine.alerts.channel_alerts import late_alert, new_address_alert
-from gpuwatch.engine.alerts.channel_failover import FAILOVER_AFTER, ChannelFailover
-from gpuwatch.engine.alerts.channel_failures import ChannelReports
-from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.engine.alerts.alert_routing import (
+    AlertRouting,
+    alert_id_from,
+    grouped_alert,
+    outbox_alert,
+    with_unreported,
+)
+from gpuwatch.engine.alerts.channel_failures import (
+    FAILOVER_AFTER,
+    ChannelFailover,
+    ChannelReports,
+    late_alert,
+    new_address_alert,
+)
+from gpuwatch.engine.setup.parallel import failpoint
 from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
 from gpuwatch.ports import (
     Alert,

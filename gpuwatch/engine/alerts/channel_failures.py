@@ -1,4 +1,9 @@
-"""Reports channels that fail: once in the log, and on the other channels."""
+"""Alerts about the alert channels themselves, and the test message. Pure.
+
+Reports channels that fail: once in the log, and on the other channels.
+
+Sends alerts to the other channels if a channel has not accepted them for 15 minutes.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,101 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.engine.alerts.alerts import alert_id_from
-from gpuwatch.engine.alerts.channel_alerts import channel_alert, partly_refused_alert, silent_channel_alert
-from gpuwatch.ports import Alert
+from gpuwatch.engine.alerts.alert_routing import AlertRouting, alert_id_from
+from gpuwatch.ports import MONEY_KINDS, Alert, AlertKind, MovableChannel, UndeliveredAlerts, WaitingAlert
 from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
+
+
+def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> Alert:
+    """Alert the other channels that a channel rejects alerts."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        subject=channel,
+        created_at=now,
+        headline=f"{channel} does not deliver alerts",
+        facts=(("Channel", channel), ("Answer", redact(error))),
+        why="The channel rejected a message and will keep rejecting until you fix it.",
+        did="The rejected message went to your other channels. gpuwatch retries this channel from time to time.",
+        can_do=(f"Fix [notify.{channel}], then run: gpuwatch notify", "See all channels: gpuwatch doctor"),
+    )
+
+
+def partly_refused_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> Alert:
+    """Alert the other channels that some recipients of a channel reject alerts."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        subject=channel,
+        created_at=now,
+        headline=f"{channel} does not reach all of its recipients",
+        facts=(("Channel", channel), ("Answer", redact(error))),
+        why="These recipients rejected a message.",
+        did="The other recipients received it.",
+        can_do=(f"Fix [notify.{channel}], then run: gpuwatch notify",),
+    )
+
+
+def silent_channel_alert(channel: str, since: str, error: str, *, alert_id: str, now: datetime) -> Alert:
+    """Alert the other channels that a channel accepts nothing, without an explicit rejection."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        subject=channel,
+        created_at=now,
+        headline=f"{channel} does not deliver alerts",
+        facts=(("Channel", channel), ("Since", since), ("Answer", redact(error))),
+        why="The channel has accepted nothing since then.",
+        did="Alerts that wait there for 15 minutes also go to your other channels; gpuwatch keeps trying this one.",
+        can_do=(
+            "See what is wrong: gpuwatch doctor",
+            f"After a change of [notify.{channel}], test it: gpuwatch notify",
+        ),
+    )
+
+
+def new_address_alert(channel: MovableChannel, new: str, *, alert_id: str, now: datetime) -> Alert:
+    """Alert that a channel's address has changed, so that the settings are out of date."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        subject=channel.name,
+        created_at=now,
+        headline=f"The {channel.address_option} of {channel.name} has changed",
+        facts=((f"Old {channel.address_option}", channel.address), (f"New {channel.address_option}", new)),
+        why="The channel reported its new address.",
+        did="gpuwatch remembers the new address and uses it from now on.",
+        can_do=(f'Set [notify.{channel.name}] {channel.address_option} = "{new}"',),
+    )
+
+
+def late_alert(channel: str, count: int, *, alert_id: str, now: datetime) -> Alert:
+    """Alert that alerts of a channel expired, with no newer alert in its queue to mention them."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        subject=channel,
+        created_at=now,
+        headline=f"{channel} did not deliver {count} {'alert' if count == 1 else 'alerts'} in time",
+        why="Quiet hours held them back, or the channel accepted nothing before they expired.",
+        did="They expired and are listed here for your information.",
+        can_do=("See current offers: gpuwatch check",),
+    )
+
+
+def test_alert(*, alert_id: str, now: datetime) -> Alert:
+    """Return the test message of `gpuwatch notify`."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.TEST,
+        created_at=now,
+        headline="gpuwatch test message",
+        why="You requested it with: gpuwatch notify",
+        did="This is only a test: no offer was found, nothing was rented.",
+    )
+
 
 ALERT_EVERY = timedelta(hours=1)
 Enqueue = Callable[[Alert, Sequence[str], str], None]  # an alert, its channels, its deduplication key
@@ -97,3 +191,46 @@ class ChannelReports:
                 return False
             self._alerted_at[name] = now
             return True
+
+
+FAILOVER_AFTER = timedelta(minutes=15)
+_EVERY = timedelta(seconds=15)
+_NO_FAILOVER = frozenset({AlertKind.CHANNEL, AlertKind.TEST})  # the other channels already have those, or need none
+
+
+class ChannelFailover:
+    """Adds deliveries for other channels. The channel itself is still tried, and later sends what is not too old."""
+
+    def __init__(self, outbox: UndeliveredAlerts, routing: AlertRouting, reports: ChannelReports) -> None:
+        self._outbox = outbox
+        self._routing = routing
+        self._reports = reports
+        self._ran_at: datetime | None = None
+
+    def run_if_due(self, now: datetime) -> int:
+        """Add deliveries for alerts that have waited too long; return how many. Raises StoreError."""
+        if self._ran_at is not None and timedelta(0) <= now - self._ran_at < _EVERY:
+            return 0
+        self._ran_at = now
+        before = now - FAILOVER_AFTER
+        stalled = self._outbox.stalled_channels(before)
+        self._outbox.retry_refused(now)
+        added = 0
+        for alert in self._outbox.overdue_alerts(tuple(channel.name for channel in stalled), before):
+            if others := self._stand_ins(alert):
+                added += self._outbox.add_deliveries(alert.alert_id, others)
+        for channel in stalled:
+            if channel.name in self._routing.channels:
+                self._reports.silent(channel.name, channel.since, channel.error or "no answer", now)
+        if added:
+            log.info("%d deliveries were handed to other channels: theirs accepted nothing for 15 minutes", added)
+        return added
+
+    def _stand_ins(self, one: WaitingAlert) -> tuple[str, ...]:
+        if one.kind in _NO_FAILOVER:
+            return ()
+        return tuple(
+            name
+            for name in self._routing.channels
+            if name not in one.channels and (one.kind in MONEY_KINDS or self._routing.takes(name, one.severity))
+        )

@@ -12,13 +12,12 @@ import msgspec
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.instances.avoided_machines import AVOID_FOR, MACHINE_FAULTS, is_of_any_machine
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
+from gpuwatch.domain.launches.life.launch_events import Notification, NotificationTopic
 from gpuwatch.domain.launches.life.launch_record import stored_watch
-from gpuwatch.domain.launches.life.transitions import Notification, NotificationTopic
-from gpuwatch.domain.launches.money.billing import cost_microusd
-from gpuwatch.domain.market.money import distinct_prices, dollars, price_text
-from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.market.money import distinct_prices, dollars, price_text, usd
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts.alerts import outbox_alert
+from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.ports import Alert, AlertKind, Instance, OutboxAlert, Severity, severity_of
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.redaction import redact

@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.jobs.cluster_task import TOOL, cluster_match, cluster_watch, dstack_task, is_cluster
-from gpuwatch.domain.jobs.job import Job, JobRun, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState, JobTransition
 from gpuwatch.domain.jobs.queue import group_states, waits_for
 from gpuwatch.domain.launches.instances.end_rules import exit_code
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
@@ -28,20 +27,19 @@ from gpuwatch.domain.launches.life.launch_events import (
     NothingCreated,
     SentAgain,
 )
-from gpuwatch.domain.launches.money.billing import cost_microusd
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts.work_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.setup.parallel import failpoint
 from gpuwatch.errors import JobConflict, OutcomeUnknown, ProviderError, ProviderUnreachable, SettingsError, StoreError
 from gpuwatch.ports import AlertKind, LaunchRepository, Severity, UnitOfWorkFactory
-from gpuwatch.ports.clusters import ClusterLauncher, ClusterRun
-from gpuwatch.ports.jobs import JobQueueStore
-from gpuwatch.ports.obligations import ObligationLog
+from gpuwatch.ports.jobs import ClusterLauncher, ClusterRun, JobQueueStore
+from gpuwatch.ports.store import ObligationLog
 
 log = logging.getLogger(__name__)
 

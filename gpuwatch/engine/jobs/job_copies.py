@@ -12,10 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint
+from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, below
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.run_status import is_safe_path
-from gpuwatch.domain.jobs.stores import below
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.engine.alerts.work_alerts import NOT_COPIED, NOT_STORED, job_alert
 from gpuwatch.engine.jobs.job_parts import JobParts

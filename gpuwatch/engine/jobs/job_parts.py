@@ -1,35 +1,45 @@
-"""Shared by the steps of a run: ports, time limits, one run at one moment, and how steps are recorded."""
+"""Shared by the steps of a run: ports, time limits, one run at one moment, and how steps are recorded.
+
+Threads for the rounds of jobs: a slow machine delays no other, and a job never has two rounds at once.
+
+Where a job's inputs and results are on this machine.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState, JobTransition
 from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, waiting_job_watch
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import FileListing, parse_files
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.money.billing import END_PROVEN_S
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.launches.following.transition_executor import request_end
+from gpuwatch.home_folder import expand_home
 from gpuwatch.ports import LaunchRepository, OutboxAlert
 from gpuwatch.ports.jobs import JobStore
 from gpuwatch.ports.remote import ObjectStores, RemoteShell, RemoteShells, RemoteUnreachable, RunFiles, SshAddress
 
 log = logging.getLogger(__name__)
+
 
 _LIST_MAX = 8 << 20
 
@@ -181,3 +191,81 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         if said.exit_code != 0 or said.is_truncated:
             raise RemoteUnreachable(f"cannot list its files: {said.stderr or 'too many'}")
         return parse_files(said.stdout.decode("utf-8", "replace"))
+
+
+class Lane(StrEnum):
+    """What a round mostly does. Each lane has its own threads, so that no lease waits for a transfer of hours."""
+
+    OBSERVE = "observe"  # seconds; renews the lease
+    TRANSFER = "transfer"  # inputs to a machine, results from it
+    COPY = "copy"  # to stores
+
+
+class JobThreads:
+    """Runs rounds in the order in which they were requested, so the job that waited longest is next.
+
+    The process does not wait for them at exit: the next process repeats an interrupted one.
+
+    Args:
+        workers: maximum number of parallel rounds of a lane; 0: each round runs in the caller's thread.
+        others: lanes with another maximum.
+    """
+
+    def __init__(self, workers: int, others: Mapping[Lane, int] | None = None) -> None:
+        self._workers = dict.fromkeys(Lane, workers) | dict(others or {} if workers else {})
+        # of the observing rounds, so many may take minutes at once (checkpoints): the others still renew leases
+        self.long_rounds = threading.BoundedSemaphore(max(workers // 2, 1))
+        self._lock = threading.Lock()
+        self._accepted: set[str] = set()  # waiting or running
+        self._running = dict.fromkeys(Lane, 0)
+        self._waiting: dict[Lane, deque[tuple[str, Callable[[], None]]]] = {lane: deque() for lane in Lane}
+        self._closed = False
+
+    def start(self, job_id: str, step: Callable[[], None], lane: Lane = Lane.OBSERVE) -> bool:
+        """Run a round as soon as a thread is free; False: the previous round of this job still waits or runs."""
+        if not self._workers[lane]:
+            step()
+            return True
+        with self._lock:
+            if self._closed or job_id in self._accepted:
+                return False
+            self._accepted.add(job_id)
+            self._waiting[lane].append((job_id, step))
+            if self._running[lane] < self._workers[lane]:
+                self._running[lane] += 1
+                threading.Thread(target=self._work, args=(lane,), name=f"job rounds {lane}", daemon=True).start()
+        return True
+
+    def close(self) -> None:
+        """Start nothing more."""
+        with self._lock:
+            self._closed = True
+            for waiting in self._waiting.values():
+                waiting.clear()
+
+    def _work(self, lane: Lane) -> None:
+        while (given := self._next(lane)) is not None:
+            job_id, step = given
+            try:
+                step()
+            except Exception:
+                log.exception("a round of job %s failed; retrying in the next one", job_id)
+            finally:
+                with self._lock:
+                    self._accepted.discard(job_id)
+
+    def _next(self, lane: Lane) -> tuple[str, Callable[[], None]] | None:
+        with self._lock:
+            if self._waiting[lane]:
+                return self._waiting[lane].popleft()
+            self._running[lane] -= 1
+            return None
+
+
+def local_path(definition: JobDefinition, path: str) -> Path:
+    """A path of a job's file: below the file's own folder, unless it is absolute or begins with `~`.
+
+    Raises:
+        OSError: this user has no home folder.
+    """
+    return Path(definition.folder) / expand_home(path)

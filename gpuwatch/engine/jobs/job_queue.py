@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.jobs.cluster_task import is_cluster
-from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState, JobTransition
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, queue_order, searching_jobs
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd

@@ -13,18 +13,17 @@ from functools import partial
 
 import msgspec
 
-from gpuwatch.domain.jobs.better_gpu import BetterGpu, better_gpu
 from gpuwatch.domain.jobs.checkpoints import to_resume
 from gpuwatch.domain.jobs.cluster_task import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
+from gpuwatch.domain.jobs.pilot_checks import BetterGpu, better_gpu
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.engine.alerts.work_alerts import INTERRUPTED, job_alert
 from gpuwatch.engine.jobs.job_copies import JobCopies
-from gpuwatch.engine.jobs.job_parts import JobParts
-from gpuwatch.engine.jobs.job_pilot import OVER_LIMIT, UNFIT
-from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
+from gpuwatch.engine.jobs.job_parts import JobParts, JobThreads, Lane
 from gpuwatch.engine.jobs.run_finisher import RunFinisher
+from gpuwatch.engine.jobs.run_forecasts import OVER_LIMIT, UNFIT
 from gpuwatch.engine.jobs.run_monitor import RunMonitor, RunObservation
 from gpuwatch.engine.jobs.run_preparer import InputMissing, RunPreparer
 from gpuwatch.errors import JobConflict, SettingsError

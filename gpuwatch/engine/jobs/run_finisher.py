@@ -11,17 +11,16 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.jobs.checkpoints import is_store
 from gpuwatch.domain.jobs.job import Job, JobFiles, JobRun, JobState
 from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import LeftOut, MachineFile
-from gpuwatch.domain.jobs.stores import is_store
 from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.engine.alerts.work_alerts import LEFT_OUT, NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.jobs.job_copies import JobCopies
-from gpuwatch.engine.jobs.job_parts import JobParts
+from gpuwatch.engine.jobs.job_parts import JobParts, local_path
 from gpuwatch.engine.jobs.job_sharing import InstanceSharing
-from gpuwatch.engine.jobs.local_paths import local_path
 from gpuwatch.engine.jobs.run_monitor import RunMonitor
 from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable

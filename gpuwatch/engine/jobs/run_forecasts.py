@@ -1,4 +1,7 @@
-"""Forecasts of runs from their progress, and the alert when a job has cost more than a forecast said."""
+"""Judges the items that a job requires from the measurements of its pilot.
+
+Forecasts of runs from their progress, and the alert when a job has cost more than a forecast said.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,53 @@ from collections.abc import Collection
 from datetime import datetime
 
 from gpuwatch.domain.jobs.job import Job, JobRun
-from gpuwatch.domain.jobs.run_progress import ProgressPoint, RunForecast, RunProgress, extrapolate, grown, spent_usd
-from gpuwatch.domain.jobs.run_sample import samples_of
+from gpuwatch.domain.jobs.job_watch import pilot_items
+from gpuwatch.domain.jobs.pilot_checks import PilotFinding, PilotObservation, pilot_findings, pilot_ticks
+from gpuwatch.domain.jobs.run_progress import (
+    ProgressPoint,
+    RunForecast,
+    RunProgress,
+    extrapolate,
+    grown,
+    losses,
+    spent_usd,
+)
+from gpuwatch.domain.jobs.run_sample import RunSample, samples_of
+from gpuwatch.domain.jobs.run_status import RunnerStatus
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.market.money import dollars
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import MICRO, dollars
 from gpuwatch.engine.alerts.work_alerts import OVER_FORECAST, job_alert
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.ports import Severity
+
+OVER_LIMIT = "pilot: "  # prefix of the runner's reason if a forecast exceeds a limit
+UNFIT = "checklist: "
+_PILOT_LINES = 200
+
+
+def untested_items(parts: JobParts, job: Job) -> list[str]:
+    """Return the items that the pilot must test: ticked by no owner, tested by no earlier pilot. Raises StoreError."""
+    items = pilot_items(job.definition)
+    if not items:
+        return []
+    known = {tick.item for tick in pilot_ticks(parts.jobs.events(job.job_id))} | set(parts.ticked(job))
+    return [item for item in items if item not in known]
+
+
+def measured(
+    parts: JobParts, job: Job, run: JobRun, items: list[str], now: RunSample, status: RunnerStatus
+) -> list[PilotFinding]:
+    """Return the current findings about them. Raises StoreError."""
+    written = [one for one in samples_of(parts.jobs.events(job.job_id)) if one.run_number == run.run_number]
+    log = "\n".join(parts.files.log_tail(job.job_id, run.run_number, _PILOT_LINES))
+    seen = PilotObservation(
+        samples=[*(one for one in written if one.at < now.at), now],
+        losses=losses(log, status.metrics),
+        checkpoint=run.checkpoint,
+        needs_checkpoint=job.definition.checkpoint is not None,
+    )
+    return pilot_findings(items, seen)
+
 
 _Key = tuple[str, int]  # job and run
 

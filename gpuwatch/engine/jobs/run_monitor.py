@@ -30,13 +30,11 @@ from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress, bottlene
 from gpuwatch.domain.jobs.run_sample import RunSample, run_sample
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.market.money import dollars
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import MICRO, dollars
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.engine.alerts.work_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.jobs.job_parts import JobParts
-from gpuwatch.engine.jobs.job_pilot import OVER_LIMIT, UNFIT, measured, untested_items
-from gpuwatch.engine.jobs.run_forecasts import RunForecasts
+from gpuwatch.engine.jobs.run_forecasts import OVER_LIMIT, UNFIT, RunForecasts, measured, untested_items
 from gpuwatch.ports import OutboxAlert, Severity
 from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 

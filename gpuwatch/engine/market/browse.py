@@ -1,22 +1,67 @@
-"""Searches a market without a watch, for `gpuwatch offers`. One provider at a time; `offer_groups` joins them."""
+"""What an empty answer leaves open although every provider answered: cards that one cannot list, unread rows.
+
+Searches a market without a watch, for `gpuwatch offers`. One provider at a time; `offer_groups` joins them.
+
+Offers of several providers as one list: sorted, resold stock shown once, or grouped. Pure.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from statistics import median
+from typing import Any, Final
 
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
+from gpuwatch.domain.market.money import Commission, listed_ceiling_usd, price_of, threshold_microusd
+from gpuwatch.domain.market.offer import Offer, OfferKind, is_slice
+from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.engine.market.coverage import Coverage
+from gpuwatch.domain.watches.match import rank
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, highest_priced, search_cheapest, why_incomplete
 from gpuwatch.errors import ProviderDown, ProviderError, ResourceNotFound, UsageError
 from gpuwatch.ports import Answer, Completeness, Market, Query
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the answers of one provider cannot contain.
+
+    `not_listed`: queried GPUs that it has no name for, or that its adapter has no machine of. `skipped`: reason → rows.
+    """
+
+    provider: str
+    not_listed: Collection[str] = frozenset()
+    skipped: Mapping[str, int] = {}
+
+
+def empty_text(coverages: Iterable[Coverage], gpu_names: Sequence[str], texts: Sequence[str]) -> str:
+    """Return one line for an empty result of complete answers: "no offers (every provider answered)", or what is open.
+
+    Args:
+        gpu_names: canonical names of the query; empty: any.
+        texts: the same as the owner wrote them.
+    """
+    gaps = list(_gaps(list(coverages), gpu_names, ", ".join(texts)))
+    return f"no offers ({'; '.join(gaps)})" if gaps else "no offers (every provider answered)"
+
+
+def _gaps(coverages: Sequence[Coverage], gpu_names: Sequence[str], shown: str) -> Iterator[str]:
+    cannot = [one.provider for one in coverages if gpu_names and set(gpu_names) <= set(one.not_listed)]
+    if cannot:
+        yield f"{', '.join(cannot)} cannot list {shown}"
+    if gpu_names and all(catalog().get(name) is None for name in gpu_names) and len(cannot) < len(coverages):
+        yield f"no offer is called {shown}, which is not in gpuwatch's catalogue"
+    for one in coverages:
+        if rows := sum(one.skipped.values()):
+            yield f"{rows} row{'' if rows == 1 else 's'} of {one.provider} not understood"
+    others = len(coverages) - len(cannot)
+    if cannot and others and not any(one.skipped for one in coverages):
+        yield "every other provider answered" if others > 1 else "the other provider answered"
+
 
 _COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
@@ -194,3 +239,63 @@ def _price(text: str | None) -> Decimal | None:
     if not (price.is_finite() and price > 0):
         raise UsageError(f"--max-price {text!r}: expected USD per GPU-hour above 0, for example 3.50")
     return price
+
+
+SORTS: Final[Mapping[str, Callable[[Match], Any]]] = {
+    "gpu-price": rank,
+    "price": lambda match: (match.price.price_microusd_hour, *rank(match)),
+    "provider": lambda match: (match.offer.provider, *rank(match)),
+    "reliability": lambda match: (-(match.offer.reliability or 0.0), *rank(match)),
+}
+GROUPS: Final[Mapping[str, Callable[[Offer], str]]] = {
+    "gpu": lambda offer: offer.gpu,
+    "provider": lambda offer: offer.provider,
+    "region": lambda offer: offer.place or "unknown",
+}
+
+
+class OfferGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of offers with one kind of price; whole GPUs and slices never share a group."""
+
+    name: str
+    kind: OfferKind
+    is_slice: bool
+    offers: int  # resold stock counts once
+    cheapest: FoldedOffer[Match]
+    median_microusd_gpu_hour: float
+
+
+def sorted_offers(found: Iterable[Match], sort: str) -> list[FoldedOffer[Match]]:
+    """Return every stock once, in order; slices after all whole GPUs, because their price is not that of a GPU.
+
+    Args:
+        sort: a key of SORTS.
+    """
+    by = SORTS[sort]
+    return fold_resold(sorted(found, key=lambda match: (is_slice(match.offer), by(match))))
+
+
+def group_offers(found: Iterable[Match], group_by: str) -> list[OfferGroup]:
+    """Return the cheapest offer, the number and the median GPU price of each group; cheapest group first, slices last.
+
+    Args:
+        group_by: a key of GROUPS.
+    """
+    name_of = GROUPS[group_by]
+    groups: dict[tuple[bool, str, OfferKind], list[FoldedOffer[Match]]] = {}
+    for sorted_offer in sorted_offers(found, "gpu-price"):
+        offer = sorted_offer.primary.offer
+        groups.setdefault((is_slice(offer), name_of(offer), offer.kind), []).append(sorted_offer)
+    made = [_group(name, kind, sliced, mine) for (sliced, name, kind), mine in groups.items()]
+    return sorted(made, key=lambda one: (one.is_slice, one.cheapest.primary.price_microusd_gpu_hour, one.name))
+
+
+def _group(name: str, kind: OfferKind, sliced: bool, mine: Sequence[FoldedOffer[Match]]) -> OfferGroup:
+    return OfferGroup(
+        name=name,
+        kind=kind,
+        is_slice=sliced,
+        offers=len(mine),
+        cheapest=mine[0],
+        median_microusd_gpu_hour=median(one.primary.price_microusd_gpu_hour for one in mine),
+    )

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts.alerts import outbox_alert
+from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.engine.alerts.health_alerts import empty_alert, filled_alert
 from gpuwatch.ports import SWEEP, UnitOfWorkFactory
-from gpuwatch.ports.holds import Hold, HoldStore
+from gpuwatch.ports.market import Hold, HoldStore
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import msgspec
 
+from gpuwatch.domain.market.money import Commission, least_price_microusd, listed_ceiling_usd, usd
 from gpuwatch.domain.market.offer import Identity, Offer
-from gpuwatch.domain.market.pricing import Commission, least_price_microusd, listed_ceiling_usd, usd
-from gpuwatch.domain.market.query import Query
+from gpuwatch.domain.market.search_query import Query
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
-from gpuwatch.engine.market.row_budget import HUNT_ROWS
+from gpuwatch.engine.market.query_planner import HUNT_ROWS
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Completeness
 

@@ -7,24 +7,32 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from gpuwatch.domain.history.price_rank import PriceRank
+from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
-from gpuwatch.domain.launches.life.approval import Approval
-from gpuwatch.domain.launches.life.checklist import checklist_warning
-from gpuwatch.domain.launches.life.watch_limits import free_slot
+from gpuwatch.domain.launches.life.admission import free_slot
+from gpuwatch.domain.launches.life.owner_decisions import Approval, checklist_warning
+from gpuwatch.domain.market.money import threshold_microusd
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import threshold_microusd
-from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
+from gpuwatch.domain.watches.decide import (
+    Decision,
+    DecisionReason,
+    Match,
+    Observation,
+    PollCycle,
+    StockProofs,
+    WatchMemory,
+    cycle_members,
+    decide,
+)
 from gpuwatch.domain.watches.match import is_near, matches
-from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
-from gpuwatch.domain.watches.stock import StockProofs
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
-from gpuwatch.engine.alerts.alerts import alert_id_from, outbox_alert, without_numbers
+from gpuwatch.engine.alerts.alert_routing import alert_id_from, outbox_alert, without_numbers
 from gpuwatch.engine.alerts.launch_alerts import NOT_READY, day_limit_alert, next_steps
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
-from gpuwatch.engine.launches.renting.approval_requests import ApprovalTerms, request_approval
+from gpuwatch.engine.launches.renting.asked_launches import ApprovalTerms, request_approval
 from gpuwatch.engine.launches.renting.launch_commands import command_summary
 from gpuwatch.engine.launches.renting.launch_orders import (
+    LaunchSlots,
     StartsLaunches,
     is_same_offer,
     reservation_summary,
@@ -32,10 +40,8 @@ from gpuwatch.engine.launches.renting.launch_orders import (
     select_candidates,
     with_rented_offer_first,
 )
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.setup.failpoint import failpoint
-from gpuwatch.engine.watches.gather import QuoteGathering
-from gpuwatch.engine.watches.newest_observations import NewestObservations
+from gpuwatch.engine.setup.parallel import failpoint
+from gpuwatch.engine.watches.gather import NewestObservations, QuoteGathering
 from gpuwatch.engine.watches.readiness_notes import ReadinessNotes
 from gpuwatch.engine.watches.watch_indexes import WatchIndexes
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
@@ -43,7 +49,6 @@ from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 log = logging.getLogger(__name__)
 
 _MIN_PAIRS_FOR_INDEX = 5_000  # pairs of watch and offer
-
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
 
 
@@ -125,7 +130,8 @@ class Evaluator:
         return {
             watch.name: Observation(
                 matches=found[watch.name],
-                near=bool(found[watch.name]) or self._is_near(watch, answer, now),
+                near=bool(found[watch.name])
+                or (watch.has_near_limit and is_near(watch, answer.offers, self._rules.commissions, now)),
                 known=bool(found[watch.name]) or is_complete,
                 observed_at=answer.observed_at,
                 answered_at=answer.observed_at + timedelta(seconds=answer.elapsed_s),  # earlier if an adapter cached it
@@ -199,9 +205,6 @@ class Evaluator:
         expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)
         unable = self._rules.unable_for(watch)
         return frozenset(view for view in expected if unable.why_not(view[0]) is None)
-
-    def _is_near(self, watch: Watch, answer: Answer, now: datetime) -> bool:
-        return watch.has_near_limit and is_near(watch, answer.offers, self._rules.commissions, now)
 
     def _memory(self, watch: Watch) -> WatchMemory:
         return self._memories.get(watch.name, WatchMemory())
@@ -328,10 +331,7 @@ class Evaluator:
             # what was just reserved may already fill the watch: no query is needed before the commit
             launches = [launch for launch, _, _ in reserved]
             full = free_slot(watch.launch or LaunchSpec(), watch.name, launches, len(launches))
-            if isinstance(full, LaunchRefusal):
-                refusal = full
-                break
-            got = uow.reserve(self._intent(watch, left), rules.budget, now)
+            got = full if isinstance(full, LaunchRefusal) else uow.reserve(self._intent(watch, left), rules.budget, now)
             if isinstance(got, LaunchRefusal):
                 refusal = got
                 break

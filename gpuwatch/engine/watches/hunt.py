@@ -15,7 +15,7 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.choice import is_by_gpu_price
 from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.match import without_country

@@ -1,27 +1,76 @@
-"""Watches with `new_low`, `drop_by` or `percentile`: their current limits, from the stored prices.
+"""The current reputations for watches with `min_reputation`: the results of your own launches, read once a minute.
+
+Watches with `new_low`, `drop_by` or `percentile`: their current limits, from the stored prices.
 
 The whole span is read every half hour. For `new_low` every round also reads what was stored since then, up to the
 watch's last poll: a price that has already gone again is still the lowest, and one that a sweep or another watch's
 search stored first is new until the watch has seen it.
+
+The limits of a watch at a given moment: its automatic limit, past prices, and the records of machines.
+
+The settings say how a limit is computed; hunts and jobs need the computed limit.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gpuwatch.domain.history.past_lows import drop_limit, new_low_limit, percentile_limit
 from gpuwatch.domain.history.price_series import PriceSeries, with_newer
-from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, PastComparison, PastLimit
-from gpuwatch.domain.watches.watch import MOST_GPUS, SpotPolicy, Watch
+from gpuwatch.domain.setup.durations import is_recent
+from gpuwatch.domain.watches.watch import (
+    DROP_BY,
+    MOST_GPUS,
+    NEW_LOW,
+    PERCENTILE,
+    MachineRecords,
+    PastComparison,
+    PastLimit,
+    SpotPolicy,
+    Watch,
+)
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices
 from gpuwatch.engine.market.watch_search import RENTAL_TYPES
+from gpuwatch.errors import StoreError
 from gpuwatch.ports.store import PastPriceReader
 
 log = logging.getLogger(__name__)
+
+
+REPUTATIONS_READ_EVERY = timedelta(minutes=1)
+
+
+class MachineReputations:
+    """Safe to call from the hunts of several providers at once.
+
+    Args:
+        read: returns the results of recent launches, by machine; raises StoreError.
+    """
+
+    def __init__(self, read: Callable[[datetime], MachineRecords]) -> None:
+        self._read = read
+        self._records: MachineRecords = {}
+        self._read_at: datetime | None = None
+        self._lock = threading.Lock()
+
+    def with_records(self, watch: Watch, now: datetime) -> Watch:
+        """Return the watch with its reputations, or unchanged if it needs none. If reading fails, the old ones stay."""
+        if watch.min_reputation is None:
+            return watch
+        with self._lock:
+            if self._read_at is None or not is_recent(self._read_at, now, REPUTATIONS_READ_EVERY):
+                try:
+                    self._records = self._read(now)
+                except StoreError as error:
+                    log.warning("min_reputation: %s", error)
+                self._read_at = now
+        return msgspec.structs.replace(watch, records=self._records)
+
 
 LIMITS_READ_EVERY = timedelta(minutes=30)
 _OVERLAP = timedelta(hours=4)  # a poll's prices apply for hours after it, and are stored slightly later
@@ -165,3 +214,28 @@ def _what_fits(watch: Watch, gpu: str, spot: bool) -> Watch:
         listed=False,
         past=None,
     )
+
+
+class WatchLimits:
+    """Computes the current limits of watches. Thread-safe: the hunts of several providers call it."""
+
+    def __init__(self, auto_prices: AutoPrices, past_limits: PastLimits, reputations: MachineReputations) -> None:
+        self._auto_prices = auto_prices
+        self._past_limits = past_limits
+        self._reputations = reputations
+
+    def of(
+        self, watch: Watch, now: datetime, polled_at: Mapping[bool, datetime] | None = None, *, provider: str = ""
+    ) -> Watch:
+        """Return the watch with its current limits. Raises StoreError.
+
+        Args:
+            polled_at: by spot, when its last answered poll at the provider was sent; None: now.
+        """
+        limited = self._auto_prices.with_current_limit(watch, now)
+        limited = self._past_limits.with_past(limited, now, polled_at, provider=provider)
+        return self._reputations.with_records(limited, now)
+
+    def deadline(self, watch: Watch, now: datetime) -> datetime | None:
+        """Return the deadline of an automatic limit; None: the watch has none. Raises StoreError."""
+        return self._auto_prices.standing(watch, now).deadline if watch.auto is not None else None

@@ -3,24 +3,28 @@
 A daemon polls per watch and can take its time. A person waits, and searches are seconds apart (`search_interval`), so
 watches that differ only in GPU, price and disk share one query. A watch that the shared answer does not settle gets
 a query of its own.
+
+Explains why a watch does not match: the nearest offers and the clauses that rejected them, as text lines.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
-from gpuwatch.domain.market.offer import Identity
-from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.choice import best_first, is_by_gpu_price
-from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.market.money import Commission, price_text
+from gpuwatch.domain.market.offer import Identity, marks
+from gpuwatch.domain.watches.choice import NearMiss, best_first, compare, is_by_gpu_price, nearest, tie_of
+from gpuwatch.domain.watches.computed_limits import reputation_basis
+from gpuwatch.domain.watches.decide import Decision, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import matches, without_country
-from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.market.watch_search import PAGE_ROWS, queries_for, search_cheapest, why_incomplete
+from gpuwatch.domain.watches.watch import Watch, machine_record_of, reputation
+from gpuwatch.engine.alerts.offer_alerts import decision_text
+from gpuwatch.engine.market.watch_search import PAGE_ROWS, queries_for, search_cheapest, search_complete, why_incomplete
 from gpuwatch.errors import NoRowUnderstood, ProviderError, ProviderUnreachable
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
@@ -184,3 +188,81 @@ class _Round:
         )
         found = {watch.name: tuple(best_first(watch, self._found[watch.name].values())) for watch in self._watches}
         return ProviderCheck(report=report, answers=self._answers, matches=found)
+
+
+_TIED_SHOWN = 3
+
+
+def decision_line(
+    watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
+) -> str:
+    """Return the decision reason that the daemon would find in this poll, as alerts and the log show it."""
+    return f"{watch.name}: {decision_text(watch, decision_of(watch, checked, memory, now, zone))}"
+
+
+def decision_of(
+    watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
+) -> Decision:
+    """Return the decision that the daemon would make on this poll."""
+    found = best_first(watch, (match for part in checked for match in part.matches.get(watch.name, ())))
+    known = all(part.report.ok for part in checked)
+    look = Observation(matches=tuple(found), known=known, near=bool(found), observed_at=now)
+    return decide(watch, look, memory or WatchMemory(), now, zone)
+
+
+def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator[str]:
+    """Describe what was compared, which offers tied, and which rule decided; empty without a match.
+
+    Before a launch, gpuwatch compares its current quotes again.
+    """
+    found = compare(watch, [match for part in checked for match in part.matches.get(watch.name, ())])
+    if not found.ordered:
+        return
+    counts = Counter(match.offer.provider for match in found.ordered)
+    silent = [part.report.provider for part in checked if not part.report.ok]
+    without = f"; no complete answer from {' and '.join(silent)}" if silent else ""
+    yield f"  compared: {', '.join(f'{count} at {name}' for name, count in sorted(counts.items()))}{without}"
+    if found.tied > 1:
+        share = 0.0 if watch.max_job_cost_usd is not None else tie_of(watch)
+        more = "" if found.tied <= _TIED_SHOWN else f" and {found.tied - _TIED_SHOWN} more"
+        equal = f"within {share * 100:g} % of the best" if share else "equal"
+        yield f"  tied, {equal}: {'; '.join(map(_match_text, found.ordered[: min(found.tied, _TIED_SHOWN)]))}{more}"
+    yield f"  best: {_match_text(found.ordered[0])}, by {found.rule}"
+    if watch.min_reputation is not None:
+        offer = found.ordered[0].offer
+        is_ = reputation(offer.reliability, machine_record_of(offer, watch.records))
+        yield f"  reputation of its machine: {is_:.3f} ({reputation_basis(watch, offer)})"
+
+
+def _match_text(match: Match) -> str:
+    offer, price = match.offer, match.price
+    per_gpu = price_text(price.gpu_price_usd_hour(offer.gpu_count))
+    shown = ", ".join((f"offer {offer.offer_id}", f"{per_gpu} $/GPU-h", *marks(offer)))
+    return f"{offer.gpu_count}× {offer.gpu} at {offer.provider}, {shown}"
+
+
+def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission], now: datetime) -> Iterator[str]:
+    """Search the watch's GPUs at any price and host; return why the nearest offers were rejected."""
+    yield f"{watch.name} at {market.name}:"
+    any_line = False
+    for query in queries_for(watch, commissions.get(market.name, Commission()), PAGE_ROWS):
+        wide = msgspec.structs.replace(
+            query, count_min=1, count_max=None, max_listed_usd_hour=None, verified=None, min_reliability=None
+        )
+        try:
+            answer, misses = search_complete(
+                market.search, wide, lambda found: nearest(watch, found.offers, commissions, now)
+            )
+        except ProviderError as error:
+            yield f"  cannot tell: {error}"
+            return
+        any_line = any_line or bool(misses)
+        yield from map(_line, misses)
+    if not any_line:
+        yield "  no offer was rejected: " + ("there is none with these GPUs" if not answer.offers else "all match")
+
+
+def _line(miss: NearMiss) -> str:
+    offer = miss.offer
+    what = f"{offer.gpu_count}× {offer.gpu}, offer {offer.offer_id}, machine {offer.machine_id or '–'}"
+    return f"  {what}: {'; '.join(failure.text for failure in miss.failures)}"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from gpuwatch.ports import UnitOfWork
-from gpuwatch.ports.holds import Hold, HoldStore
+from gpuwatch.ports.market import Hold, HoldStore
 
 _REASON_LENGTH = 400
 _KIND_LENGTH = 64

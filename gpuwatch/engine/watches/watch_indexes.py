@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_index import WatchIndex
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.email.addresses import envelope_address, header_address, parse_address
-from gpuwatch.notifiers.email.mail_connection import BoundedSmtp
+from gpuwatch.notifiers.email.mail_connection import BoundedSmtp, envelope_address, header_address, parse_address
 from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.toolkit import (
     CHECK_S,

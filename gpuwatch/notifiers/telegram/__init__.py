@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.telegram.bot_api import BASE_URL, BotApi, BotApiReply, keyboard
+from gpuwatch.notifiers.telegram.bot_api import (
+    BASE_URL,
+    BotApi,
+    BotApiReply,
+    keyboard,
+    parse_webhook,
+    read_webhook_info,
+)
 from gpuwatch.notifiers.telegram.telegram_html import render, truncate_text
-from gpuwatch.notifiers.telegram.webhook_info import parse_webhook, read_webhook_info
 from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, check_findings
 from gpuwatch.ports import Alert, ChannelSettings
-from gpuwatch.ports.buttons import ButtonSource
+from gpuwatch.ports.alerts import ButtonSource
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.settings import Option

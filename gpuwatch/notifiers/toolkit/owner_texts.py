@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from string import Template
 
-from gpuwatch.domain.setup.env_text import plain_json
+from gpuwatch.domain.setup.durations import plain_json
 from gpuwatch.notifiers.toolkit.layout import Line, Piece, Role, as_text, cleaned, lines, plain
 from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.ports.declarations import OptionSpec

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName

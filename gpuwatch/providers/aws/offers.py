@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.providers.aws.capacity_blocks import CapacityBlock
 from gpuwatch.providers.aws.instance_types import InstanceType
 from gpuwatch.providers.aws.prices import ListPrice, SpotPrice

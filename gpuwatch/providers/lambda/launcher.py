@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from gpuwatch.domain.launches.labels import LABEL_PREFIX
+from gpuwatch.domain.launches.instance import LABEL_PREFIX
 from gpuwatch.errors import (
     OfferGone,
     OrderError,

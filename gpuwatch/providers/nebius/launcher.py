@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind, RefusalScope
 from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.ports.prerequisites import Prerequisite

@@ -11,8 +11,8 @@ import msgspec
 
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferTerms
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Answer, Query
 from gpuwatch.providers.nebius.account import NebiusAccount

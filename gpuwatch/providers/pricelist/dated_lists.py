@@ -16,8 +16,7 @@ import msgspec
 
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms, clean
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.currency import ExchangeRate

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.providers.pricelist.declaration import DeclaredMachine, PriceSource, paths
 from gpuwatch.providers.pricelist.paths import Row, first_text, first_value, template_texts
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped

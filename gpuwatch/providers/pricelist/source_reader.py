@@ -8,8 +8,7 @@ from datetime import datetime
 from hashlib import blake2s
 from typing import Final
 
-from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms, clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.pricelist.declaration import PriceSource, paths
 from gpuwatch.providers.pricelist.paths import Row, field_matches, first_text, first_value, rows_of

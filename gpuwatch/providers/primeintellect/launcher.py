@@ -13,8 +13,8 @@ from decimal import ROUND_UP, Decimal
 from typing import Any, Final
 
 from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,

@@ -11,8 +11,8 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.domain.market.resold import known_as
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import ProviderSettings

@@ -16,8 +16,8 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferTerms, Place
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.runpod.offer_ids import (
     COMMUNITY,

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from typing import Any, Final
 
-from gpuwatch.domain.launches.labels import LABEL_PREFIX
-from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.launches.instance import LABEL_PREFIX
+from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Tools

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.tensordock.error_mapping import NAME

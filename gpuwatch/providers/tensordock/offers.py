@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferTerms
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.tensordock.error_mapping import NAME
 from gpuwatch.providers.tensordock.names import GPU, ID_LENGTH, PLACE, OfferKey, country_of, gpu_of

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.errors import (
     KeyRejected,
     OrderError,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,8 @@ from operator import attrgetter
 import msgspec
 
 from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import NoRowUnderstood
 from gpuwatch.ports import Answer, Completeness, Query
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final
 
-from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import rfc3339
 
 # The timer survives a reboot; without systemd, the timer of `shutdown` applies. A timer whose time has passed at the
 # first boot would never fire.

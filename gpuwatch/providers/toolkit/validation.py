@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO
-from gpuwatch.domain.market.text import MAX_TEXT_LENGTH, clean
+from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO
+from gpuwatch.domain.market.offer import MAX_TEXT_LENGTH, clean
 from gpuwatch.errors import PayloadChanged
 
 # Not JSON, or a wrong type; invalid UTF-8 in a text; 200,000 nested lists.

@@ -5,7 +5,7 @@ source: its public documents and official client, read 2026-11.
 
 from __future__ import annotations
 
-from gpuwatch.domain.market.pricing import Commission, CommissionMode
+from gpuwatch.domain.market.money import Commission, CommissionMode
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, ProviderInfo, SelfDestruct, Tools
 from gpuwatch.ports.prerequisites import declared

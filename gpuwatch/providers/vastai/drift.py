@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.text import clean_word
+from gpuwatch.domain.market.offer import clean_word
 from gpuwatch.providers.vastai.raw_rows import VastRow
 
 _READ_FIELDS: Final = frozenset(field.name for field in msgspec.structs.fields(VastRow))

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.pricing import MAX_USD_HOUR
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.money import MAX_USD_HOUR
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.toolkit.error_mapping import display_sentence

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
+from gpuwatch.domain.market.money import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, PriceIncrease
 from gpuwatch.providers.toolkit.error_mapping import display_sentence

@@ -13,8 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog, fold
-from gpuwatch.domain.market.offer import Verification
-from gpuwatch.domain.market.text import clean_word
+from gpuwatch.domain.market.offer import Verification, clean_word
 from gpuwatch.ports import Query
 from gpuwatch.providers.toolkit.post_processing import PRICE_TOLERANCE_USD, RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE

@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
-from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verification, copy_of
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
-from gpuwatch.domain.market.text import clean_word
+from gpuwatch.domain.market.money import HOURS_A_MONTH, MAX_USD_HOUR
+from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verification, clean_word, copy_of
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import time_from_unix
 from gpuwatch.providers.vastai.raw_rows import RowConditions, VastRow, decode_row, gpu_filter_of

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferTerms
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import read_types

@@ -1,15 +1,147 @@
-"""Alerts that their channels do not accept: which other channels get them, and which are never given up."""
+"""Silenced watches: their alerts are stored and logged, but not sent.
+
+Stores an alert, and routes it to its channels.
+
+It is written in the transaction of its cause. `routed_at_ms` is NULL until the daemon has logged it and routed it to
+its channels; then it has one row in `delivery` for each channel.
+
+Alerts that their channels do not accept: which other channels get them, and which are never given up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, func, or_, select, update
+import msgspec
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, delete, func, insert, or_, select, update
 
-from gpuwatch.ports import MONEY_KINDS, AlertKind, Severity, StalledChannel, WaitingAlert
-from gpuwatch.storage.setup.stored_values import from_ms
+from gpuwatch.ports import (
+    MONEY_KINDS,
+    Alert,
+    AlertKind,
+    OutboxAlert,
+    Severity,
+    StalledChannel,
+    UnroutedAlert,
+    WaitingAlert,
+)
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_ms, upsert
 from gpuwatch.storage.setup.tables import alert as alerts
-from gpuwatch.storage.setup.tables import delivery
+from gpuwatch.storage.setup.tables import delivery, silence
+
+_CLOCKS_DIFFER_MS = 120_000  # between the hosts of several daemons
+
+
+def in_force_at(at_ms: ColumnElement[int] | int) -> ColumnElement[bool]:
+    """Match a silence that applies then. If the clock was set back since it began, it does not last until then."""
+    return and_(silence.c.until_ms > at_ms, silence.c.created_at_ms <= at_ms + _CLOCKS_DIFFER_MS)
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
+    """One silenced watch."""
+
+    watch: str
+    at: datetime
+    until: datetime
+
+
+class SqlSilences:
+    """Stores silences; all methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def silence(self, entry: Silence) -> None:
+        """Silence a watch; replaces an earlier silence."""
+        row = {"watch": entry.watch, "created_at_ms": to_ms(entry.at), "until_ms": to_ms(entry.until)}
+        with self._database.write() as connection:
+            upsert(connection, silence, row)
+
+    def end(self, watch: str, now: datetime) -> bool:
+        """Send its alerts again; False: it was not silenced."""
+        with self._database.write() as connection:
+            statement = delete(silence).where(silence.c.watch == watch).returning(silence.c.until_ms)
+            until_ms = connection.execute(statement).scalar_one_or_none()
+        return until_ms is not None and until_ms > to_ms(now)
+
+    def in_force(self, now: datetime) -> Sequence[Silence]:
+        """Return the current silences, by watch."""
+        query = select(silence).where(in_force_at(to_ms(now))).order_by(silence.c.watch)
+        with self._database.read() as connection:
+            return [
+                Silence(watch=row.watch, at=from_ms(row.created_at_ms), until=from_ms(row.until_ms))
+                for row in connection.execute(query)
+            ]
+
+
+_INSERT_DELIVERY = insert(delivery)  # built once: an alert is part of the transaction that a rent waits for
+_SUBJECT_LENGTH = 200
+_UNROUTED = (
+    select(alerts.c.body, in_force_at(alerts.c.created_at_ms).label("silenced"))
+    .outerjoin(silence, silence.c.watch == alerts.c.watch)
+    .where(alerts.c.routed_at_ms.is_(None))
+    .order_by(alerts.c.created_at_ms, alerts.c.alert_id)
+    .limit(200)
+)
+_ROUTE = update(alerts).where(alerts.c.alert_id == bindparam("alert_id_is"), alerts.c.routed_at_ms.is_(None))
+_CHANNELS_OF = select(delivery.c.channel).where(delivery.c.alert_id == bindparam("alert_id_is"))
+
+
+def enqueue(connection: Connection, outbox_alert: OutboxAlert) -> bool:
+    """Write an alert into the caller's transaction; it is logged and routed to its channels later (`route`).
+
+    Returns:
+        False if an alert with this `once_key` exists; nothing is written then.
+    """
+    alert = outbox_alert.alert
+    row = {
+        "alert_id": alert.alert_id,
+        "kind": alert.kind.value,
+        "severity": alert.severity.value,
+        "subject": alert.subject[:_SUBJECT_LENGTH],
+        "headline": alert.headline,
+        "watch": alert.watch,
+        "created_at_ms": to_ms(alert.created_at),
+        "expires_at_ms": to_ms(outbox_alert.expires_at),
+        "body": msgspec.json.encode(alert).decode(),
+        "once_key": outbox_alert.once_key,
+    }
+    if not insert_if_absent(connection, alerts, row, "once_key"):
+        return False
+    if outbox_alert.channels:
+        rows = [new_delivery(alert.alert_id, channel) for channel in dict.fromkeys(outbox_alert.channels)]
+        connection.execute(_INSERT_DELIVERY, rows)
+    return True
+
+
+def unrouted(connection: Connection) -> list[UnroutedAlert]:
+    """Return alerts without a route, oldest first; only some of them if there are many."""
+    return [
+        UnroutedAlert(alert=msgspec.json.decode(row.body, type=Alert), silenced=bool(row.silenced))
+        for row in connection.execute(_UNROUTED)
+    ]
+
+
+def route(connection: Connection, channels: Mapping[str, Sequence[str]], now: datetime) -> None:
+    """Route alerts, by id, to channels. Alerts that already have channels keep them."""
+    for alert_id, names in channels.items():
+        if connection.execute(_ROUTE, {"alert_id_is": alert_id, "routed_at_ms": to_ms(now)}).rowcount:
+            _add_deliveries(connection, alert_id, names)
+
+
+def new_delivery(alert_id: str, channel: str) -> dict[str, Any]:
+    """Return a row of `delivery` that waits to be sent."""
+    # due since 1970, not since now: a clock that is set back must not delay a new alert
+    return {"alert_id": alert_id, "channel": channel, "state": "pending", "attempts": 0, "next_try_at_ms": 0}
+
+
+def _add_deliveries(connection: Connection, alert_id: str, channels: Sequence[str]) -> None:
+    if channels and connection.execute(_CHANNELS_OF, {"alert_id_is": alert_id}).first() is None:
+        connection.execute(_INSERT_DELIVERY, [new_delivery(alert_id, channel) for channel in dict.fromkeys(channels)])
+
 
 _MONEY = tuple(kind.value for kind in MONEY_KINDS)
 _IDS_PER_QUERY = 500  # ids per query

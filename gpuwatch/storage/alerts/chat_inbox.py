@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import msgspec
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
-from gpuwatch.storage.setup.chat_tables import chat_poller, chat_update
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.side_tables import chat_poller, chat_update
 from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_ms
 
 RETENTION = timedelta(days=9)  # longer than any button is valid

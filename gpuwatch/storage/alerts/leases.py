@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from sqlalchemy import and_, update
 
-from gpuwatch.storage.setup.chat_tables import chat_poller
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.side_tables import chat_poller
 from gpuwatch.storage.setup.tables import delivery, hook_run
 
 _RELEASES = (

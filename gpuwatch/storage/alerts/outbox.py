@@ -18,17 +18,16 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, and_, func, or_, select, update
 
-from gpuwatch.domain.launches.life.pause import Pause, pauses_in_force
+from gpuwatch.domain.launches.life.owner_decisions import Pause, pauses_in_force
 from gpuwatch.ports import Alert, DueDelivery, OutboxAlert, StalledChannel, UnroutedAlert, WaitingAlert
 from gpuwatch.redaction import redact
 from gpuwatch.storage.alerts import alert_rows as undelivered
 from gpuwatch.storage.alerts import outbox_queries as queries
-from gpuwatch.storage.alerts.new_alerts import enqueue, new_delivery, route, unrouted
+from gpuwatch.storage.alerts.alert_rows import enqueue, new_delivery, route, unrouted
 from gpuwatch.storage.alerts.pauses import load_pauses
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.provider_tables import seen_value
-from gpuwatch.storage.setup.query_cache import QueryCache
-from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, insert_if_absent, to_ms
+from gpuwatch.storage.setup.side_tables import seen_value
+from gpuwatch.storage.setup.stored_values import AnyRow, QueryCache, from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.setup.tables import alert as alerts
 from gpuwatch.storage.setup.tables import delivery
 

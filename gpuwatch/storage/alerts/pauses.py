@@ -14,10 +14,10 @@ import msgspec
 from sqlalchemy import Connection, delete, select, text
 
 from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker, closed_breaker
-from gpuwatch.domain.launches.life.pause import Pause
-from gpuwatch.domain.market.text import storable_text
+from gpuwatch.domain.launches.life.owner_decisions import Pause
+from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.provider_tables import skipped_scope
+from gpuwatch.storage.setup.side_tables import skipped_scope
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
 from gpuwatch.storage.setup.tables import pause as pause_rows
 

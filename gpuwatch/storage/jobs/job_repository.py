@@ -10,17 +10,23 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobDefinition, JobEvent, JobRun, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
-from gpuwatch.domain.launches.life.pause import pause_refusal
+from gpuwatch.domain.jobs.job import (
+    ON_AN_INSTANCE,
+    Job,
+    JobDefinition,
+    JobEvent,
+    JobRun,
+    JobState,
+    JobTransition,
+    apply_transition,
+)
+from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.alerts.pauses import load_pauses, lock_reservations
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.identity_tables import watch_identity
-from gpuwatch.storage.setup.query_cache import QueryCache
-from gpuwatch.storage.setup.side_tables import JOBS_OVER, job_event, job_run
+from gpuwatch.storage.setup.side_tables import JOBS_OVER, job_event, job_run, watch_identity
 from gpuwatch.storage.setup.side_tables import job as jobs
-from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, to_ms, upsert
+from gpuwatch.storage.setup.stored_values import AnyRow, QueryCache, from_ms, to_ms, upsert
 from gpuwatch.storage.setup.tables import IS_ALIVE, launch
 
 _OPEN = jobs.c.state.not_in(JOBS_OVER)

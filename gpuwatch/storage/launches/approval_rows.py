@@ -10,11 +10,10 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
-from gpuwatch.domain.launches.life.approval import QUIET_AFTER_DENIAL, Approval, ApprovalState
-from gpuwatch.domain.launches.life.watch_block import BlockReason, WatchBlock
-from gpuwatch.domain.market.money import price_text
-from gpuwatch.domain.market.pricing import usd
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock
+from gpuwatch.domain.launches.life.owner_decisions import QUIET_AFTER_DENIAL, Approval, ApprovalState
+from gpuwatch.domain.market.money import price_text, usd
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget

@@ -13,13 +13,12 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.life.launch_json import launch_json
+from gpuwatch.domain.launches.life.launch_record import launch_json
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
-from gpuwatch.storage.alerts import new_alerts
+from gpuwatch.storage.alerts import alert_rows as new_alerts
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.query_cache import QueryCache
-from gpuwatch.storage.setup.stored_values import insert_if_absent, to_ms
+from gpuwatch.storage.setup.stored_values import QueryCache, insert_if_absent, to_ms
 from gpuwatch.storage.setup.tables import hook_run
 from gpuwatch.storage.setup.tables import launch as launches
 

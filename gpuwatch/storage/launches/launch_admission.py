@@ -1,4 +1,6 @@
-"""Admits a launch (`launches.admission`): reads the state and writes the intent in one transaction.
+"""The circuit breaker of a watch: opened in the transaction of a failure, closed in that of a successful start.
+
+Admits a launch (`launches.admission`): reads the state and writes the intent in one transaction.
 
 With two daemons on one PostgreSQL, a reservation takes a transaction lock, so that budgets are counted by one at a
 time; in addition, unique rows protect whatever must be unique (a slot of a watch, an offer).
@@ -6,6 +8,8 @@ time; in addition, unique rows protect whatever must be unique (a slot of a watc
 
 from __future__ import annotations
 
+import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
@@ -38,28 +42,92 @@ from gpuwatch.domain.launches.life.admission import (
     admit_launch,
     alive_launches,
     failed_place_refusal,
+    free_offer_slot,
     rest_refusal,
 )
+from gpuwatch.domain.launches.life.circuit_breaker import (
+    FAILURE_THRESHOLD,
+    CircuitBreaker,
+    after_failure,
+    after_run,
+    is_counted_failure,
+    newest_by_place,
+)
 from gpuwatch.domain.launches.life.launch_record import terms_of
-from gpuwatch.domain.launches.life.pause import pause_refusal
+from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.domain.launches.life.refused_scopes import scope_refusal, scopes_in_force
-from gpuwatch.domain.launches.life.watch_limits import free_offer_slot
-from gpuwatch.domain.launches.money.budget import all_budgets_refusal
+from gpuwatch.domain.launches.money.budgets import all_budgets_refusal
+from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.reputation import ProviderMachine
-from gpuwatch.domain.watches.watch import Budget, Watch
-from gpuwatch.storage.alerts.pauses import PauseTable, load_pauses, lock_reservations
-from gpuwatch.storage.launches.checklists import ticked_items
-from gpuwatch.storage.launches.renting_blocks import load_notes
-from gpuwatch.storage.launches.skipped_scopes import load_scopes
-from gpuwatch.storage.launches.unknown_instances import unknown_refusals
-from gpuwatch.storage.setup.installation import INSTALL_ID, ensure_installation
+from gpuwatch.domain.watches.watch import Budget, ProviderMachine, Watch
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.redaction import redact
+from gpuwatch.storage.alerts import alert_rows as new_alerts
+from gpuwatch.storage.alerts.pauses import PauseTable, load_pauses, lock_reservations, save_breaker
+from gpuwatch.storage.launches.renting_blocks import load_notes, load_scopes, ticked_items, unknown_refusals
+from gpuwatch.storage.setup.account_rows import INSTALL_ID, ensure_installation
 from gpuwatch.storage.setup.launch_rows import launch_of, launch_row_of, row_of_event
 from gpuwatch.storage.setup.side_tables import job
 from gpuwatch.storage.setup.stored_values import to_ms
-from gpuwatch.storage.setup.tables import IS_ALIVE, launch_event, machine_note, pause, skipped_scope, unknown_instance
+from gpuwatch.storage.setup.tables import (
+    IS_ALIVE,
+    OVER_STATES,
+    launch_event,
+    machine_note,
+    pause,
+    skipped_scope,
+    unknown_instance,
+)
 from gpuwatch.storage.setup.tables import launch as launches
 from gpuwatch.storage.watches.watch_identities import WATCH_ID, identify, renamed_candidate
+
+_FAILURE_WINDOW = timedelta(days=1)
+_ALERT_LIFETIME = timedelta(days=1)  # of the alert; the watch stays paused that long unless somebody resumes it
+_ENDED_LAUNCHES = select(launches).where(
+    launches.c.watch == bindparam("of_watch"),
+    launches.c.state.in_(OVER_STATES),
+    launches.c.ended_at_ms >= bindparam("since"),
+    launches.c.dry_run.is_(False),
+)
+
+
+def update_breaker(connection: Connection, launch: Launch, now: datetime) -> None:
+    """Update the breaker of a launch's watch after a transition was written."""
+    if launch.state is LaunchState.RUNNING:
+        breaker = after_run(load_pauses(connection).breaker_of(launch.watch), launch, now)
+        if breaker is not None:
+            save_breaker(connection, breaker)
+    elif is_counted_failure(launch):
+        _note_failure(connection, launch, now)
+
+
+def _note_failure(connection: Connection, launch: Launch, now: datetime) -> None:
+    rows = connection.execute(_ENDED_LAUNCHES, {"of_watch": launch.watch, "since": to_ms(now - _FAILURE_WINDOW)})
+    failed = [launch_of(row) for row in rows]
+    breaker = after_failure(load_pauses(connection).breaker_of(launch.watch), failed, launch, now)
+    if breaker is None:
+        return
+    save_breaker(connection, breaker)
+    key = f"breaker:{launch.watch[:150]}:{to_ms(breaker.at)}"  # one alert per episode, however often it trips again
+    alert = _alert(breaker, failed, key, now)
+    new_alerts.enqueue(connection, OutboxAlert(alert=alert, expires_at=now + _ALERT_LIFETIME, once_key=key))
+
+
+def _alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: datetime) -> Alert:
+    counted = sorted(filter(is_counted_failure, failed), key=lambda launch: launch.ended_at or now)
+    newest = newest_by_place(counted)[-FAILURE_THRESHOLD:]
+    return Alert(
+        alert_id=hashlib.sha256(key.encode()).hexdigest()[:12],
+        kind=AlertKind.REFUSED,
+        created_at=now,
+        headline=f"{breaker.watch}: paused after failed launches",
+        watch=breaker.watch,
+        facts=tuple((f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest),
+        why=f"{breaker.why}. {FAILURE_THRESHOLD} failures in a row are not the fault of a single machine.",
+        did=f"This watch does not rent before {format_moment(breaker.until)}; then gpuwatch tries one launch. If it"
+        " fails as well, gpuwatch tries again an hour later; if it runs, the watch continues normally.",
+        can_do=("See what failed: gpuwatch launches", f"Resume now: gpuwatch resume {shlex.quote(breaker.watch)}"),
+    )
 
 
 def _refusal_text(end: EndReason) -> ColumnElement[bool]:

@@ -21,25 +21,28 @@ from gpuwatch.domain.launches.launch import (
     offer_fields,
 )
 from gpuwatch.domain.launches.life.circuit_breaker import is_counted_failure
-from gpuwatch.domain.launches.life.unknown_instance import UnknownInstance
-from gpuwatch.domain.market.text import storable_text
+from gpuwatch.domain.launches.life.strays import UnknownInstance
+from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import OutboxAlert
-from gpuwatch.ports.obligations import NO_OBLIGATION_LOG, ObligationLog
-from gpuwatch.storage.alerts import new_alerts
+from gpuwatch.ports.store import NO_OBLIGATION_LOG, ObligationLog
+from gpuwatch.storage.alerts import alert_rows as new_alerts
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches import hook_runs
-from gpuwatch.storage.launches.circuit_breaker import update_breaker
-from gpuwatch.storage.launches.launch_admission import admit_retarget, extension_refusal, refusal_before_send
-from gpuwatch.storage.launches.unknown_instances import add_unknown, load_unknown, remove_installation, remove_unknown
+from gpuwatch.storage.launches.launch_admission import (
+    admit_retarget,
+    extension_refusal,
+    refusal_before_send,
+    update_breaker,
+)
+from gpuwatch.storage.launches.renting_blocks import add_unknown, load_unknown, remove_installation, remove_unknown
+from gpuwatch.storage.setup.account_rows import ensure_installation
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.installation import ensure_installation
 from gpuwatch.storage.setup.launch_rows import event_of_row, launch_of, launch_row_of, row_of_event
-from gpuwatch.storage.setup.query_cache import QueryCache
-from gpuwatch.storage.setup.stored_values import insert_if_absent, to_ms
+from gpuwatch.storage.setup.stored_values import QueryCache, insert_if_absent, to_ms
 from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, foreign_installation, foreign_instance, launch_event
 from gpuwatch.storage.setup.tables import launch as launches
 from gpuwatch.storage.watches.watch_identities import WATCH_ID

@@ -1,12 +1,21 @@
-"""The owner's decisions on machines, as rows."""
+"""Ticked items of the watches' checklists, as rows. A reservation reads them in its own transaction: an item that is
+not ticked by then prevents renting.
+
+The owner's decisions on machines, as rows.
+
+Scopes of refused orders as rows: every process on this database skips them until they expire.
+
+Unclaimed instances as rows: each blocks renting at its provider, for every process on this database.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, select
 
+from gpuwatch.domain.launches.instance import label_ids
 from gpuwatch.domain.launches.instances.avoided_machines import (
     AVOID_FOR,
     RECORDED_FOR,
@@ -16,14 +25,74 @@ from gpuwatch.domain.launches.instances.avoided_machines import (
     find_avoided_machines,
     machine_records,
 )
-from gpuwatch.domain.market.text import storable_text
-from gpuwatch.domain.watches.reputation import MachineRecord, ProviderMachine
+from gpuwatch.domain.launches.launch import LaunchRefusal
+from gpuwatch.domain.launches.life.owner_decisions import ChecklistTick
+from gpuwatch.domain.launches.life.refused_scopes import SkippedScope, scopes_in_force
+from gpuwatch.domain.launches.life.strays import UnknownInstance, unknown_refusal
+from gpuwatch.domain.market.offer import clean, storable_text
+from gpuwatch.domain.watches.watch import MachineRecord, ProviderMachine, Watch
+from gpuwatch.errors import RefusalScope
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import launch_of
-from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
-from gpuwatch.storage.setup.tables import OVER_STATES, machine_note
+from gpuwatch.storage.setup.side_tables import skipped_scope
+from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_ms, upsert
+from gpuwatch.storage.setup.tables import OVER_STATES, checklist_tick, machine_note, unknown_instance
 from gpuwatch.storage.setup.tables import launch as launches
+
+_MAX_NOTE_LENGTH = 500
+_TICKS_OF_WATCH = (
+    select(checklist_tick.c.item, checklist_tick.c.at_ms, checklist_tick.c.note)
+    .where(checklist_tick.c.watch == bindparam("of_watch"))
+    .order_by(checklist_tick.c.at_ms, checklist_tick.c.item)
+)
+
+
+def ticks_of(connection: Connection, watch: str) -> list[ChecklistTick]:
+    """Return the ticked items of a watch's checklist, oldest first, including those that it no longer requires."""
+    rows = connection.execute(_TICKS_OF_WATCH, {"of_watch": watch})
+    return [ChecklistTick(item=item, at=from_ms(at_ms), words=note) for item, at_ms, note in rows]
+
+
+def ticked_items(connection: Connection, watch: Watch) -> frozenset[str]:
+    """Return the names of ticked items; reads nothing for a watch that requires nothing."""
+    return frozenset(tick.item for tick in ticks_of(connection, watch.name)) if watch.require else frozenset()
+
+
+class SqlChecklistRepository:
+    """The operations of `gpuwatch checklist`: each change is one transaction, serialised with the reservations."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self, watch: str) -> list[ChecklistTick]:
+        """Return the ticked items. Raises StoreError."""
+        with self._database.read() as connection:
+            return ticks_of(connection, watch)
+
+    def items(self, watch: str) -> frozenset[str]:
+        """Return the names of the ticked items. Raises StoreError."""
+        return frozenset(tick.item for tick in self.load(watch))
+
+    def tick(self, watch: str, items: Sequence[str], note_text: str, now: datetime) -> None:
+        """Tick items, all or none; a second tick renews the first. Raises StoreError."""
+        note = clean(note_text, _MAX_NOTE_LENGTH) or None
+        with self._database.write() as connection:
+            lock_reservations(connection)
+            rows = [{"watch": watch, "item": item, "at_ms": to_ms(now), "note": note} for item in items]
+            upsert(connection, checklist_tick, rows)
+
+    def untick(self, watch: str, items: Sequence[str]) -> list[str]:
+        """Untick items; return those that were ticked. Raises StoreError."""
+        with self._database.write() as connection:
+            lock_reservations(connection)
+            return [item for item in items if _delete(connection, watch, item)]
+
+
+def _delete(connection: Connection, watch: str, item: str) -> bool:
+    is_tick = and_(checklist_tick.c.watch == watch, checklist_tick.c.item == item)
+    return connection.execute(delete(checklist_tick).where(is_tick)).rowcount == 1
+
 
 _ALL_NOTES = select(machine_note).order_by(machine_note.c.provider, machine_note.c.machine_id)
 _RECENTLY_ENDED = select(launches).where(
@@ -83,3 +152,113 @@ class SqlMachineNoteRepository:
         with self._database.write() as connection:
             lock_reservations(connection)
             save_note(connection, note)
+
+
+_RETENTION = timedelta(days=1)  # after the expiry
+_MAX_KEY_LENGTH, _MAX_SKIP_REASON_LENGTH = 200, 300
+_SKIPPED = skipped_scope.c
+_ALL_SCOPES = select(skipped_scope).order_by(_SKIPPED.provider, _SKIPPED.scope, _SKIPPED.key, _SKIPPED.watch)
+
+
+def load_scopes(connection: Connection) -> Sequence[SkippedScope]:
+    """Return all scopes, including expired ones. Kinds that only a newer gpuwatch knows are left out."""
+    known_kinds = {one.value for one in RefusalScope}
+    return [
+        SkippedScope(
+            provider=row.provider,
+            scope=RefusalScope(row.scope),
+            key=row.key,
+            watch=row.watch or None,
+            why=row.why,
+            since=from_ms(row.since_ms),
+            until=from_ms(row.until_ms),
+            launch_id=row.launch_id,
+        )
+        for row in connection.execute(_ALL_SCOPES)
+        if row.scope in known_kinds
+    ]
+
+
+class SqlSkippedScopes:
+    """The scopes that `gpuwatch machines --scopes` shows and launches add."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def in_force(self, now: datetime) -> Sequence[SkippedScope]:
+        """Return the scopes to skip now. Raises StoreError."""
+        with self._database.read() as connection:
+            return scopes_in_force(load_scopes(connection), now)
+
+    def skip(self, scope: SkippedScope) -> None:
+        """Skip a scope from now on; every later reservation obeys it. Raises StoreError."""
+        row = {
+            "provider": storable_text(scope.provider, 32),
+            "scope": scope.scope.value,
+            "key": storable_text(scope.key, _MAX_KEY_LENGTH),
+            "watch": scope.watch or "",
+            "why": storable_text(scope.why, _MAX_SKIP_REASON_LENGTH),
+            "since_ms": to_ms(scope.since),
+            "until_ms": to_ms(scope.until),
+            "launch_id": scope.launch_id,
+        }
+        with self._database.write() as connection:
+            lock_reservations(connection)
+            connection.execute(delete(skipped_scope).where(_SKIPPED.until_ms < to_ms(scope.since - _RETENTION)))
+            upsert(connection, skipped_scope, row)
+
+
+_UNKNOWN = unknown_instance.c
+_OLDEST_FIRST = select(unknown_instance).order_by(_UNKNOWN.first_listed_ms, _UNKNOWN.instance_id)
+
+
+def load_unknown(connection: Connection, provider: str) -> list[UnknownInstance]:
+    """Return those of one provider, oldest first."""
+    return [
+        UnknownInstance(
+            provider=row.provider,
+            instance_id=row.instance_id,
+            account_id=row.account_id,
+            label=row.label,
+            first_listed_at=from_ms(row.first_listed_ms),
+        )
+        for row in connection.execute(_OLDEST_FIRST.where(_UNKNOWN.provider == provider))
+    ]
+
+
+def unknown_refusals(connection: Connection) -> Mapping[str, LaunchRefusal]:
+    """Return why nothing can be rented, by provider, where unknown instances were listed."""
+    ids_by_provider: dict[str, list[str]] = {}
+    for row in connection.execute(_OLDEST_FIRST):
+        ids_by_provider.setdefault(row.provider, []).append(row.instance_id)
+    return {provider: unknown_refusal(provider, ids) for provider, ids in ids_by_provider.items()}
+
+
+def add_unknown(connection: Connection, unknown: UnknownInstance) -> None:
+    """Store one; an existing row stays unchanged."""
+    row = {
+        "provider": unknown.provider,
+        "instance_id": storable_text(unknown.instance_id, 64),
+        "account_id": unknown.account_id,
+        "label": storable_text(unknown.label, 200),
+        "first_listed_ms": to_ms(unknown.first_listed_at),
+    }
+    insert_if_absent(connection, unknown_instance, row)
+
+
+def remove_unknown(connection: Connection, provider: str, instance_ids: Collection[str]) -> None:
+    """Delete settled instances."""
+    if instance_ids:
+        connection.execute(delete(unknown_instance).where(_is_among(provider, instance_ids)))
+
+
+def remove_installation(connection: Connection, install_id: str) -> None:
+    """Delete all instances labelled by another installation, at every provider."""
+    for row in connection.execute(_OLDEST_FIRST).all():
+        ids = label_ids(row.label)
+        if ids is not None and ids.install_id == install_id:
+            remove_unknown(connection, row.provider, [row.instance_id])
+
+
+def _is_among(provider: str, instance_ids: Collection[str]) -> ColumnElement[bool]:
+    return and_(_UNKNOWN.provider == provider, _UNKNOWN.instance_id.in_(list(instance_ids)))

@@ -9,10 +9,10 @@ from contextlib import closing, suppress
 from sqlalchemy import Connection, select
 
 from gpuwatch.errors import StoreError
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.migrate import open_read_only, require_head
-from gpuwatch.storage.setup.provider_tables import provider_hold
+from gpuwatch.storage.setup.side_tables import provider_hold
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
 
 log = logging.getLogger(__name__)

@@ -1,21 +1,57 @@
-"""The accounts at providers. A key never changes its account, so the account is queried once and stored."""
+"""This installation: the id in its launches and labels, and the salt of its hashes. Created at first use.
+
+The accounts at providers. A key never changes its account, so the account is queried once and stored.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import secrets
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Row, select, update
 
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.identity_tables import provider_account
-from gpuwatch.storage.setup.installation import READ_INSTALLATION, ensure_installation
+from gpuwatch.storage.setup.side_tables import installation, provider_account
 from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.setup.tables import launch
+
+_ROW_ID = 1
+READ_INSTALLATION = select(installation.c.install_id, installation.c.key_salt)
+INSTALL_ID = select(installation.c.install_id).scalar_subquery()  # for a query that reads other data anyway
+
+
+class StoredInstallation(NamedTuple):
+    """The identity of the installation that a database belongs to."""
+
+    install_id: str
+    key_salt: str
+
+
+def new_identity() -> str:
+    """Return 8 characters of a-z and 2-7: 40 random bits."""
+    return base64.b32encode(secrets.token_bytes(5)).decode().lower()
+
+
+def ensure_installation(connection: Connection, now: datetime) -> StoredInstallation:
+    """Return the installation of this database, created if there is none. Needs a writing transaction."""
+    existing = connection.execute(READ_INSTALLATION).first()
+    if existing is None:  # another process may create it at the same moment; one of the two stays
+        row = {
+            "id": _ROW_ID,
+            "install_id": new_identity(),
+            "key_salt": secrets.token_hex(16),
+            "created_at_ms": to_ms(now),
+        }
+        insert_if_absent(connection, installation, row)
+        existing = connection.execute(READ_INSTALLATION).one()
+    return StoredInstallation(*existing)
+
 
 BY_ID, BY_KEY = "id", "key"
 _KEY_PREFIX = "key:"

@@ -9,16 +9,15 @@ import msgspec
 from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, select, update
 
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.watches.identity import WatchChanges, watch_changes
 from gpuwatch.domain.watches.watch import JOB_PREFIX, Purpose, Watch
+from gpuwatch.domain.watches.watch_index import WatchChanges, watch_changes
 from gpuwatch.ports import OutboxAlert
-from gpuwatch.storage.alerts import new_alerts
+from gpuwatch.storage.alerts import alert_rows as new_alerts
 from gpuwatch.storage.alerts.pauses import BREAKER_SCOPE, WATCH_SCOPE, lock_reservations
-from gpuwatch.storage.setup.alert_tables import alert, silence
+from gpuwatch.storage.setup.account_rows import new_identity
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.identity_tables import watch_identity
-from gpuwatch.storage.setup.installation import new_identity
 from gpuwatch.storage.setup.launch_rows import launch_of
+from gpuwatch.storage.setup.side_tables import alert, silence, watch_identity
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import (
     IS_ALIVE,

@@ -13,16 +13,15 @@ from starlette.routing import Route
 
 from gpuwatch.app.jobs import job_actions
 from gpuwatch.app.launches import owner_actions
-from gpuwatch.app.launches.pauses import pauses_json
+from gpuwatch.app.launches.approvals import pauses_json
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.jobs.job_json import job_json
-from gpuwatch.domain.launches.life.launch_json import launch_json
+from gpuwatch.domain.jobs.job import job_json
+from gpuwatch.domain.launches.life.launch_record import launch_json
 from gpuwatch.domain.setup.durations import POSITIVE_DURATION_PATTERN
 from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome
 from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.redaction import redact
-from gpuwatch.web.api.lists import PREFIX
-from gpuwatch.web.api.resources import seconds_of
+from gpuwatch.web.api.resources import PREFIX, seconds_of
 from gpuwatch.web.page_routes import form_fields
 from gpuwatch.web.problems import HttpProblem, validation_text
 from gpuwatch.web.request_guard import access_in

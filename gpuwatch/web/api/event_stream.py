@@ -21,11 +21,11 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, wait_fixed
 
 from gpuwatch.app.alerts.alerts import event_filter, event_with_delivery, follow_events
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.web.api.lists import PREFIX
+from gpuwatch.web.api.resources import PREFIX
 from gpuwatch.web.problems import HttpProblem
 
 if TYPE_CHECKING:
-    from gpuwatch.storage.alerts.events import StoredEvent
+    from gpuwatch.storage.alerts.outbox_queries import StoredEvent
     from gpuwatch.web.context import WebContext
 
 log = logging.getLogger(__name__)

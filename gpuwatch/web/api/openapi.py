@@ -10,8 +10,7 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.web.api.api_actions import ACTIONS, ApiAction
-from gpuwatch.web.api.lists import PREFIX
-from gpuwatch.web.api.resources import RESOURCES, Resource
+from gpuwatch.web.api.resources import PREFIX, RESOURCES, Resource
 
 _STATUS_TEXTS = {
     "400": "Malformed request.", "401": "Log in, or send a token.", "403": "The token lacks the scope.",

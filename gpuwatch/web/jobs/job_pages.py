@@ -1,22 +1,92 @@
-"""One job: its timeline, live charts, runs, log and results; cancel and retry."""
+"""Routes of a job besides its page: parts of its log as it grows, its log and results as files.
+
+One job: its timeline, live charts, runs, log and results; cancel and retry.
+
+Jobs: the queue, running jobs, and recently ended ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
 from gpuwatch.app.jobs import job_actions
-from gpuwatch.app.jobs.job_output import log_part
-from gpuwatch.app.jobs.jobs import job_details
-from gpuwatch.domain.jobs.job import Job
+from gpuwatch.app.jobs.job_output import log_part, result_file, whole_log
+from gpuwatch.app.jobs.jobs import job_details, listed_jobs
+from gpuwatch.domain.jobs.checkpoints import kept_facts
+from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_facts, without_older_samples
-from gpuwatch.domain.jobs.stores import kept_facts
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.web.page import PERCENT, Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
+from gpuwatch.web.problems import HttpProblem
+
+if TYPE_CHECKING:
+    from gpuwatch.web.context import WebContext
+
+
+_DIGITS_MAX = 15
+
+
+def job_routes(context: WebContext) -> list[Route]:
+    """Return the routes; the guard requires the scope `read`."""
+
+    async def log(request: Request) -> Response:
+        run, begin = _number(request, "run"), _number(request, "begin")
+        part = await run_in_threadpool(log_part, context.settings, request.path_params["id"], run, begin)
+        more = part.job.run_number > part.run_number
+        body = {
+            "run_number": part.run_number,
+            "lines": part.lines,
+            "end": part.end,
+            "next_run": part.run_number + 1 if more else None,
+            "is_over": part.job.is_over,
+        }
+        return JSONResponse(body, headers={"Cache-Control": "no-store"})
+
+    async def log_file(request: Request) -> Response:
+        run = request.path_params["run"]
+        job, path = await run_in_threadpool(whole_log, context.settings, request.path_params["id"], run)
+        return _download(path, f"{job.name}-run{run}.log")
+
+    async def result(request: Request) -> Response:
+        parts = request.path_params
+        path, name = await run_in_threadpool(result_file, context.settings, parts["id"], parts["run"], parts["name"])
+        return _download(path, name)
+
+    return [
+        Route("/jobs/{id}/log", log, methods=["GET"]),
+        Route("/jobs/{id}/runs/{run:int}/log", log_file, methods=["GET"]),
+        Route("/jobs/{id}/runs/{run:int}/results/{name:path}", result, methods=["GET"]),
+    ]
+
+
+def _download(path: object, name: str) -> FileResponse:
+    """Send a file for download, never for display: a machine's output must not run as a page of ours."""
+    headers = {"Content-Security-Policy": "sandbox; default-src 'none'", "Cache-Control": "no-store"}
+    return FileResponse(
+        str(path), media_type="application/octet-stream", filename=name, headers=headers,
+        content_disposition_type="attachment",
+    )  # fmt: skip
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise HttpProblem(422, f"{name}: expected a whole number")
+    return int(text)
+
 
 _LOG_LINES = 200
 _SAMPLES = 600  # points of a chart: as many as fit on a screen
@@ -140,3 +210,21 @@ JOB_PAGE = Page(
     ),
     scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js", "job.js"),
 )
+
+
+_JOBS_SHOWN = 200
+
+
+def _show_jobs(view: View) -> Mapping[str, Any]:
+    jobs = listed_jobs(view.settings)
+    queued = queue_order(jobs)
+    return {
+        "running": [job for job in jobs if not job.is_over and job.state is not JobState.QUEUED],
+        "queued": queued[:_JOBS_SHOWN],
+        "over": [job for job in reversed(jobs) if job.is_over][:_JOBS_SHOWN],
+        "left_out": max(0, len(queued) - _JOBS_SHOWN),
+    }
+
+
+# not in the navigation: the page of the launches links here
+JOBS_PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show_jobs, order=32, in_nav=False)

@@ -1,4 +1,7 @@
-"""Market: all offers in the store; filter, sort, group, price parts on demand."""
+"""GPU: one model's history with quartiles and gaps, its calendar, its offers' lifetimes, and advice.
+
+Market: all offers in the store; filter, sort, group, price parts on demand.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,30 @@ from statistics import median
 from typing import Any
 
 from gpuwatch import providers
-from gpuwatch.app.market.current_offers import current_offers, is_old
+from gpuwatch.app.market.offers import current_offers, is_old
+from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import MICRO, OfferPrice
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 from gpuwatch.web.page import Page, View
+
+
+def _show_gpu(view: View) -> Mapping[str, Any]:
+    from gpuwatch.web.market.gpu_prices import gpu_prices  # noqa: PLC0415 it loads numpy
+
+    return gpu_prices(view)
+
+
+GPU_PAGE = Page(
+    name="GPU",
+    path="/gpu/{name}",
+    template="gpu.html",
+    show=_show_gpu,
+    order=11,
+    in_nav=False,
+    scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js"),
+)
+
 
 Priced = tuple[Offer, OfferPrice]
 SHOWN = 100  # rows of one page

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from starlette.requests import HTTPConnection
 
-from gpuwatch.settings.web import WebSettings, is_loopback, split_listen
+from gpuwatch.settings.model import WebSettings, is_loopback, split_listen
 from gpuwatch.web.problems import HttpProblem, LoginRequired
-from gpuwatch.web.security.credentials import Credentials
-from gpuwatch.web.security.sessions import COOKIE, SessionStore, WebSession
+from gpuwatch.web.security.credentials import COOKIE, Credentials, SessionStore, WebSession
 
 CSRF_HEADERS = ("X-CSRF-Token", "X-CSRFToken", "X-XSRF-Token")  # as common clients name it
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="gpuwatch"'}

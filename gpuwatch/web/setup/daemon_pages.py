@@ -1,20 +1,85 @@
-"""Now: the watches, the providers, spending, and pending decisions."""
+"""Alerts, and their delivery on each channel.
+
+Log: the newest records of the daemon, from memory.
+
+Now: the watches, the providers, spending, and pending decisions.
+
+Settings: every current value and its origin; secrets masked.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+from gpuwatch.app.alerts.alerts import event_filter, silences, stored_events
 from gpuwatch.app.launches import owner_actions
-from gpuwatch.app.launches.approvals import recent_approvals
+from gpuwatch.app.launches.approvals import pauses, recent_approvals
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
-from gpuwatch.app.launches.pauses import pauses
 from gpuwatch.app.market.provider_status import blind_lanes, provider_statuses
 from gpuwatch.app.watches.watch_status import watch_statuses
+from gpuwatch.daemon.log_records import SafeRecord
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.domain.launches.life.approval import ApprovalState
+from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
+from gpuwatch.domain.setup.durations import parse_duration
+from gpuwatch.errors import SettingsError
+from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.web.page import FormAction, Page, Redirect, View
+
+_SINCES = ("1d", "7d", "30d")
+_ALERTS_SHOWN = 300
+
+
+def _show_alerts(view: View) -> Mapping[str, Any]:
+    since, kind = view.choice("since", _SINCES, "7d"), view.choice("kind", list(AlertKind), "")
+    severity = view.choice("severity", list(Severity), Severity.INFO)
+    filter_ = event_filter(parse_duration(since), [kind] if kind else (), severity)
+    events = stored_events(view.settings, filter_)
+    return {
+        "asked": {"since": since, "kind": kind, "severity": severity},
+        "events": events[::-1][:_ALERTS_SHOWN],
+        "count": len(events),
+        "silences": silences(view.settings),
+        "sinces": _SINCES,
+        "kinds": [kind.value for kind in AlertKind],
+        "severities": [severity.value for severity in Severity],
+    }
+
+
+ALERTS_PAGE = Page(name="Alerts", path="/alerts", template="alerts.html", show=_show_alerts, order=70)
+
+
+_LEVELS = {"all": logging.NOTSET, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_LOG_SHOWN = 200
+
+
+def _show_log(view: View) -> Mapping[str, Any]:
+    level = view.choice("level", _LEVELS, "all")
+    text, recent_log = view.query.get("q", "").strip(), view.owner.recent_log
+    lines = [] if recent_log is None else recent_log.newest(_LEVELS[level], text)
+    return {
+        "is_daemon": recent_log is not None,
+        "rows": [_row(line) for line in lines[:_LOG_SHOWN]],
+        "count": len(lines),
+        "levels": list(_LEVELS),
+        "asked": {"level": level, "q": text},
+    }
+
+
+def _row(record: SafeRecord) -> dict[str, Any]:
+    return {
+        "at": datetime.fromtimestamp(record.created_s, UTC),
+        "level": logging.getLevelName(record.level).lower(),
+        "logger": record.logger,
+        "message": record.message,
+        "below": record.details_text,
+    }
+
+
+LOG_PAGE = Page(name="Log", path="/log", template="log.html", show=_show_log, order=90)
 
 
 def _show_now(view: View) -> Mapping[str, Any]:
@@ -61,3 +126,26 @@ NOW_PAGE = Page(
         FormAction(path="/resume", scope="manage", run=_resume),
     ),
 )
+
+
+def _show_settings(view: View) -> Mapping[str, Any]:
+    from gpuwatch.app.setup.config import settings_json  # noqa: PLC0415 pydantic, only when needed
+    from gpuwatch.settings.show import origins  # noqa: PLC0415
+
+    search_text = view.query.get("q", "").strip()
+    try:
+        values, faults = settings_json(*origins(view.owner.config)), []
+    except SettingsError as error:  # of the file as it is now; the old settings are still in use
+        values, faults = {"source_file": view.owner.config, "settings": []}, list(error.faults)
+    rows = [row for row in values["settings"] if search_text.casefold() in row["key"].casefold()]
+    only_set = view.query.get("all") != "yes"
+    return {
+        "file": values["source_file"],
+        "faults": faults,
+        "rows": [row for row in rows if row["origin"] != "default" or not only_set or search_text],
+        "count": len(rows),
+        "asked": {"q": search_text, "all": "" if only_set else "yes"},
+    }
+
+
+SETTINGS_PAGE = Page(name="Settings", path="/settings", template="settings.html", show=_show_settings, order=80)

@@ -1,4 +1,7 @@
-"""One watch in a form: preview on the market and backtest, the diff of the file, then save and reload."""
+"""One watch in a form: preview on the market and backtest, the diff of the file, then save and reload.
+
+Watches: each with its state, and links to edit one or write a new one.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.launches.owner_actions import record_audit
-from gpuwatch.app.watches.watch_selection import watch_named
+from gpuwatch.app.watches.watch_status import watch_named, watch_statuses
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import GpuwatchError, SettingsError
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
 
 if TYPE_CHECKING:
     from gpuwatch.app.watches.edit_watch import WatchDraft, WatchField
+
 
 # The form's use cases load pydantic, the backtest numpy: 12 and 16 MB, only when the form is opened.
 _SET = "set."  # prefix of a field's key
@@ -62,7 +66,7 @@ def _faults(error: GpuwatchError) -> Rerender:
 
 
 def _preview(view: View) -> FormResult:
-    from gpuwatch.app.forecasts.watch_preview import preview_market  # noqa: PLC0415
+    from gpuwatch.app.forecasts.backtest_report import preview_market  # noqa: PLC0415
 
     try:
         draft = _draft(view)
@@ -76,7 +80,7 @@ def _preview(view: View) -> FormResult:
 
 
 def _backtest(view: View) -> FormResult:
-    from gpuwatch.app.forecasts.watch_preview import preview_backtest  # noqa: PLC0415
+    from gpuwatch.app.forecasts.backtest_report import preview_backtest  # noqa: PLC0415
 
     try:
         draft = _draft(view)
@@ -139,3 +143,10 @@ WATCH_PAGE = Page(
     in_nav=False,
     actions=_ACTIONS,
 )
+
+
+def _show_watches(view: View) -> Mapping[str, Any]:
+    return {"watches": watch_statuses(view.settings)}
+
+
+WATCHES_PAGE = Page(name="Watches", path="/watches", template="watches.html", show=_show_watches, order=20)

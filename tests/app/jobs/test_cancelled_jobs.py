@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.app.jobs.jobs import mark_cancelled
-from gpuwatch.domain.jobs.job import Job, JobRun, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState, JobTransition
 from gpuwatch.errors import JobConflict
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

@@ -13,7 +13,7 @@ from gpuwatch.app.watches.watch_status import WatchStatus
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.jobs.queue import QueuedJob
 from gpuwatch.domain.launches.launch import RefusalReason
-from gpuwatch.domain.launches.life.watch_block import BlockReason, WatchBlock
+from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.windows import is_open, opens_at
 from tests.builders import NOON, a_match

@@ -13,7 +13,7 @@ from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Marketplace
 from gpuwatch.engine.market.empty_answers import EMPTY
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 from gpuwatch.settings import Settings
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market.provider_holds import SqlHolds

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from gpuwatch.app.jobs.job_new import NewJob, plan_new_job, planned_job_json
 from gpuwatch.app.jobs.jobs import new_job
-from gpuwatch.app.market.current_offers import CurrentOffers
+from gpuwatch.app.market.offers import CurrentOffers
 from gpuwatch.app.plan.plan_job import JobRequest, OfferPlan, job_on_offers, rank_market
 from gpuwatch.app.plan.plan_watch import chosen_offers, implied_watch
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
+from gpuwatch.domain.market.money import MICRO, Commission, price_of
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import MICRO, Commission, price_of
 from gpuwatch.domain.plan.memory_need import WorkloadRequest
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch_schema import WatchTable
-from gpuwatch.settings.job_files import read_job_file
+from gpuwatch.settings.validate import read_job_file
 from tests.builders import NOON, an_offer
 from tests.drawn import examples
 

@@ -11,14 +11,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuwatch.app.setup.metric_specs import METRICS
-from gpuwatch.app.setup.metrics import MetricsReader, MetricValues, TaskHealth
-from gpuwatch.app.setup.metrics_text import exposition, write_textfile
+from gpuwatch.app.setup.metrics import MetricsReader, MetricValues, TaskHealth, exposition, write_textfile
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.storage.forecasts.forecasts import SqlForecasts
-from gpuwatch.storage.setup.counters import SearchCounter
+from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.store_stats import SearchCounter
 from gpuwatch.storage.setup.tables import poll
 from tests.domain.forecasts.test_price_forecasts import scored, stated
 from tests.stored_jobs import a_running_job, a_sample, moved, sampled

@@ -14,11 +14,11 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.chat.reading import watches as chat_watches
 from gpuwatch.chat.replies import ChatContext
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.life.pause import Pause
+from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.engine.alerts.signed_buttons import ButtonSigner
+from gpuwatch.engine.alerts.alert_buttons import ButtonSigner
 from gpuwatch.engine.watches.readiness_notes import ReadinessNotes
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 from gpuwatch.settings import Settings
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder

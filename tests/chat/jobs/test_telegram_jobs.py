@@ -9,10 +9,8 @@ import pytest
 from gpuwatch.app.jobs.job_actions import job_of
 from gpuwatch.chat.jobs.jobs import log_pressed
 from gpuwatch.chat.replies import ChatContext
-from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.engine.alerts.alert_buttons import AlertButtons
-from gpuwatch.engine.alerts.signed_buttons import ButtonAction, ButtonSigner, SignedButton
+from gpuwatch.domain.jobs.job import JobState, JobTransition
+from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonAction, ButtonSigner, SignedButton
 from gpuwatch.engine.alerts.work_alerts import job_alert
 from gpuwatch.ports import AlertKind
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository

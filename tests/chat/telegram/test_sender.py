@@ -14,7 +14,7 @@ from gpuwatch.chat.replies import ChatReply, simple_reply
 from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.updates import ChatMessage, ChatPlace
 from gpuwatch.notifiers.telegram.bot_api import BotApi
-from gpuwatch.ports.buttons import MessageButton
+from gpuwatch.ports.alerts import MessageButton
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.sent_requests import sent
 from tests.telegram_double import BAD_GATEWAY, BLOCKED, TOKEN, Fault, too_many

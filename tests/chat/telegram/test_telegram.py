@@ -10,9 +10,9 @@ import pytest
 
 from gpuwatch.chat.telegram.receiver import PressAnswer, command_in
 from gpuwatch.chat.telegram.updates import read_updates
-from gpuwatch.engine.alerts.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton, subject_key
+from gpuwatch.engine.alerts.alert_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton, subject_key
 from gpuwatch.errors import StoreError
-from gpuwatch.ports.buttons import DATA_BYTES
+from gpuwatch.ports.alerts import DATA_BYTES
 from gpuwatch.storage.alerts.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository

@@ -13,10 +13,10 @@ from gpuwatch.app.alerts.alerts import event_with_delivery, follow_events
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
-from gpuwatch.engine.alerts.alerts import outbox_alert
+from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.ports import Alert, AlertKind, Severity, severity_of
-from gpuwatch.storage.alerts.events import EventFilter
 from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.alerts.outbox_queries import EventFilter
 from gpuwatch.storage.setup.database import Database
 from tests.cli.conftest import Shell
 from tests.engine.scripted_channels import Scripted

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.alerts.notify import send_to_all
+from gpuwatch.app.alerts.alerts import send_to_all
 from gpuwatch.cli import run
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.ports import Alert

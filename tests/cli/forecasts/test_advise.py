@@ -12,11 +12,10 @@ import pytest
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.forecasts.price_forecasts import ForecastOutcome, ForecastScore, ForecastSource, PriceForecast
 from gpuwatch.domain.history.market_history import MarketFilter
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits
-from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
 from tests.builders import a_watch, an_offer

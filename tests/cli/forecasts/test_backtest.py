@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.domain.forecasts.backtest.threshold_sweep import parse_sweep
+from gpuwatch.domain.forecasts.backtest.replay_result import parse_sweep
 from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 

@@ -15,7 +15,7 @@ from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.forecasts.advice import advise
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.price_series import known_until, series_of
-from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
 from gpuwatch.storage.setup.database import open_database
 from tests.cli.conftest import Shell

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.cli.chart import line_chart
-from gpuwatch.cli.png import save_png
+from gpuwatch.cli.chart import line_chart, save_png
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 

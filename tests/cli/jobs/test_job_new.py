@@ -13,7 +13,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap
 from gpuwatch.emulator import Marketplace
-from gpuwatch.settings.job_files import read_job_file
+from gpuwatch.settings.validate import read_job_file
 from tests.cli.conftest import Shell
 
 ASK = (

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.cli import Exit
-from gpuwatch.domain.jobs.job import JobRun, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import JobRun, JobState, JobTransition
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import open_database
 from tests.builders import NOON

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.launches.extend import _extended_end, extend
+from gpuwatch.app.launches.stop import _extended_end, extend
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
-from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.errors import ProviderStateUnknown, StoreError, UsageError

@@ -16,7 +16,7 @@ from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.errors import RefusalScope
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.launches.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.launches.renting_blocks import SqlSkippedScopes
 from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.gpu_cards import gpu_specs
 from tests.cli.conftest import Shell
 
 SIZE = ("plan", "size")

@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import insert
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.launches.instances.utilisation import UtilisationSample
+from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import launch_row_of
 from gpuwatch.storage.setup.tables import launch as launches

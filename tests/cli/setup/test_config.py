@@ -14,8 +14,8 @@ import pytest
 
 from gpuwatch.cli import Exit, run
 from gpuwatch.settings import load
-from gpuwatch.settings.json_schema import json_schema
-from gpuwatch.settings.template import template
+from gpuwatch.settings.reference import json_schema
+from gpuwatch.settings.show import template
 
 
 @pytest.fixture(autouse=True)

@@ -23,9 +23,9 @@ from gpuwatch.domain.forecasts.advice import (
     saving_of,
     why_too_little_data,
 )
-from gpuwatch.domain.history.history_from_rows import history_of_rows
 from gpuwatch.domain.history.price_rows import PriceRow, identity_of
 from gpuwatch.domain.history.price_series import PriceSeries, series_of
+from gpuwatch.domain.history.row_conversion import history_of_rows
 from gpuwatch.storage.history.imports.price_file_rows import read_rows
 from tests.checkout import TESTS
 from tests.domain.forecasts.outcome_reference import Poll, outcome

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.history.history_from_rows import PollScope, history_of_rows
 from gpuwatch.domain.history.market_history import CompletePoll, MarketHistory, OfferInterval
 from gpuwatch.domain.history.price_rows import SAW_NOTHING_MICROUSD, PriceRow
-from gpuwatch.domain.history.row_conversion import price_rows_of
+from gpuwatch.domain.history.row_conversion import PollScope, history_of_rows, price_rows_of
 from gpuwatch.domain.market.offer import OfferKind
 
 GPUS = ("H100 SXM", "A100 SXM 80GB")

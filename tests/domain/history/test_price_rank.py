@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.history.price_rank import MIN_HOURS, HourlyLows, rank_in
+from gpuwatch.domain.history.past_lows import MIN_HOURS, HourlyLows, rank_in
 from gpuwatch.domain.history.price_series import PriceSeries, percentile_rank
 
 MONTH = HourlyLows(lows=tuple(range(1_000_000, 1_000_700)), days=30)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.forecasts.advice import BuyVerdict, advise, limit_changes, why_too_little_data
-from gpuwatch.domain.history.price_series import PriceSeries
-from gpuwatch.domain.history.price_steps import on_own_step, step_name, with_step
+from gpuwatch.domain.history.price_series import PriceSeries, on_own_step, step_name, with_step
 
 DAY = 24
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.forecasts.snipe import OfferLifetime, lifetime_curve, offer_lifetimes
 from gpuwatch.domain.history.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
-from gpuwatch.domain.history.survival import kaplan_meier
+from gpuwatch.domain.history.nonparametric import kaplan_meier
 from gpuwatch.domain.market.offer import Identity
 
 # Remission times of the 6-MP arm (Gehan, 1965), as in every textbook: weeks, and whether it ended.

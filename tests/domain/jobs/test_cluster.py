@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.domain.jobs.cluster_task import cluster_match, cluster_watch, dstack_task, unfit_for_cluster
 from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
-from gpuwatch.domain.launches.money.budget import budget_refusal
+from gpuwatch.domain.launches.money.budgets import budget_refusal
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action, Budget, SpotPolicy
 from tests.builders import NOON, a_watch

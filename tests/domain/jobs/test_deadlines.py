@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.domain.jobs.deadlines import deadline_from
+from gpuwatch.domain.jobs.queue import deadline_from
 
 SATURDAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")

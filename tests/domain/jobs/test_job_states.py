@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.jobs.job import OVER, JobState
-from gpuwatch.domain.jobs.job_states import (
+from gpuwatch.domain.jobs.job import (
     ALLOWED_JOB_TRANSITIONS,
+    OVER,
+    JobState,
     JobTransition,
     JobTransitionRefused,
     apply_transition,

@@ -19,7 +19,7 @@ from gpuwatch.domain.jobs.pilot_checks import (
     pilot_ticks,
 )
 from gpuwatch.domain.jobs.run_sample import RunSample
-from gpuwatch.domain.launches.life.checklist import PILOT_ITEMS
+from gpuwatch.domain.launches.life.owner_decisions import PILOT_ITEMS
 from tests.builders import a_watch
 from tests.builders_jobs import a_definition, a_job
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.launches.labels import LABEL_LENGTH, LabelIds, label_ids, label_of, launch_id_in
+from gpuwatch.domain.launches.instance import LABEL_LENGTH, LabelIds, label_ids, label_of, launch_id_in
 
 LAUNCH, INSTALL, WATCH = "abcdefghij23", "install2", "watchid7"
 WHOLE = "gpuwatch-abcdefghij23-install2-watchid7"

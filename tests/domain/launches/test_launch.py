@@ -23,9 +23,9 @@ from gpuwatch.domain.launches.launch import (
     may_transition,
     new_launch,
 )
-from gpuwatch.domain.launches.life.watch_limits import cooldown_refusal, free_slot
-from gpuwatch.domain.launches.money.billing import billed_time, cost_microusd
-from gpuwatch.domain.launches.money.budget import budget_refusal
+from gpuwatch.domain.launches.life.admission import cooldown_refusal, free_slot
+from gpuwatch.domain.launches.money.budgets import budget_refusal
+from gpuwatch.domain.launches.money.launch_costs import billed_time, cost_microusd
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 

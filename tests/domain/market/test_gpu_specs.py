@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.gpu_cards import gpu_specs
 
 
 @pytest.mark.parametrize("name", ["H100 SXM", "A100 PCIe 80GB", "RTX 4090", "MI300X"])

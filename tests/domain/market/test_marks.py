@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.market.marks import arch_of, marks, slice_text
-from gpuwatch.domain.market.offer import OfferKind, OfferTerms
+from gpuwatch.domain.market.offer import OfferKind, OfferTerms, arch_of, marks, slice_text
 from tests.builders import an_offer
 
 

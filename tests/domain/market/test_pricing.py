@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.offer import OfferTerms
-from gpuwatch.domain.market.pricing import (
+from gpuwatch.domain.market.money import (
     Commission,
     CommissionMode,
     OfferPrice,
@@ -20,6 +19,7 @@ from gpuwatch.domain.market.pricing import (
     threshold_microusd,
     usd,
 )
+from gpuwatch.domain.market.offer import OfferTerms
 from tests.builders import an_offer
 
 TWENTY = Commission("0.20")

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.gpu_specs import gpu_specs
-from gpuwatch.domain.plan.card_specs import card_specs_of
+from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.plan.fit import (
     CostMeasure,
     GpuTask,
@@ -22,6 +21,7 @@ from gpuwatch.domain.plan.fit import (
     source_ratio,
 )
 from gpuwatch.domain.plan.memory_need import cards_hold
+from gpuwatch.domain.plan.roofline import card_specs_of
 
 NAMES = sorted(gpu_specs())
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms
-from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.plan.figures import FigureRange, exactly, parse_gpu_config
 from gpuwatch.domain.plan.job_comparison import (
     ComparedHardware,

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.domain.plan.utilisation import UtilisationVerdict, price_at_utilisation, useful_usd_hour
+from gpuwatch.domain.plan.buy import UtilisationVerdict, price_at_utilisation, useful_usd_hour
 
 
 @pytest.mark.parametrize(("percent", "useful"), [(15, "26.67"), (70, "5.71"), (90, "4.44"), (100, "4.00")])

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.domain.watches.command_words import PLACEHOLDERS, filled_words, plain_word, word_faults
+from gpuwatch.domain.watches.orchestrator_task import PLACEHOLDERS, filled_words, plain_word, word_faults
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.testing.hostile import HOSTILE_VALUES
 from tests.builders import a_match, a_watch, an_offer, changed

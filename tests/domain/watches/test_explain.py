@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.explain import nearest
+from gpuwatch.domain.market.money import Commission
+from gpuwatch.domain.watches.choice import nearest
 from tests.builders import NOON, a_watch, an_offer
 
 VAST = {"vastai": Commission("0.20")}

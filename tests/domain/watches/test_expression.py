@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.market.money import Commission, OfferPrice, price_of
 from gpuwatch.domain.market.offer import Offer, Verification
-from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of
 from gpuwatch.domain.watches.expression import FACTS, LONGEST, holds, names_of, parse, why_not
 from gpuwatch.domain.watches.match import failures
 from tests.builders import NOON, a_watch, an_offer

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuwatch.domain.market.money import Commission, CommissionMode
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
-from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.domain.watches import watch_index as index_module
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch

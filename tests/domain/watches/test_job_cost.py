@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuwatch.domain.market.money import Commission, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission, threshold_microusd
 from gpuwatch.domain.plan.figures import FigureRange, exactly, parse_gpu_config
 from gpuwatch.domain.plan.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.plan.job_total import JobCost
-from gpuwatch.domain.watches.decide import DecisionReason, Observation, WatchMemory, decide
-from gpuwatch.domain.watches.job_cost import (
+from gpuwatch.domain.watches.computed_limits import (
     ceiling_microusd,
     highest_usd_gpu_hour,
     job_cost,
     most_bid_microusd,
     most_microusd,
 )
+from gpuwatch.domain.watches.decide import DecisionReason, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, price_for
 from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.domain.watches.watch_index import WatchIndex

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gpuwatch.domain.launches.labels import EXTRA_LENGTH, label_of
+from gpuwatch.domain.launches.instance import EXTRA_LENGTH, label_of
 from gpuwatch.domain.watches.launch_parts import LABEL_EXTRA_MAX
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms, Verification
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, price_for
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 from tests.builders import NOON, a_watch, an_offer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuwatch.domain.watches.poll_cycle import cycle_members
+from gpuwatch.domain.watches.decide import cycle_members
 
 AGES = {"fast": timedelta(minutes=1), "slow": timedelta(minutes=10), "hourly": timedelta(minutes=11)}
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.query import Query
-from gpuwatch.domain.market.search_query import ExpectedRows, SalePrice, listed_usd_hour, passes_filters
+from gpuwatch.domain.market.search_query import ExpectedRows, Query, SalePrice, listed_usd_hour, passes_filters
 from gpuwatch.domain.watches.query_plan import (
     MAX_PRIORITY,
     MIN_PRIORITY,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.history.price_rank import HourlyLows, arrivals_at
-from gpuwatch.domain.watches.query_priority import query_priority
+from gpuwatch.domain.history.past_lows import HourlyLows, arrivals_at
+from gpuwatch.domain.watches.query_plan import query_priority
 
 HOUR = 3600.0
 some = st.one_of(st.none(), st.floats(0.01, 100.0))

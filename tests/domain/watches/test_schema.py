@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gpuwatch.domain.setup.env_text import EnvText
+from gpuwatch.domain.setup.durations import EnvText
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.domain.watches.watch_schema import SEEN, WatchTable

@@ -12,8 +12,8 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import DecisionReason, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import failures, matches, price_for
 from gpuwatch.domain.watches.watch import Watch

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.domain.launches.life.pause import Pause
+from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.engine.alerts.alert_delivery import messages
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings

@@ -9,10 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.bootstrap.alert_log import log_alert
+from gpuwatch.bootstrap.keeper_building import log_alert
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
-from gpuwatch.engine.alerts.alert_routing import AlertRouting
-from gpuwatch.engine.alerts.alerts import outbox_alert
+from gpuwatch.engine.alerts.alert_routing import AlertRouting, outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, Severity, UnroutedAlert, severity_of
 from gpuwatch.storage.alerts.outbox import Outbox

@@ -10,11 +10,13 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
+from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import Offer, Verification
-from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts import alert_groups, alerts, health_alerts, offer_alerts
+from gpuwatch.engine.alerts import alert_routing as alert_groups
+from gpuwatch.engine.alerts import alert_routing as alerts
+from gpuwatch.engine.alerts import health_alerts, offer_alerts
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import HUNT, Alert, AlertKind, ProviderHealth, Severity
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from gpuwatch.domain.launches.launch import Intent, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.life.approval import Approval
+from gpuwatch.domain.launches.life.owner_decisions import Approval
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import Action, Budget
 from gpuwatch.engine.watches.evaluator import Evaluator

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpuwatch.domain.forecasts.auto_limit import LimitSchedule, deadline_of, limit_at, limit_schedule
 from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, AutoPrice, LaunchSpec, Watch
 from gpuwatch.engine.forecasts.auto_limits import AutoPrices

@@ -10,10 +10,9 @@ import pytest
 from sqlalchemy import insert
 
 from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import AutoPrice, SpotPolicy
-from gpuwatch.engine.forecasts.auto_limits import AutoPrices
-from gpuwatch.engine.forecasts.backtest_waits import BacktestWaits
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices, BacktestWaits
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits
 from gpuwatch.storage.history.queries.stored_prices import read_market_history

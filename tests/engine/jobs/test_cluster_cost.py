@@ -8,13 +8,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import Job, JobState, JobTransition
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, new_launch
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.engine.jobs.cluster_jobs import COST_WITHIN, ClusterJobs
 from gpuwatch.errors import ProviderDown
-from gpuwatch.ports.clusters import ClusterRun
+from gpuwatch.ports.jobs import ClusterRun
 from tests.builders import NOON, a_match, a_watch, changed
 from tests.builders_jobs import a_definition, a_job
 

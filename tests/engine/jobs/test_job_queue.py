@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.job import Job, JobRun, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState, JobTransition
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import SpotPolicy

@@ -12,8 +12,7 @@ import msgspec
 
 from gpuwatch.bootstrap.service import build_service
 from gpuwatch.daemon.tasks import periodic_tasks
-from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import JobState, JobTransition
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.watches.evaluator import unanswered
 from gpuwatch.engine.watches.hunt import Hunter

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.engine.jobs.local_paths import local_path
+from gpuwatch.engine.jobs.job_parts import local_path
 from tests.builders_jobs import a_job
 
 

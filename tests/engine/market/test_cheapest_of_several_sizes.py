@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.market.money import Commission, CommissionMode
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.domain.watches.match import match_of, matches, price_for
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.launches.renting.requoter import Requoter

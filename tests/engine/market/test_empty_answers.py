@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.engine.market.empty_answers import EmptyAnswers, emptied
 from gpuwatch.ports import HUNT, SWEEP, AlertKind, Query
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 from tests.engine.uow_fakes import NOON, MemoryUnitOfWork
 
 H100 = (SWEEP, "H100 SXM", False)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.market.query import joined
+from gpuwatch.domain.market.search_query import joined
 from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, QueryPlan
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.market.query_planner import QueryPlanner

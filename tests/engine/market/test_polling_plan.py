@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.engine.market.polling_plan import PollingPlan, plan_polling
 from gpuwatch.ports import ProviderSettings

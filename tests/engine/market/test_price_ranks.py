@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpuwatch.domain.history.price_rank import HourlyLows
+from gpuwatch.domain.history.past_lows import HourlyLows
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.engine.market.price_ranks import PriceRanks
+from gpuwatch.engine.market.sale_prices import PriceRanks
 from gpuwatch.errors import StoreError
 from tests.builders import NOON, an_offer
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.query import Query
-from gpuwatch.domain.market.search_query import OnSale, SalePrice, listed_usd_hour, passes_filters
+from gpuwatch.domain.market.search_query import OnSale, Query, SalePrice, listed_usd_hour, passes_filters
 from gpuwatch.engine.market.sale_prices import PricesOnSale
 from gpuwatch.ports import Answer, Completeness
 from tests.builders import an_offer, changed

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.match import match_of, price_for
 from gpuwatch.engine.launches.renting.requoter import Requoter
 from gpuwatch.engine.market.watch_search import find_offer, search_complete

@@ -8,7 +8,7 @@ from itertools import count
 
 import msgspec
 
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.watches.one_poll import PAGE_ROWS, check_provider, shared_queries
 from gpuwatch.errors import NoRowUnderstood, ProviderDown

@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import func, select
 
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator, unanswered
 from gpuwatch.ports import AlertKind, Completeness
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository

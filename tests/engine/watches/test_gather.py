@@ -12,13 +12,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.market.first_request import FIRST_LIST_S, READY_S, FirstRequestGate
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots, UnavailableProviders
+from gpuwatch.engine.market.polling_plan import FIRST_LIST_S, READY_S, FirstRequestGate
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator, unanswered
 from gpuwatch.engine.watches.gather import QuoteGathering
 from gpuwatch.engine.watches.hunt import Hunter

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.launches.launch import LaunchRefusal, LaunchState, RefusalReason, most_microusd_hour
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.plan.figures import exactly, parse_gpu_config
 from gpuwatch.domain.plan.job_hours import GpuRate, JobSpec
+from gpuwatch.domain.watches.computed_limits import highest_usd_gpu_hour, job_microusd, max_job_microusd
 from gpuwatch.domain.watches.decide import DecisionReason, Match
-from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour, job_microusd, max_job_microusd
 from gpuwatch.domain.watches.match import match_of, matches, price_for
 from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.alerts import offer_alerts
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
 from gpuwatch.engine.launches.renting.requoter import Requoter, payable_match
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.watches.hunt import Hunter

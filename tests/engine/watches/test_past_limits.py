@@ -11,8 +11,8 @@ from functools import partial
 import msgspec
 import pytest
 
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.engine.watches.observed_limits import PastLimits

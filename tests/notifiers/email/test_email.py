@@ -13,8 +13,7 @@ import pytest
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings, compose
-from gpuwatch.notifiers.email.addresses import parse_address
-from gpuwatch.notifiers.email.mail_connection import BoundedSmtp
+from gpuwatch.notifiers.email.mail_connection import BoundedSmtp, parse_address
 from gpuwatch.ports import Severity
 from gpuwatch.redaction import register_secret
 from tests.notifiers.alerts import a_line, an_alert

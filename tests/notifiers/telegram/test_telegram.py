@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings, render
-from gpuwatch.ports.buttons import MessageButton
+from gpuwatch.ports.alerts import MessageButton
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.notifiers.alerts import a_line, an_alert
 from tests.sent_requests import sent

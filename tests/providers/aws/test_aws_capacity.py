@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.domain.market.marks import marks
-from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.offer import Offer, OfferKind, marks
 from gpuwatch.errors import OrderRefused, RefusalKind
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.aws.capacity_blocks import parse_block

@@ -11,8 +11,7 @@ import pytest
 import respx
 
 from gpuwatch import providers
-from gpuwatch.domain.market.marks import ARM64, arch_of
-from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.offer import ARM64, Offer, OfferKind, arch_of
 from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient

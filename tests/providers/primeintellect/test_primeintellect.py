@@ -11,8 +11,8 @@ import httpx
 import pytest
 import respx
 
+from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.ports.declarations import Adapter

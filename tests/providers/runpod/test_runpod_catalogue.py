@@ -13,9 +13,8 @@ import pytest
 import respx
 
 from gpuwatch import providers
-from gpuwatch.domain.market.marks import is_slice
-from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.market.pricing import Commission, price_of
+from gpuwatch.domain.market.money import Commission, price_of
+from gpuwatch.domain.market.offer import OfferKind, is_slice
 from gpuwatch.errors import KeyRejected, PayloadChanged, RateLimited
 from gpuwatch.ports import Completeness, ProviderSettings, Query
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue

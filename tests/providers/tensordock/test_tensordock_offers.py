@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import respx
 
-from gpuwatch.domain.market.pricing import Commission, price_of
+from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
 from gpuwatch.ports import Query
 from gpuwatch.providers.tensordock import INFO

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query

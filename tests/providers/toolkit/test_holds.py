@@ -11,7 +11,7 @@ import pytest
 from gpuwatch.errors import ProviderDown, ProviderError, QuotaSpent, RateLimited
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 from gpuwatch.providers.toolkit.api_client import PacedClient
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from vast_double import NOW, a_row
 
-from gpuwatch.domain.market.pricing import MAX_USD_HOUR
+from gpuwatch.domain.market.money import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.raw_rows import gpu_filter_of

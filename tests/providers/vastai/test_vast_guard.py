@@ -12,8 +12,8 @@ import pytest
 
 from gpuwatch.domain.launches.instances.instance_checks import listing_mismatch
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, new_launch
+from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import LaunchSpec, PriceIncreasePolicy
 from gpuwatch.emulator import Marketplace

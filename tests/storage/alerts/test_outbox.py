@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, select
 
 from gpuwatch.ports import Alert, AlertKind, DueDelivery
-from gpuwatch.storage.alerts import new_alerts as module
+from gpuwatch.storage.alerts import alert_rows as module
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.tables import alert as alerts

@@ -20,7 +20,7 @@ from gpuwatch.domain.launches.launch import (
     RefusalReason,
     new_launch,
 )
-from gpuwatch.domain.launches.life.pause import Pause
+from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
@@ -318,7 +318,7 @@ def test_an_instance_is_adopted_once_and_is_no_foreign_instance_then(database: D
 def adoption(launch_id: str, instance_id: str, slot: int = 0) -> Launch:
     from gpuwatch.domain.launches.instance import Instance, InstanceState
     from gpuwatch.domain.launches.life.strays import adopted_launch
-    from gpuwatch.domain.market.pricing import Commission
+    from gpuwatch.domain.market.money import Commission
 
     instance = Instance(
         instance_id=instance_id,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.ports import Alert, AlertKind
-from gpuwatch.storage.alerts import new_alerts
+from gpuwatch.storage.alerts import alert_rows as new_alerts
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

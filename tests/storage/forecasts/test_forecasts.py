@@ -8,8 +8,8 @@ import msgspec
 
 from gpuwatch.domain.forecasts.price_forecasts import ForecastOutcome, ForecastScore
 from gpuwatch.domain.history.market_history import MarketFilter
-from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.domain.market.money import Commission
+from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 from gpuwatch.storage.setup.database import Database
 from tests.domain.forecasts.test_price_forecasts import stated
 from tests.storage.stored_answers import NOON

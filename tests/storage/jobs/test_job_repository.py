@@ -7,10 +7,16 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from gpuwatch.domain.jobs.job import JobEvent, JobRun, JobState
-from gpuwatch.domain.jobs.job_states import ALLOWED_JOB_TRANSITIONS, JobTransition, JobTransitionRefused
+from gpuwatch.domain.jobs.job import (
+    ALLOWED_JOB_TRANSITIONS,
+    JobEvent,
+    JobRun,
+    JobState,
+    JobTransition,
+    JobTransitionRefused,
+)
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.life.pause import Pause
+from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
@@ -18,8 +24,7 @@ from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.identity_tables import watch_identity
-from gpuwatch.storage.setup.side_tables import JOB_STATES
+from gpuwatch.storage.setup.side_tables import JOB_STATES, watch_identity
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.builders_jobs import a_job
 from tests.reserving import launch_or_refusal

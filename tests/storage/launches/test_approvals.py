@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
-from gpuwatch.domain.launches.life.approval import Approval, ApprovalState
+from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.storage.launches import approval_rows as approvals

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
-from gpuwatch.domain.launches.life.unknown_instance import UnknownInstance
+from gpuwatch.domain.launches.life.strays import UnknownInstance
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

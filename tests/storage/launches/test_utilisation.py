@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.domain.launches.instances.utilisation import UtilisationSample
+from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.launch import Intent, Launch
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
-from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, a_watch
 from tests.reserving import launch_or_refusal

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from gpuwatch.errors import StoreError
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 from gpuwatch.storage.market.provider_holds import CommandHolds, SqlHolds
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.migrate import upgrade

@@ -22,8 +22,8 @@ from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.query_cache import QueryCache
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
+from gpuwatch.storage.setup.stored_values import QueryCache
 from tests.engine.scripted_channels import Scripted
 from tests.outbox import outbox_alert
 

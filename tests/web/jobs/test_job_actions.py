@@ -17,7 +17,7 @@ from gpuwatch.app.alerts.alerts import event_filter, stored_events
 from gpuwatch.app.jobs.jobs import job_details
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.web.jobs.job_pages import charts
 from tests.stored_jobs import a_running_job, a_sample, moved, with_run
 from tests.web.served import PAGE, TOKEN, Served, served

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuwatch.app.jobs.jobs import submit_jobs
-from gpuwatch.domain.jobs.job import JobRun, JobState
-from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job import JobRun, JobState, JobTransition
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import open_database
 from tests.builders import NOON

@@ -13,9 +13,7 @@ import pytest
 
 from gpuwatch.errors import SettingsError
 from gpuwatch.web.request_guard import HEADERS, MAX_BODY_BYTES
-from gpuwatch.web.security.login_limit import PER_CLIENT
-from gpuwatch.web.security.passwords import hash_password
-from gpuwatch.web.security.sessions import COOKIE
+from gpuwatch.web.security.credentials import COOKIE, PER_CLIENT, hash_password
 from tests import loopback_client
 from tests.web.served import PAGE, TOKEN, Served, served, settings_in
 
@@ -293,7 +291,7 @@ secret = "{secrets[3]}"
 def test_another_machine_over_plain_http_is_refused() -> None:
     from starlette.requests import HTTPConnection
 
-    from gpuwatch.settings.web import WebSettings
+    from gpuwatch.settings.model import WebSettings
     from gpuwatch.web.problems import HttpProblem
     from gpuwatch.web.security.access import request_origin, require_encryption
 

@@ -1,27 +1,31 @@
 """The result of a replay: the price paid, the time it took, what waiting saved and what it missed.
 
 Unlike the replay, the report uses the whole history: only hindsight shows what was missed.
+
+Replays one watch at many thresholds: how much longer a lower price takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
 
 import msgspec
 import numpy as np
 
 from gpuwatch.domain.forecasts.advice import saving_interval
-from gpuwatch.domain.forecasts.backtest.replay import ReplayStep, WatchReplay
-from gpuwatch.domain.forecasts.backtest.simulated_launches import SimulatedLaunches
-from gpuwatch.domain.forecasts.outcomes import Numbers, PollPrices, next_known, wait_outcomes
+from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, ReplayStep, SimulatedLaunches, WatchReplay, replay
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import BacktestCandidate
+from gpuwatch.domain.forecasts.optimal_stopping import Numbers, PollPrices, next_known, wait_outcomes
+from gpuwatch.domain.history.market_history import MarketHistory
+from gpuwatch.domain.history.nonparametric import kaplan_meier
 from gpuwatch.domain.history.price_series import POLL_LASTS_S
-from gpuwatch.domain.history.survival import kaplan_meier
 from gpuwatch.domain.launches.launch import Launch, RefusalReason
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.decide import FIRING_REASONS, DecisionReason, Match
-from gpuwatch.domain.watches.watch import Action
+from gpuwatch.domain.watches.watch import Action, Watch
 
 BUDGET_REASONS = frozenset(
     {
@@ -285,3 +289,52 @@ def _mean(microusd: Numbers) -> float | None:
 
 def _moment(at_s: float) -> datetime:
     return datetime.fromtimestamp(int(at_s), UTC)
+
+
+SWEPT_SETTING = "max_price"
+MAX_STEPS = 200
+_EXPECTED = f"expected {SWEPT_SETTING}=FROM:TO:STEP in dollars per GPU-hour, for example {SWEPT_SETTING}=2.0:4.0:0.1"
+
+
+def parse_sweep(text: str) -> tuple[Decimal, ...]:
+    """Parse the thresholds of "max_price=2.0:4.0:0.1", both ends included.
+
+    Raises:
+        ValueError: the text is not a range of thresholds; the message states what is expected.
+    """
+    name, _, span = text.partition("=")
+    try:
+        first, last, step = (Decimal(part) for part in span.split(":"))
+    except (ValueError, InvalidOperation):
+        raise ValueError(_EXPECTED) from None
+    if name.strip() != SWEPT_SETTING or not all(part.is_finite() for part in (first, last, step)):
+        raise ValueError(_EXPECTED)
+    if not (0 < first <= last <= 1_000_000 and step > 0):
+        raise ValueError(f"{_EXPECTED}: above 0, rising")
+    steps = int((last - first) / step) + 1
+    if steps > MAX_STEPS:
+        raise ValueError(f"{steps} steps; expected at most {MAX_STEPS}")
+    return tuple(first + step * number for number in range(steps))
+
+
+def with_threshold(watch: Watch, price: Decimal) -> Watch:
+    """Return the watch with this threshold instead of any other."""
+    return msgspec.structs.replace(watch, max_price_usd_gpu_hour=price, auto=None, max_job_cost_usd=None, job=None)
+
+
+def sweep_thresholds(
+    watch: Watch,
+    found: Sequence[BacktestCandidate],
+    market_history: MarketHistory,
+    setting: ReplaySettings,
+    prices: Sequence[Decimal],
+    deadline: timedelta,
+) -> Iterator[tuple[Decimal, BacktestResult | None]]:
+    """Replay each threshold by itself on the same market.
+
+    Args:
+        found: the candidates of the watch at the highest of these prices.
+    """
+    for price in prices:
+        (watch_replay,), simulated = replay([(with_threshold(watch, price), found)], market_history, setting)
+        yield price, result_of(watch_replay, simulated, deadline)

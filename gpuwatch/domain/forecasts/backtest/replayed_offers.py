@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.history.market_history import ListedOffer, OfferInterval
+from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.watches.expression import FACTS, names_of, parse
 from gpuwatch.domain.watches.watch import CpuArch, Watch
 

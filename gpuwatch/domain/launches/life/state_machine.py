@@ -18,10 +18,13 @@ from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
 from gpuwatch.domain.launches.instances.end_rules import EndCause, billed_rates, end_cause, late_start, overdue
 from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
+from gpuwatch.domain.launches.life.command_life import reopened
 from gpuwatch.domain.launches.life.launch_events import (
+    NO_TRANSITION,
     AnswerLost,
     BidRaised,
     ClockReading,
+    Destroy,
     EndRequested,
     InstanceCreated,
     InstanceListed,
@@ -30,26 +33,20 @@ from gpuwatch.domain.launches.life.launch_events import (
     LifecycleEvent,
     ListUnavailable,
     NothingCreated,
-    OwnerAdopted,
-    OwnerFoundNothing,
-    SentAgain,
-    WatchTerms,
-)
-from gpuwatch.domain.launches.life.owner_decisions import adopted, end_requested, found_nothing, sent_again
-from gpuwatch.domain.launches.life.reopening import reopened
-from gpuwatch.domain.launches.life.transitions import (
-    NO_TRANSITION,
-    Destroy,
     Notification,
     NotificationTopic,
+    OwnerAdopted,
+    OwnerFoundNothing,
     RaiseBid,
+    SentAgain,
     Transition,
     TransitionResult,
+    WatchTerms,
     over,
 )
-from gpuwatch.domain.launches.money.rebid import next_bid
-from gpuwatch.domain.market.money import price_text
-from gpuwatch.domain.market.pricing import MICRO, usd
+from gpuwatch.domain.launches.life.owner_decisions import adopted, end_requested, found_nothing, sent_again
+from gpuwatch.domain.launches.money.bids import next_bid
+from gpuwatch.domain.market.money import MICRO, price_text, usd
 from gpuwatch.domain.watches.watch import PriceIncreasePolicy
 
 S = LaunchState

@@ -1,4 +1,8 @@
-"""Whether moving a running launch to a cheaper offer would pay. Only reported; nothing is moved. Pure.
+"""The next bid for an instance that was outbid, in micro-dollars an hour, listed, for the GPUs only.
+
+Separate from `bids`, because it needs `Launch`, which imports `bids`.
+
+Whether moving a running launch to a cheaper offer would pay. Only reported; nothing is moved. Pure.
 
 The comparison is about the cost of the remaining work: on the current instance, and on a new one with its set-up, with
 the minimum billing and the billing steps of both. The old instance would end first, so the two never run together.
@@ -8,15 +12,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 import msgspec
 
-from gpuwatch.domain.launches.instances.runtime_rules import ends_by_itself_at
+from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.instances.end_rules import ends_by_itself_at
 from gpuwatch.domain.launches.launch import Launch, LaunchState, Promise
-from gpuwatch.domain.launches.money.billing import billed_time
+from gpuwatch.domain.launches.money.launch_costs import billed_time
+from gpuwatch.domain.market.money import MICRO, microusd
 from gpuwatch.domain.plan.job_hours import JobSpec
+from gpuwatch.domain.watches.computed_limits import bid_ceiling_microusd, bid_for_price
 from gpuwatch.domain.watches.decide import Match, current_quotes
-from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch import BidSpec, Watch
+
+
+def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | None:
+    """Return the next bid after being outbid; None: do not bid more, or the bid is high enough and only has to win."""
+    if bid is None:
+        return None
+    ceiling = admitted_bid_ceiling(launch, bid)
+    now = launch.bid_microusd_hour or _microusd(instance.bid_usd_hour) or 0
+    least = _microusd(instance.min_bid_usd_hour)
+    if least is not None and now >= least:
+        return None
+    step = round(Fraction(bid.step_usd_gpu_hour) * launch.gpu_count * MICRO)
+    wanted = min(ceiling, max(least or 0, now + max(step, 1)))
+    return wanted if wanted > now and wanted >= (least or 0) else None
+
+
+def admitted_bid_ceiling(launch: Launch, bid: BidSpec) -> int:
+    """Return the highest allowed bid in micro-dollars: `bid.max` without commission and disk.
+
+    Never more than at the launch's admission: no budget covers a `bid.max` that was raised later.
+    """
+    rate, disk = launch.promised.commission_rate, launch.disk_microusd_hour
+    admitted = bid_for_price(Fraction(launch.bound_microusd_hour), rate, disk)
+    return min(admitted, bid_ceiling_microusd(bid, launch.gpu_count, rate, disk))
+
+
+def _microusd(usd: float | None) -> int | None:
+    return None if usd is None else microusd(repr(usd))
+
 
 NO_END = timedelta(hours=24)  # assumed remaining time without a `max_runtime`
 

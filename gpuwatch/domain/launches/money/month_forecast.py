@@ -18,7 +18,7 @@ from gpuwatch.domain.launches.money.launch_costs import (
     remaining_cost,
     total_cost,
 )
-from gpuwatch.domain.market.pricing import microusd
+from gpuwatch.domain.market.money import microusd
 from gpuwatch.domain.watches.watch import Budget
 
 LEAST_DAYS = 3  # a mean of fewer days is meaningless

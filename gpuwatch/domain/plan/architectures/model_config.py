@@ -12,8 +12,11 @@ from gpuwatch.domain.plan.architectures.encoder_models import (
     ENCODERS,
     encoder_decoder_shape,
     encoder_shape,
+    encoders_of,
+    other_embeddings,
+    positions_of,
+    unread_encoders,
 )
-from gpuwatch.domain.plan.architectures.known_keys import unknown_keys
 from gpuwatch.domain.plan.architectures.layer_kinds import FeedForward, Mixer, layer_count, layer_kinds
 from gpuwatch.domain.plan.architectures.layer_weights import (
     LayerSums,
@@ -27,9 +30,8 @@ from gpuwatch.domain.plan.architectures.layer_weights import (
     matrices,
     shared_width,
 )
-from gpuwatch.domain.plan.architectures.model_keys import ConfigKeys, config_text, model_types
+from gpuwatch.domain.plan.architectures.model_keys import ConfigKeys, config_text, model_types, unknown_keys
 from gpuwatch.domain.plan.architectures.quantisation import Quantisation, quantisation_of
-from gpuwatch.domain.plan.architectures.side_models import encoders_of, other_embeddings, positions_of, unread_encoders
 from gpuwatch.domain.plan.architectures.transformer_shape import TransformerShape
 
 _ABOVE: Final = ("vocab_size", "tie_word_embeddings")  # may be stated outside of the text model

@@ -1,12 +1,17 @@
-"""Instances that the lists do not show: what the lists and other answers of the provider prove about each.
+"""Evidence about a missing instance besides lists and lookups: whether its offer is for rent again, and the balance.
+
+Instances that the lists do not show: what the lists and other answers of the provider prove about each.
 
 Absence must be proven (`absence_proof`). The evidence is counted in memory, so a restart begins again.
+
+Ended launches whose instances are listed again: they are ended again, or followed again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -15,24 +20,146 @@ from gpuwatch.domain.launches.instances.absence import (
     ABSENCE_WAIT_S,
     AGREEING_NEEDED,
     QUICK_SPAN_S,
+    REPORT_AFTER_S,
     AbsenceEvidence,
     AbsenceVerdict,
+    BalanceReading,
     EvidenceKind,
     MissedListing,
     has_canary,
+    is_unpaid,
     omits_live_instances,
+    read_balance,
 )
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.engine.launches.following.independent_evidence import IndependentEvidence, IndependentFindings
-from gpuwatch.engine.launches.following.launch_clock import LaunchClock
-from gpuwatch.engine.launches.following.unaccounted_instances import UnaccountedInstances
+from gpuwatch.domain.launches.life.launch_events import ClockReading, Effect, InstanceReturned
+from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.engine.launches.following.strays import UnaccountedInstances
+from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor
 from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder
-from gpuwatch.engine.launches.guarding.instance_listing import InstanceListing
-from gpuwatch.engine.launches.guarding.instance_lookup import look_up
-from gpuwatch.engine.market.contradictions import Contradictions
-from gpuwatch.ports import Instance, Launcher
+from gpuwatch.engine.launches.guarding.instance_lists import InstanceListing, look_up
+from gpuwatch.engine.market.provider_faults import Contradictions
+from gpuwatch.engine.market.watch_search import PAGE_ROWS, search_complete
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import Answer, Instance, Launcher, LaunchReader, Market, Query
 
 log = logging.getLogger(__name__)
+
+
+QUERY_EVERY_S = 60.0
+_PAID_FOR = "the balance falls as if the instance was paid for"
+_CEILING = 1.1  # × the listed price: a renewed offer is expected at or under this
+
+
+class IndependentFindings(msgspec.Struct, frozen=True):
+    """Findings: kinds of evidence for an absence, and doubts about it."""
+
+    kinds: frozenset[EvidenceKind] = frozenset()
+    doubts: tuple[str, ...] = ()
+
+
+class IndependentEvidence:
+    """Collects evidence at most once a minute for each launch; call `begin` first, to compare balances.
+
+    Args:
+        market: None: no market to search (a command beside a daemon).
+        monotonic: seconds.
+    """
+
+    def __init__(self, launcher: Launcher, market: Market | None, monotonic: Callable[[], float]) -> None:
+        self._launcher = launcher
+        self._market = market
+        self._monotonic = monotonic
+        self._first: dict[str, BalanceReading] = {}
+        self._baseline_s: dict[str, float] = {}
+        self._collected_s: dict[str, float] = {}
+
+    def is_due(self, launch: Launch) -> bool:
+        """Whether evidence about this launch may be collected again."""
+        return self._is_due(self._collected_s, launch)
+
+    def begin(self, launch: Launch, listing: InstanceListing) -> None:
+        """Read the balance as a baseline, unless there is one."""
+        if launch.launch_id not in self._first and self._is_due(self._baseline_s, launch):
+            self._baseline_s[launch.launch_id] = self._monotonic()
+            reading = self._balance(listing)
+            if reading is not None:
+                self._first[launch.launch_id] = reading
+
+    def possible(self, launch: Launch) -> set[EvidenceKind]:
+        """Return the kinds of evidence that are available at all."""
+        kinds = {EvidenceKind.OFFER} if self._market is not None and not launch.spot else set()
+        return kinds | ({EvidenceKind.BALANCE} if launch.launch_id in self._first else set())
+
+    def collect(self, launch: Launch, listing: InstanceListing) -> IndependentFindings:
+        """Collect all evidence. A query that fails is no evidence."""
+        self._collected_s[launch.launch_id] = self._monotonic()
+        kinds, doubts = set(), []
+        with suppress(ProviderError):
+            if self._is_for_rent(launch):
+                kinds.add(EvidenceKind.OFFER)
+        unpaid = self._is_unpaid(launch, listing)
+        if unpaid:
+            kinds.add(EvidenceKind.BALANCE)
+        elif unpaid is not None:
+            doubts.append(_PAID_FOR)
+        return IndependentFindings(frozenset(kinds), tuple(doubts))
+
+    def forget(self, launch: Launch) -> None:
+        """Forget a launch that was found or is over."""
+        for known in (self._first, self._baseline_s, self._collected_s):
+            known.pop(launch.launch_id, None)
+
+    def _is_due(self, asked_s: Mapping[str, float], launch: Launch) -> bool:
+        last_s = asked_s.get(launch.launch_id)
+        return last_s is None or self._monotonic() - last_s >= QUERY_EVERY_S
+
+    def _is_for_rent(self, launch: Launch) -> bool:
+        """Whether exactly this offer is for rent: other GPUs of that machine prove nothing.
+
+        Fungible stock is always for rent, and an interruptible offer is, too, while somebody else has it.
+        """
+        if self._market is None or launch.spot:
+            return False
+        query = Query(
+            gpus=(launch.gpu,),
+            count_min=launch.gpu_count,
+            count_max=launch.gpu_count,
+            disk_gb=launch.promised.disk_gb,
+            max_listed_usd_hour=launch.listed_microusd_hour * _CEILING / MICRO,
+            limit=PAGE_ROWS,
+        )
+        _, offer = search_complete(self._market.search, query, lambda answer: _offer_of(launch, answer))
+        return offer is not None and offer.rentable and not offer.terms.fungible
+
+    def _is_unpaid(self, launch: Launch, listing: InstanceListing) -> bool | None:
+        first = self._first.get(launch.launch_id)
+        last = None if first is None else self._balance(listing)
+        if first is None or last is None:
+            return None
+        if first.listed != last.listed or last.balance_microusd > first.balance_microusd:
+            self._first[launch.launch_id] = last  # instances changed or credit was added: compare from here on
+            return None
+        return is_unpaid(first, last, launch.listed_microusd_hour)
+
+    def _balance(self, listing: InstanceListing) -> BalanceReading | None:
+        try:
+            balance_usd = self._launcher.credit_usd()
+        except ProviderError as error:
+            log.info("the balance is unknown: %s", error, extra={"provider": self._launcher.name})
+            return None
+        if balance_usd is None:
+            return None
+        return read_balance(self._monotonic(), balance_usd, listing.by_id.values())
+
+
+def _offer_of(launch: Launch, answer: Answer) -> Offer | None:
+    return next(
+        (offer for offer in answer.offers if (offer.offer_id, offer.spot) == (launch.offer_id, launch.spot)),
+        None,
+    )
+
 
 LISTED_WITHIN = timedelta(minutes=2)  # after an order: until then, lists and destroys may not know the instance
 
@@ -210,3 +337,56 @@ class MissingInstances:
         if not self._ender.is_acknowledged(launch) and launch.instance_id is not None:
             self._ender.destroy(launch, launch.instance_id, now)
         return self._ender.is_acknowledged(launch)
+
+
+class ReopenedLaunches:
+    """Reopens launches at one provider.
+
+    Args:
+        carry_out: carries out the effects of a transition.
+    """
+
+    def __init__(
+        self,
+        repository: LaunchReader,
+        launcher: Launcher,
+        executor: TransitionExecutor,
+        contradictions: Contradictions,
+        carry_out: Callable[[Launch, Effect, datetime], None],
+    ) -> None:
+        self._repository = repository
+        self._launcher = launcher
+        self._executor = executor
+        self._contradictions = contradictions
+        self._carry_out = carry_out
+
+    def reopen(self, launch: Launch, instance: Instance, now: datetime) -> None:
+        """Reopen a launch whose instance is listed, unless a lookup by id reports the instance as gone.
+
+        Raises:
+            LaunchConflict: another process changed the launch.
+            ProviderError: the lookup failed.
+            StoreError: storing failed, and nothing was done.
+        """
+        if not self._is_alive(instance.instance_id):
+            why = "The list shows it after its end, but a lookup by id finds nothing."
+            self._contradictions.note(launch, why, REPORT_AFTER_S, now)
+            return
+        self._contradictions.clear(launch)
+        log.error("launch %s: it has ended, but instance %s is listed", launch.launch_id, instance.instance_id)
+        event = InstanceReturned(instance.instance_id, self._end_was_wanted(launch))
+        launch, effects = self._executor.apply(launch, event, ClockReading(now, now))
+        for effect in effects:
+            self._carry_out(launch, effect, now)
+
+    def _is_alive(self, instance_id: str) -> bool:
+        """Whether a lookup confirms the list, if the provider supports one: lists lag."""
+        try:
+            return not look_up(self._launcher, instance_id).is_gone
+        except ProviderError as error:
+            log.warning("instance %s: listed again, and its id could not be checked: %s", instance_id, error)
+            raise
+
+    def _end_was_wanted(self, launch: Launch) -> bool:
+        events = self._repository.events(launch.launch_id)
+        return bool(events) and events[-1].from_state is LaunchState.STOPPING

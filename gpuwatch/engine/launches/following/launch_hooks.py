@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
-from gpuwatch.domain.launches.instances.hook_time import HOOK_MARGIN_S, longest_hook_s
+from gpuwatch.domain.launches.instances.end_rules import HOOK_MARGIN_S, longest_hook_s
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.launch_record import governing_watch, stored_watch
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
-from gpuwatch.engine.alerts.alerts import outbox_alert
+from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.ports.hooks import BEFORE_STOP, HookCall, HookInvoker, HookRun, HookRunRepository

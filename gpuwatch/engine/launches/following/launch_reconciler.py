@@ -1,4 +1,6 @@
-"""Follows rented instances from one listing of the provider to the next.
+"""Whether the rows of the database were compared with a provider's instances since the database last went back.
+
+Follows rented instances from one listing of the provider to the next.
 
 The first listing after a start is the reconciliation: before it, nothing new is rented at that provider. Each listing
 becomes an event per launch for `state_machine`; this module carries out the effects.
@@ -7,50 +9,94 @@ becomes an event per launch for `state_machine`; this module carries out the eff
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
+from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S, launch_id_in
 from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.instances.end_rules import overdue
 from gpuwatch.domain.launches.instances.obligation import Obligation
-from gpuwatch.domain.launches.labels import launch_id_in
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.life.command_life import WATCH_ENDED
 from gpuwatch.domain.launches.life.launch_events import (
     BidRaised,
     ClockReading,
+    Destroy,
+    Effect,
     InstanceUnlisted,
     LifecycleEvent,
     ListUnavailable,
+    RaiseBid,
+    SlotFreed,
     watch_terms,
 )
 from gpuwatch.domain.launches.life.launch_record import governing_watch
-from gpuwatch.domain.launches.life.reopening import WATCH_ENDED
-from gpuwatch.domain.launches.life.transitions import Destroy, Effect, RaiseBid, SlotFreed
-from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.following.absence import MissingInstances
-from gpuwatch.engine.launches.following.independent_evidence import IndependentEvidence
-from gpuwatch.engine.launches.following.launch_clock import LaunchClock, must_end_at
-from gpuwatch.engine.launches.following.lost_launches import LostLaunches
+from gpuwatch.engine.launches.following.absence import IndependentEvidence, MissingInstances, ReopenedLaunches
 from gpuwatch.engine.launches.following.provider_account import AnyAccount, LaunchOwner, OtherAccounts
-from gpuwatch.engine.launches.following.reconciled_store import ReconciledStore
-from gpuwatch.engine.launches.following.reopened_launches import ReopenedLaunches
-from gpuwatch.engine.launches.following.strays import UnknownInstances
-from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
-from gpuwatch.engine.launches.following.unaccounted_instances import UnaccountedInstances
+from gpuwatch.engine.launches.following.strays import LostLaunches, UnaccountedInstances, UnknownInstances
+from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor, must_end_at
+from gpuwatch.engine.launches.guarding.guard import LaunchGuard, NoGuard, due_cause, listed_event
 from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder, at_once
-from gpuwatch.engine.launches.guarding.instance_listing import InstanceListing
-from gpuwatch.engine.launches.guarding.instance_lists import InstanceListMonitor
-from gpuwatch.engine.launches.guarding.launch_guard import LaunchGuard, NoGuard, due_cause, listed_event
-from gpuwatch.engine.market.contradictions import Contradictions
-from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.engine.launches.guarding.instance_lists import InstanceListing, InstanceListMonitor
+from gpuwatch.engine.market.provider_faults import Contradictions
+from gpuwatch.engine.setup.parallel import failpoint
 from gpuwatch.errors import OrderError, PartlyDone, ProviderError, StoreError
 from gpuwatch.ports import Instance, Launcher, LaunchRepository, Market
 
 log = logging.getLogger(__name__)
+
+
+SETTLE_S = 60.0  # an order that was under way when commits were lost is answered, and listed, by then
+
+
+class ReconciledStore:
+    """The generation of the database (`storage.lineage`) whose launches were looked up at a provider.
+
+    After commits were lost, a listing counts only if it began `settle_s` after the loss was noticed: another host may
+    have been ordering at that moment, and its row is gone.
+
+    Args:
+        generation: returns the database's generation.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self, generation: Callable[[], int], monotonic: Callable[[], float], settle_s: float = SETTLE_S
+    ) -> None:
+        self._generation = generation
+        self._monotonic = monotonic
+        self._settle_s = settle_s
+        self._seen = generation()
+        self._since_s = -math.inf
+        self._listed: int | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing was lost since the last listing that counts."""
+        return self._listed is not None and self._listed == self._generation()
+
+    @property
+    def went_back(self) -> bool:
+        """Whether commits were lost since the start, and no listing counts yet."""
+        return not self.is_current and self._generation() != 0
+
+    def began(self) -> int | None:
+        """Call before reading the rows and the list; returns what to pass to `listed`."""
+        now_s, generation = self._monotonic(), self._generation()
+        if generation != self._seen:
+            self._seen, self._since_s = generation, now_s
+        return generation if now_s - self._since_s >= self._settle_s else None
+
+    def listed(self, began: int | None) -> None:
+        """Note that the rows were compared with a complete list."""
+        if began is not None:
+            self._listed = began
+
 
 ALIVE_EVERY = timedelta(seconds=CHANGING_EVERY_S)
 STEADY_EVERY = timedelta(seconds=RUNNING_EVERY_S)  # also without launches, to find unknown instances

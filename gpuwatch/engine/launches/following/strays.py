@@ -1,32 +1,201 @@
-"""Labelled instances that belong to no active launch: reported daily, and they block renting.
+"""Whose is an instance that no active launch has? What may be ours blocks renting until that is settled.
 
-Instances are ours if a launch of this database has them. Any other instance with gpuwatch's label (of another
-installation, of launches after a restored backup, or a second one of a launch) may be the one that the next rent would
-duplicate. The same is true of instances that only the keeper's file still has.
+- `LostLaunches`: launches that the keeper's file names and the database lost: it was restored from a backup, or a
+  standby was promoted that lacked the last commits. The file names the instance and its account.
+- `UnaccountedInstances`: listed instances that belong to no launch, active or ended; a lost order may have made one.
+- `UnknownInstances`: listed instances with gpuwatch's label (of another installation, of launches after a restored
+  backup, or a second one of a launch): the next rent might duplicate one. Reported daily.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from datetime import date, datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.launches.instances.absence import AGREEING_NEEDED, QUICK_SPAN_S, has_canary
-from gpuwatch.domain.launches.labels import label_ids, launch_id_in
+from gpuwatch.domain.launches.instance import Instance, InstanceState, label_ids, launch_id_in
+from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S, AGREEING_NEEDED, QUICK_SPAN_S, has_canary
+from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.launches.life.reopening import WATCH_ENDED, may_reopen
-from gpuwatch.domain.launches.life.unknown_instance import UnknownInstance, unknown_refusal
+from gpuwatch.domain.launches.life.command_life import WATCH_ENDED, may_reopen
+from gpuwatch.domain.launches.life.strays import UnknownInstance, may_be_its_instance, unknown_refusal, why_unknown
+from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.following.lost_launches import LostLaunches
 from gpuwatch.engine.launches.following.provider_account import LaunchOwner
-from gpuwatch.engine.launches.guarding.instance_listing import InstanceListing
-from gpuwatch.engine.launches.guarding.instance_lookup import look_up
-from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Instance, Launcher, LaunchRepository
+from gpuwatch.engine.launches.guarding.instance_lists import InstanceListing, look_up
+from gpuwatch.errors import ProviderError, StoreError
+from gpuwatch.ports import InstanceRecords, Launcher, LaunchRepository
 
 log = logging.getLogger(__name__)
+
+
+class LostOrder(msgspec.Struct):
+    """An order without a known instance id. Its label finds the instance, but a list may show that late."""
+
+    obligation: Obligation
+    since_s: float
+    lists: int = 0  # complete ones without its label
+
+
+class LostLaunches:
+    """The lost launches that a process finds at its start, and whenever the database goes back to an older state.
+
+    Args:
+        obligations: returns this installation's open obligations at this provider. Raises StoreError.
+        close: closes an obligation, because its order created nothing. Raises StoreError.
+        generation: grows when the database went back.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self,
+        repository: LaunchRepository,
+        provider: str,
+        obligations: Callable[[], Sequence[Obligation]],
+        *,
+        close: Callable[[Obligation], None] = lambda obligation: None,
+        generation: Callable[[], int] = lambda: 0,
+        monotonic: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._repository = repository
+        self._provider = provider
+        self._obligations = obligations
+        self._close = close
+        self._generation = generation
+        self._monotonic = monotonic
+        self._recalled: int | None = None  # the generation whose rows were compared with the file
+        self._lost: dict[str, Obligation] = {}  # by instance id
+        self._orders: dict[str, LostOrder] = {}  # by launch id
+        self._ended: set[str] = set()
+
+    def recall(self, now: datetime) -> None:
+        """Store them as unknown instances, once for each generation of the database. Raises StoreError."""
+        generation = self._generation()
+        if self._recalled == generation and not self._lost and not self._orders:
+            return
+        try:
+            open_now = self._obligations()
+        except StoreError as error:
+            log.warning("cannot determine which launches the database lost: %s", error)
+            return
+        by_id = {one.instance_id: one for one in open_now if one.instance_id is not None}
+        self._ended |= self._lost.keys() - by_id.keys()
+        if self._recalled != generation:
+            missing = [one for one in open_now if self._repository.get(one.launch_id) is None]
+            self._lost = self._unsettled({one.instance_id: one for one in missing if one.instance_id is not None})
+            self._orders = {
+                one.launch_id: LostOrder(one, self._monotonic()) for one in missing if one.instance_id is None
+            }
+            self._store(now)
+            self._recalled = generation
+        else:
+            self._lost = {one: lost for one, lost in self._lost.items() if one in by_id}
+            ids = {one.launch_id for one in open_now}
+            self._orders = {one: order for one, order in self._orders.items() if one in ids}
+
+    def listed(self, labelled: Collection[str]) -> None:
+        """Note a complete list with the labels of these launches: an order that it shows is an unknown instance.
+
+        Raises StoreError.
+        """
+        for launch_id, order in list(self._orders.items()):
+            if launch_id in labelled:
+                del self._orders[launch_id]
+                continue
+            order.lists += 1
+            if order.lists >= AGREEING_NEEDED and self._monotonic() - order.since_s >= ABSENCE_WAIT_S:
+                log.warning("launch %s, which the database lost: no instance has its label", launch_id)
+                self._close(order.obligation)
+                del self._orders[launch_id]
+
+    def reason(self) -> str | None:
+        """Return why nothing can be rented because of lost launches without a known instance, or None."""
+        if self._generation() and self._recalled != self._generation():
+            return "the database went back to an older state, and the keeper's file could not be read since"
+        for launch_id, order in self._orders.items():
+            watch = order.obligation.watch
+            return (
+                f"launch {launch_id} of {watch!r} was ordered, but the database lost it; gpuwatch looks for its label"
+            )
+        return None
+
+    def is_ended(self, instance_id: str) -> bool:
+        """Whether the keeper, with a key of the instance's account, found that it is gone."""
+        return instance_id in self._ended
+
+    def to_report(self, held: Set[str]) -> Iterator[tuple[Instance, str]]:
+        """Yield those that still block renting, with the reason."""
+        for instance_id, lost in self._lost.items():
+            if instance_id in held:
+                instance = Instance(
+                    instance_id=instance_id,
+                    label=lost.label,
+                    state=InstanceState.UNKNOWN,
+                    status="not listed",
+                    gpu=lost.gpu,
+                    gpu_count=lost.gpu_count,
+                )
+                yield (
+                    instance,
+                    f"The keeper's file names launch {lost.launch_id} of {lost.watch!r}, rented for "
+                    f"${price_text(usd(lost.price_microusd_hour))} per hour, but this database lacks it: "
+                    "an older database was restored, or a standby without the last commits was promoted.",
+                )
+
+    def _unsettled(self, lost: dict[str, Obligation]) -> dict[str, Obligation]:
+        if not lost:
+            return {}
+        settled = set(self._repository.known_foreign_instances(self._provider))
+        settled |= {one.instance_id for one in self._repository.alive(self._provider) if one.instance_id is not None}
+        return {i: one for i, one in lost.items() if i not in settled}
+
+    def _store(self, now: datetime) -> None:
+        stored = (
+            {instance.instance_id for instance in self._repository.unknown_instances(self._provider)}
+            if self._lost
+            else ()
+        )
+        for instance_id, lost in self._lost.items():
+            if instance_id not in stored:
+                self._repository.add_unknown_instance(
+                    UnknownInstance(
+                        provider=self._provider,
+                        instance_id=instance_id,
+                        account_id=lost.account,
+                        label=lost.label,
+                        first_listed_at=now,
+                    )
+                )
+
+
+class UnaccountedInstances:
+    """The instances of one provider that belong to no launch, and when a list first showed each."""
+
+    def __init__(self, repository: InstanceRecords, provider: str) -> None:
+        self._repository = repository
+        self._provider = provider
+        self._first_listed: dict[str, datetime] = {}
+
+    def listing_done(self, listing: InstanceListing, now: datetime) -> None:
+        """Store when each instance was first listed."""
+        self._first_listed = {one: self._first_listed.get(one, now) for one in listing.by_id}
+
+    def candidates(self, launch: Launch, listing: InstanceListing, now: datetime) -> tuple[str, ...]:
+        """Return the ids of instances that this launch's order may have created. Raises StoreError."""
+        alike = [one.instance_id for one in listing.by_id.values() if self._may_be(launch, one, now)]
+        if not alike:
+            return ()
+        known = self._repository.accounted_instances(self._provider, alike)
+        return tuple(one for one in sorted(alike) if one not in known)
+
+    def _may_be(self, launch: Launch, instance: Instance, now: datetime) -> bool:
+        """Whether the launch's order may have created it; another launch's label rules that out."""
+        if launch_id_in(instance.label) not in {None, launch.launch_id}:
+            return False
+        return may_be_its_instance(launch, instance, self._first_listed.get(instance.instance_id, now))
+
 
 UNLISTED_S = 3600.0  # how long complete lists must omit an instance that cannot be looked up by id
 
@@ -103,7 +272,7 @@ class UnknownInstances:
             launch = None if launch_id is None else self._repository.get(launch_id)
             if launch is not None and self._may_reopen(launch, instance, now):
                 returned.append(ReturnedInstance(launch, instance))
-            elif (why := _why_unknown(launch, instance, self._provider)) is not None:
+            elif (why := why_unknown(launch, instance, self._provider)) is not None:
                 unknown.append((instance, why))
         returned += self._returned_by_id(listing, labelled, alive, now)
         # first, before anything that may fail: nothing is rented beside them
@@ -225,18 +394,3 @@ class UnknownInstances:
 def _installation(label: str | None) -> str | None:
     ids = label_ids(label)
     return None if ids is None else ids.install_id
-
-
-def _why_unknown(launch: Launch | None, instance: Instance, provider: str) -> str | None:
-    if launch is None:
-        return (
-            "No launch in this database has that label: another gpuwatch created it, or the database was lost or "
-            "replaced by an older copy."
-        )
-    if launch.provider != provider:
-        return f"{provider} refused the order of launch {launch.launch_id}, which continued at {launch.provider}."
-    if launch.is_over:
-        return f"Launch {launch.launch_id} has ended: {launch.end_reason}."
-    if launch.instance_id is not None and launch.instance_id != instance.instance_id:
-        return f"Launch {launch.launch_id} already has instance {launch.instance_id}; this is a second one."
-    return None

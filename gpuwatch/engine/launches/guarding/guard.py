@@ -2,6 +2,8 @@
 
 There is one guard per provider. It ends nothing itself: the reconciler calls it for each instance at each poll. Rules
 that save money come first, and an error in one rule never disables the others.
+
+The port for rules about a rented instance beyond what the list shows, and the functions that call it.
 """
 
 from __future__ import annotations
@@ -9,32 +11,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
+from typing import Protocol, TypeVar
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.instances.end_rules import EndCause
-from gpuwatch.domain.launches.instances.hook_time import hook_must_begin
-from gpuwatch.domain.launches.instances.runtime_rules import (
+from gpuwatch.domain.launches.instances.end_rules import (
+    EndCause,
     closes_at,
     contract_too_short,
     due_reminder,
+    hook_must_begin,
     offline_too_long,
     outside_windows,
     runtime_nearly_over,
 )
 from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.life.launch_events import InstanceListed
 from gpuwatch.domain.launches.life.launch_record import governing_watch
 from gpuwatch.domain.launches.money.bids import relocation
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.guarding import guard_notices as notices
+from gpuwatch.engine.launches.guarding import guard_alerts as notices
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
-from gpuwatch.engine.launches.guarding.guard_budgets import BudgetGuard
-from gpuwatch.engine.launches.guarding.guard_money import PriceGuard
+from gpuwatch.engine.launches.guarding.guard_money import BudgetGuard, PriceGuard
 from gpuwatch.engine.launches.guarding.guard_utilisation import UtilisationGuard
 from gpuwatch.engine.launches.guarding.instance_verifier import BackgroundRunner, InstanceVerifier, in_background
+from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports import Launcher, LaunchRepository
-from gpuwatch.ports.probing import InstanceProbe, UtilisationRepository
+from gpuwatch.ports.remote import InstanceProbe, UtilisationRepository
 
 log = logging.getLogger(__name__)
 
@@ -137,3 +141,63 @@ class ProviderGuard:
 
     def _unmeasured(self, launch: Launch, why: str, now: datetime) -> None:
         self._alerts.report(launch, notices.unmeasured(why), now)
+
+
+T = TypeVar("T")
+
+
+class LaunchGuard(Protocol):
+    """Rules about an instance beyond what the list shows; implemented by `guard`."""
+
+    def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
+        """Return why it must end, or None."""
+
+    def due(self, launch: Launch, now: datetime) -> EndCause | None:
+        """Return why it must end, listed or not, or None."""
+
+    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
+        """Return True if it matches its offer, False if that is not yet known, or the end cause."""
+
+
+class NoGuard:
+    """A guard that allows everything."""
+
+    def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
+        """Find no fault."""
+        return None
+
+    def due(self, launch: Launch, now: datetime) -> EndCause | None:
+        """End nothing."""
+        return None
+
+    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
+        """Trust it."""
+        return True
+
+
+def listed_event(guard: LaunchGuard, launch: Launch, instance: Instance, now: datetime) -> InstanceListed:
+    """Let the guard check active launches, and verify an instance before it counts as running."""
+    if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
+        return InstanceListed(instance)
+    fault = _asked(launch, lambda: guard.fault(launch, instance, now))
+    if fault is not None or launch.state is LaunchState.RUNNING or instance.state is not InstanceState.RUNNING:
+        return InstanceListed(instance, fault)
+    checked = _asked(launch, lambda: guard.verified(launch, instance, now))
+    found = True if checked is None else checked
+    return InstanceListed(instance, verified=found) if isinstance(found, bool) else InstanceListed(instance, found)
+
+
+def due_cause(guard: LaunchGuard, launch: Launch, now: datetime) -> EndCause | None:
+    """Return why it must end, listed or not, or None."""
+    return _asked(launch, lambda: guard.due(launch, now))
+
+
+def _asked(launch: Launch, check: Callable[[], T]) -> T | None:
+    """Contain errors: a guard that raises ends nothing, and does not stop what the launch's own time ends."""
+    try:
+        return check()
+    except GpuwatchError as error:
+        log.warning("launch %s: guard: %s", launch.launch_id, error)
+    except Exception:
+        log.exception("launch %s: its guard failed", launch.launch_id)
+    return None

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.end_rules import EndCause
-from gpuwatch.domain.launches.instances.utilisation import (
+from gpuwatch.domain.launches.instances.instance_checks import (
     LOOK_BACK,
     UtilisationSample,
     idle_cause,
@@ -18,15 +18,14 @@ from gpuwatch.domain.launches.instances.utilisation import (
     wasted_microusd,
 )
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.money.billing import cost_microusd
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.figure_text import number_text
-from gpuwatch.domain.market.money import dollars, price_text
-from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import StoreError
-from gpuwatch.ports.probing import UtilisationRepository
+from gpuwatch.ports.remote import UtilisationRepository
 
 log = logging.getLogger(__name__)
 

@@ -3,19 +3,41 @@
 This matters while something is rented there, and while it blocks renting: instances of an unknown account are unknown.
 
 The hunt has its own check (`health_monitor`): it stays healthy with a key that can search but not list.
+
+One complete listing of a provider's instances, by id and by label.
+
+Looks up one instance by its id, if the provider supports that.
+
+Reports status words of a provider's instances that gpuwatch does not know, once each.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
+import msgspec
+
+from gpuwatch.domain.launches.instance import LABEL_PREFIX, launch_id_in
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.errors import ProviderError, StoreError
-from gpuwatch.ports import AlertQueue, OutboxAlert
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError, StoreError
+from gpuwatch.ports import (
+    Alert,
+    AlertKind,
+    AlertQueue,
+    Instance,
+    InstanceLookup,
+    InstanceState,
+    Launcher,
+    OutboxAlert,
+    UnitOfWorkFactory,
+)
 
 log = logging.getLogger(__name__)
+
 
 ALERT_AFTER_S = 600.0
 BLOCKED_AFTER_S = 120.0  # no list since the start, so nothing is rented; assumed: a provider restarts in less time
@@ -77,3 +99,116 @@ class InstanceListMonitor:
         except StoreError as error:
             log.warning("cannot report yet: %s: %s", outbox_alert.alert.headline, error)
             return None
+
+
+class InstanceListing:
+    """One complete listing, by id and by label."""
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        instances = [instance for instance in instances if instance.state is not InstanceState.ENDED]
+        self.by_id = {instance.instance_id: instance for instance in instances}
+        self._by_label: dict[str, Instance] = {}
+        for instance in sorted(instances, key=lambda instance: instance.instance_id):
+            launch_id = launch_id_in(instance.label)
+            if launch_id is not None:
+                self._by_label.setdefault(launch_id, instance)
+
+    def of(self, launch: Launch) -> Instance | None:
+        """Return its instance: by id, which an owner cannot edit; by label only if the id is unknown."""
+        if launch.instance_id is not None:
+            return self.by_id.get(launch.instance_id)
+        return self._by_label.get(launch.launch_id)
+
+    def labelled(self) -> Iterator[Instance]:
+        """Yield every instance whose label claims that gpuwatch created it, rightly or not."""
+        return (instance for instance in self.by_id.values() if (instance.label or "").startswith(LABEL_PREFIX))
+
+    def foreign(self) -> set[str]:
+        """Return the ids of instances that gpuwatch did not create."""
+        ours = {instance.instance_id for instance in self.labelled()}
+        return set(self.by_id) - ours
+
+
+class LookupAnswer(msgspec.Struct, frozen=True):
+    """The provider's answer about one id.
+
+    Attributes:
+        is_known: there was an answer; if False, only the list counts.
+        instance: None: the instance is gone, if `is_known`.
+        ended: it is gone, and the provider states how it ended.
+    """
+
+    is_known: bool
+    instance: Instance | None = None
+    ended: Instance | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the provider states that it is gone."""
+        return self.is_known and self.instance is None
+
+
+def look_up(launcher: Launcher, instance_id: str) -> LookupAnswer:
+    """Look it up. Two failures count as a missing lookup: an answer in an unknown form, such as a 404 of a server
+    without that address, and a key that can list instances but not look one up.
+
+    Raises:
+        ProviderError: no answer; try again.
+    """
+    if not isinstance(launcher, InstanceLookup):
+        return LookupAnswer(False)
+    try:
+        found = launcher.get(instance_id)
+    except (PayloadChanged, KeyRejected) as error:
+        log.warning("instance %s: cannot be looked up by its id; using the list only: %s", instance_id, error)
+        return LookupAnswer(False)
+    if found is not None and found.state is InstanceState.ENDED:
+        return LookupAnswer(True, ended=found)
+    return LookupAnswer(True, found)
+
+
+_KIND = "status"
+
+
+class UnknownStatuses:
+    """Records the unknown words of one provider; caches what the store already contains."""
+
+    def __init__(self, provider: str, uow_factory: UnitOfWorkFactory, new_id: Callable[[], str]) -> None:
+        self._provider = provider
+        self._uow_factory = uow_factory
+        self._new_id = new_id
+        self._known: set[str] = set()
+
+    def check(self, instances: Iterable[Instance], now: datetime) -> None:
+        """Alert about words that are new, in the transaction that records them. A failing store delays the report."""
+        words = {one.unknown_status for one in instances if one.unknown_status is not None} - self._known
+        if not words:
+            return
+        try:
+            with self._uow_factory.open() as uow:
+                new = [word for word in sorted(words) if uow.record_new_value(self._provider, _KIND, word[:200], now)]
+                if new:
+                    uow.enqueue(
+                        outbox_alert(unknown_status_alert(self._provider, new, alert_id=self._new_id(), now=now))
+                    )
+        except StoreError as error:
+            log.warning("%s: cannot report unknown status words yet: %s", self._provider, error)
+            return
+        self._known |= words
+        for word in new:
+            log.warning("a status of an instance that is not known: %s", word, extra={"provider": self._provider})
+
+
+def unknown_status_alert(provider: str, words: Sequence[str], *, alert_id: str, now: datetime) -> Alert:
+    """Alert that instances have a status that gpuwatch does not know."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.DRIFT,
+        subject=provider,
+        created_at=now,
+        headline=f"{provider}: unknown status of an instance: {', '.join(words[:3])}",
+        facts=(("Provider", provider), ("Status", "; ".join(words[:10]))),
+        why="The provider's own client did not know it when this gpuwatch was written. Each word is reported once.",
+        did="gpuwatch changes nothing because of it. An instance that is not running within `ready_within` is ended.",
+        can_do=("See what the provider's own page says: gpuwatch launches", "Check for a newer gpuwatch"),
+    )

@@ -22,7 +22,7 @@ from gpuwatch.domain.launches.instances.instance_checks import (
 from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.watch import LaunchSpec, VerificationMode, Watch
-from gpuwatch.ports.probing import InstanceProbe, InstanceUnreachable, LoginRefused
+from gpuwatch.ports.remote import InstanceProbe, InstanceUnreachable, LoginRefused
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from gpuwatch.domain.launches.money.charge_comparison import (
     unbroken_runs,
 )
 from gpuwatch.domain.launches.money.launch_costs import midnight
-from gpuwatch.domain.market.pricing import microusd
+from gpuwatch.domain.market.money import microusd
 from gpuwatch.errors import ProviderError, StoreError
 from gpuwatch.ports import Launcher, ProviderCharge
 from gpuwatch.ports.store import InvoiceRepository

@@ -1,4 +1,6 @@
-"""Ends instances that outlive their end, from its own file: it needs no database, scheduler or instance list.
+"""The keeper's alerts, which bypass the outbox: an instance outlived its end.
+
+Ends instances that outlive their end, from its own file: it needs no database, scheduler or instance list.
 
 It is the second line of defence. The reconciler ends instances on time. If the file still shows an instance as open
 well after its end, the keeper ends it by its id, or by its label while the id is unknown. It touches nothing else,
@@ -15,16 +17,74 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from gpuwatch.domain.launches.instance import launch_id_in
 from gpuwatch.domain.launches.instances.obligation import Obligation
-from gpuwatch.domain.launches.labels import launch_id_in
-from gpuwatch.domain.launches.life.reopening import WATCH_ENDED
-from gpuwatch.engine.launches.guarding.instance_lookup import look_up
-from gpuwatch.engine.launches.guarding.keeper_alerts import ended_alert, not_ended_alert
+from gpuwatch.domain.launches.life.command_life import WATCH_ENDED
+from gpuwatch.domain.market.money import price_text, usd
+from gpuwatch.engine.launches.guarding.instance_lists import look_up
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, is_refusal
-from gpuwatch.ports import Alert, Launcher
-from gpuwatch.ports.obligations import ObligationReader
+from gpuwatch.ports import Alert, AlertKind, Launcher, Severity
+from gpuwatch.ports.store import ObligationReader
+from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
+
+
+def ended_alert(one: Obligation, ids: Sequence[str], alone: str | None, *, alert_id: str, now: datetime) -> Alert:
+    """Alert that the keeper, not the daemon, destroyed an instance, and that it did so late.
+
+    Args:
+        alone: why the daemon could not do it, in one line; None: no other fault is known.
+    """
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.END,
+        severity=Severity.CRITICAL,
+        subject=one.launch_id,
+        watch=one.watch,
+        created_at=now,
+        headline=f"{one.watch}: its instance outlived its end; the keeper destroyed it",
+        facts=(*_facts(one, alone), ("Destroyed", ", ".join(ids))),
+        why=f"Its end at {_at(one)} passed, and gpuwatch had not recorded its end.",
+        did=f"{one.provider} accepted the destroy request. gpuwatch checks that the instance is gone.",
+        can_do=(f"Check the instances at {one.provider}", "See what is wrong: gpuwatch doctor"),
+    )
+
+
+def not_ended_alert(one: Obligation, error: str, alone: str | None, *, alert_id: str, now: datetime) -> Alert:
+    """Alert that an overdue instance cannot be ended."""
+    what = f"instance {one.instance_id}" if one.instance_id else f"the instance labelled {one.label}"
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.END,
+        severity=Severity.CRITICAL,
+        subject=one.launch_id,
+        watch=one.watch,
+        created_at=now,
+        headline=f"{one.watch}: its instance outlived its end and cannot be destroyed",
+        facts=(*_facts(one, alone), ("Error", redact(error))),
+        why=f"Its end at {_at(one)} passed. It may still be billed.",
+        did="gpuwatch retries every few seconds.",
+        can_do=(f"Destroy {what} at {one.provider} manually", "See what is wrong: gpuwatch doctor"),
+    )
+
+
+def _facts(one: Obligation, alone: str | None) -> tuple[tuple[str, str], ...]:
+    price = price_text(usd(one.price_microusd_hour))
+    found = (
+        ("Launch", one.launch_id),
+        ("Provider", one.provider),
+        ("Instance", one.instance_id or "id unknown"),
+        ("GPU", f"{one.gpu_count} × {one.gpu}"),
+        ("Price", f"${price} an hour"),
+        ("Should have ended", _at(one)),
+    )
+    return found if alone is None else (*found, ("What is wrong", redact(alone)))
+
+
+def _at(one: Obligation) -> str:
+    return "an unknown time" if one.ends_at is None else f"{one.ends_at:%Y-%m-%d %H:%M:%S} UTC"
+
 
 AFTER_S = 75.0  # past its end: the reconciler has had its chance, and less than two minutes have passed
 AGAIN_S = 15.0

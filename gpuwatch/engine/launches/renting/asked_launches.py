@@ -1,9 +1,15 @@
-"""Carries out an approval for exactly the quoted machine, at the quoted price or less."""
+"""Requests an approval: a firing watch with `action = "ask"` asks its owner instead of renting.
+
+Carries out an approval for exactly the quoted machine, at the quoted price or less.
+
+Reminds the owner once a day of pending decisions: an alert can be overlooked, a bill cannot.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, tzinfo
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta, tzinfo
 from decimal import ROUND_CEILING, Context, Decimal
 from enum import StrEnum
 from typing import Protocol
@@ -11,21 +17,105 @@ from typing import Protocol
 import msgspec
 
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.life.approval import Approval, ApprovalState, is_approval_id
-from gpuwatch.domain.market.money import price_text
-from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import MICRO, usd
-from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
+from gpuwatch.domain.market.money import MICRO, Commission, price_text, usd
+from gpuwatch.domain.market.offer import Offer, clean
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.match import NO_COMMISSION, failures, match_of, price_for
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.domain.watches.windows import is_open
-from gpuwatch.engine.launches.renting.approval_requests import ApprovalTerms, payable_quote
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
+from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for, why_incomplete
-from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.engine.setup.parallel import failpoint
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
-from gpuwatch.ports import ApprovalRepository, Completeness, Market, Query
+from gpuwatch.ports import ApprovalRepository, Completeness, LaunchRepository, Market, Query, UnitOfWork
+
+log = logging.getLogger(__name__)
+
+
+class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What applies to all approvals."""
+
+    budget: Budget
+    dry_run: bool
+    zone: tzinfo
+    commissions: Mapping[str, Commission]
+    unable: UnavailableProviders = UnavailableProviders()  # providers at which nothing can be rented
+    label_lengths: Mapping[str, int] = {}  # provider → maximum length of a label there
+    accounts: Callable[[], Mapping[str, str]] = dict  # by provider, as far as known
+
+    def unable_for(self, watch: Watch) -> UnavailableProviders:
+        """Return where nothing can be rented for a watch; a command needs none of gpuwatch's accounts."""
+        return UnavailableProviders() if watch.action is Action.COMMAND else self.unable
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a firing watch's alert. `ask` None: no approval was requested, and `did` states why."""
+
+    decision: Decision  # the offer to approve comes first
+    ask: Approval | None
+    did: str
+
+    @property
+    def once_key(self) -> str:
+        """At most one message per request, whatever becomes of it; without one, at most one per firing."""
+        if self.ask is not None:
+            return f"approval:{self.ask.approval_id}"
+        fired_at = self.decision.memory.fired_at or self.decision.decided_at
+        return f"not-asked:{self.decision.watch[:150]}:{fired_at:%Y%m%dT%H%M%S.%f}"
+
+
+def request_approval(
+    uow: UnitOfWork,
+    watch: Watch,
+    decision: Decision,
+    intent_of: Callable[[Sequence[Match]], Intent],
+    terms: ApprovalTerms,
+) -> ApprovalRequest | None:
+    """Request approval of the cheapest offer that can be rented. None: the owner denied them all; send no alert.
+
+    Args:
+        decision: a decision that fires, or that fired before without a valid request.
+        intent_of: returns an intent with a new id for some offers.
+    """
+    now = decision.decided_at
+    able = terms.unable.able(decision.matches, terms.dry_run)
+    if not able:
+        why = terms.unable.why_none(decision.matches)
+        return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {why}.")
+    quotes = [quote for match in able if (quote := payable_quote(match, watch, terms.commissions)) is not None]
+    if not quotes:
+        return ApprovalRequest(
+            decision=decision, ask=None, did="No approval requested: the minimum bid is over the limit."
+        )
+    deadline = now + timedelta(seconds=(watch.launch or LaunchSpec()).approve_within_s)
+    ignores_denials = decision.reason is DecisionReason.FIRST_MATCH
+    got = uow.request_approval(intent_of(quotes), terms.budget, deadline, now, ignores_denials)
+    if got is None:
+        if decision.fires:
+            log.info("watch %s: every offer was denied recently; no alert", watch.name, extra={"watch": watch.name})
+        return None
+    if isinstance(got, LaunchRefusal):
+        return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {got.text}.")
+    mine = next(quote for quote in quotes if quote.offer.identity == got.match.offer.identity)
+    others = tuple(match for match in decision.matches if match.offer.identity != mine.offer.identity)
+    first = msgspec.structs.replace(decision, matches=(mine, *others))
+    return ApprovalRequest(decision=first, ask=got, did=_did(got, terms))
+
+
+def payable_quote(match: Match, watch: Watch, commissions: Mapping[str, Commission]) -> Match | None:
+    """Return the offer at the price to pay; None: its minimum bid is over the limit."""
+    return payable_match(match, watch, commissions.get(match.offer.provider, NO_COMMISSION))
+
+
+def _did(ask: Approval, terms: ApprovalTerms) -> str:
+    asked = f"It awaits your approval until {format_moment(ask.deadline, terms.zone)}."
+    dry = " An approval rents nothing and reports what it would rent (dry_run = true)." if terms.dry_run else ""
+    return f"{asked} gpuwatch rents nothing without your approval.{dry}"
+
 
 _QUOTE_LIVES_S = 60.0  # from the new quote to the order, without another search that could return other prices
 _ROUNDED_UP = Context(prec=28, rounding=ROUND_CEILING)
@@ -260,3 +350,30 @@ def _described(match: Match) -> str:
         f"{offer.gpu} × {offer.gpu_count}{kind}, machine {offer.machine_id or 'unknown'} at {offer.provider}, "
         f"${price_text(usd(price.price_microusd_hour))} an hour (listed ${price_text(usd(price.listed_microusd_hour))})"
     )
+
+
+STILL_BACK = "its instance reappeared after its end; it is billed"
+LISTED_AGAIN = "The provider lists it again. It counts against budgets and limits until it ends."
+STILL_HELD = "It still needs your decision. Its budget stays reserved and its slot occupied."
+
+
+def send_reminders(
+    repository: LaunchRepository, launch_alerts: LaunchAlerts, keyed: Collection[str], now: datetime
+) -> int:
+    """Report launches that are held or that gpuwatch cannot manage; return how many there are. Raises
+    StoreError.
+
+    Args:
+        keyed: providers with a configured key.
+    """
+    alive = repository.alive()
+    held = [launch for launch in alive if launch.state is LaunchState.HELD]
+    alone = [launch for launch in alive if launch.provider not in keyed and not launch.is_by_command]
+    for launch in repository.reopened():
+        repository.enqueue(launch_alerts.returned(launch, STILL_BACK, LISTED_AGAIN, now))
+    for launch in held:
+        repository.enqueue(launch_alerts.held(launch, STILL_HELD, now))
+    for launch in alone:
+        log.error("launch %s: %s is not configured or has no key", launch.launch_id, launch.provider)
+        repository.enqueue(launch_alerts.unmanaged(launch, now))
+    return len(held) + len(alone)

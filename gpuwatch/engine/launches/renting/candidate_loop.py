@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.launches.instances.hook_time import longest_hook_s
-from gpuwatch.domain.launches.labels import LABEL_LENGTH
+from gpuwatch.domain.launches.instance import LABEL_LENGTH
+from gpuwatch.domain.launches.instances.end_rules import longest_hook_s
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Launch,
@@ -26,17 +26,15 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.launches.life.launch_events import AnswerLost, ClockReading, InstanceCreated, NothingCreated
 from gpuwatch.domain.launches.life.refused_scopes import SkippedScope, refused_order, skipped_by, whole_provider
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Purpose, Watch
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
-from gpuwatch.engine.launches.renting.balance_cache import BalanceCache
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.launches.renting.orders import build_order
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots, build_order
 from gpuwatch.engine.launches.renting.prerequisite_gate import PrerequisiteGate
-from gpuwatch.engine.launches.renting.requoter import Requoter
-from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.engine.launches.renting.requoter import BalanceCache, Requoter
+from gpuwatch.engine.setup.parallel import failpoint
 from gpuwatch.errors import (
     OfferGone,
     OrderError,
@@ -49,9 +47,9 @@ from gpuwatch.errors import (
     StoreError,
 )
 from gpuwatch.ports import Launcher, LaunchRepository, Market
-from gpuwatch.ports.obligations import NO_OBLIGATION_LOG, ObligationLog
 from gpuwatch.ports.remote import RemoteRefused
-from gpuwatch.ports.scopes import NO_SCOPE_LOG, ScopeLog
+from gpuwatch.ports.renting import NO_SCOPE_LOG, ScopeLog
+from gpuwatch.ports.store import NO_OBLIGATION_LOG, ObligationLog
 
 log = logging.getLogger(__name__)
 

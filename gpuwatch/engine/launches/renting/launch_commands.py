@@ -22,13 +22,12 @@ from gpuwatch.domain.launches.life.command_life import (
     command_transition,
 )
 from gpuwatch.domain.launches.life.launch_events import ClockReading
-from gpuwatch.domain.watches.command_words import filled_words
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.orchestrator_task import filled_words
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.following.launch_clock import LaunchClock
-from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
 from gpuwatch.errors import GpuwatchError, StoreError
 from gpuwatch.ports import LaunchRepository
 from gpuwatch.ports.hooks import LaunchCommandInvoker

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from gpuwatch.engine.alerts.alerts import outbox_alert
+from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.errors import GpuwatchError, StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
-from gpuwatch.ports.holds import Hold, HoldStore
+from gpuwatch.ports.market import Hold, HoldStore
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, is_blocked
 
 log = logging.getLogger(__name__)

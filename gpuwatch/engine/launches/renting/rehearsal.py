@@ -9,12 +9,12 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
-from gpuwatch.domain.market.pricing import Commission, usd
+from gpuwatch.domain.market.money import Commission, usd
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.launches.renting.orders import build_order
+from gpuwatch.engine.launches.renting.launch_orders import build_order
 from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, queries_for
 from gpuwatch.errors import GpuwatchError, KeyRejected, OrderRefused, ProviderError

@@ -11,10 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, HOUR_S, CoveringPoll, Segment
-from gpuwatch.domain.history.poll_timeline import NEVER_S, Ints
-from gpuwatch.domain.history.quantile_sketch import encode_sketch, pack_sketch, step_of
-from gpuwatch.storage.history.queries.int_columns import int_columns
+from gpuwatch.domain.history.hourly_rollup import (
+    COVERAGE_S,
+    HOUR_S,
+    CoveringPoll,
+    Segment,
+    encode_sketch,
+    pack_sketch,
+    step_of,
+)
+from gpuwatch.domain.history.market_history import NEVER_S, Ints
+from gpuwatch.storage.history.queries.market_overview import int_columns
 from gpuwatch.storage.history.recording.hourly_aggregates import INTERVALS, covers_between
 from gpuwatch.storage.setup.stored_values import execute_many
 from gpuwatch.storage.setup.tables import hourly, segment

@@ -2,6 +2,8 @@
 
 If the extra `analysis` is installed, pyarrow reads CSV (also gzipped) in a seventh of the time. Python's own reader
 takes over where the two might differ, so that the cells are the same.
+
+Rows of a file between two passes, in a temporary file, so that they do not fill the memory.
 """
 
 from __future__ import annotations
@@ -9,17 +11,19 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 
-from gpuwatch.domain.history.poll_timeline import Ints
-from gpuwatch.domain.history.price_rows import COLUMNS, missing_columns
+from gpuwatch.domain.history.market_history import Ints
+from gpuwatch.domain.history.price_columns import PriceColumns
+from gpuwatch.domain.history.price_rows import COLUMNS, PriceRow, missing_columns
 from gpuwatch.errors import UsageError
 
 OnBytesRead = Callable[[int, int], None]  # bytes done, total bytes
@@ -173,3 +177,54 @@ def _lines(path: Path, text: IO[str]) -> Iterator[str]:
                 f"{path}: a line has more than {_MAX_LINE_LENGTH:,} characters: this is not a file of price rows"
             )
         yield line
+
+
+_ROW = np.dtype([("offer", "<i4"), ("at_s", "<i8"), ("microusd", "<i8")])
+
+
+class SpooledRows:
+    """Rows of 20 bytes each, in their order; first all are added, then parts are read."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 closed with this object
+        self._length = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, rows: PriceColumns) -> None:
+        """Add rows."""
+        packed = np.empty(len(rows.offer), _ROW)
+        packed["offer"], packed["at_s"], packed["microusd"] = rows.offer, rows.at_s, rows.microusd
+        self._file.write(packed.tobytes())
+        self._length += len(packed)
+
+    def part(self, offers: Sequence[PriceRow], start: int, end: int) -> PriceColumns:
+        """Return the rows [start, end)."""
+        packed = self._read(start, min(end, self._length))
+        offer, at_s, microusd = (packed[name].astype(np.int64) for name in ("offer", "at_s", "microusd"))
+        return PriceColumns(offers=offers, offer=offer, at_s=at_s, microusd=microusd)
+
+    def parts(self, rows: int) -> Iterator[tuple[int, int]]:
+        """Yield parts of at least this many rows; consecutive rows of one moment stay together."""
+        start = 0
+        while start < self._length:
+            end = min(start + rows, self._length)
+            while end < self._length:
+                moments = self._read(end - 1, min(end + rows, self._length))["at_s"]
+                changes = np.flatnonzero(moments != moments[0])
+                end += int(changes[0]) - 1 if len(changes) else len(moments) - 1
+                if len(changes):
+                    break
+            yield start, end
+            start = end
+
+    def _read(self, start: int, end: int) -> Any:
+        self._file.seek(start * _ROW.itemsize)
+        return np.frombuffer(self._file.read((end - start) * _ROW.itemsize), _ROW)

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpuwatch.atomic_file import atomic_file
-from gpuwatch.domain.history.history_from_rows import PollScope
 from gpuwatch.domain.history.market_history import CompletePoll, MarketFilter
 from gpuwatch.domain.history.price_rows import COLUMNS, PriceRow, csv_cells
-from gpuwatch.domain.history.row_conversion import price_rows_of
-from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
-from gpuwatch.domain.market.text import escape_formula
+from gpuwatch.domain.history.row_conversion import PollScope, price_rows_of
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB
+from gpuwatch.domain.market.offer import OfferKind, escape_formula
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.storage.history.queries.stored_prices import read_market_history, read_polls
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
@@ -100,7 +98,7 @@ def write_csv(file: IO[str], rows: Iterable[PriceRow]) -> int:
 
 def _writer(path: Path) -> Callable[[IO[bytes], Iterable[PriceRow]], int]:
     if path.suffix == ".parquet":
-        from gpuwatch.storage.history.imports.parquet_files import write_parquet  # noqa: PLC0415 an extra, and slow to import
+        from gpuwatch.storage.history.imports.price_file_rows import write_parquet  # noqa: PLC0415 an extra, and slow to import
 
         return write_parquet
     return _write_gzip if path.suffix == ".gz" else _write_plain

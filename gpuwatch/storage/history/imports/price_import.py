@@ -24,9 +24,8 @@ from gpuwatch.errors import UsageError
 from gpuwatch.storage.history.imports.import_batches import ImportBatch
 from gpuwatch.storage.history.imports.import_merge import MergeCounts, merge_batch
 from gpuwatch.storage.history.imports.import_rollup import replace_aggregates
-from gpuwatch.storage.history.imports.price_cells import BATCH_ROWS
+from gpuwatch.storage.history.imports.price_cells import BATCH_ROWS, SpooledRows
 from gpuwatch.storage.history.imports.price_file_rows import PriceFileReader
-from gpuwatch.storage.history.imports.spooled_rows import SpooledRows
 from gpuwatch.storage.history.recording.history_state import load_ids, lock_history
 from gpuwatch.storage.market.open_prices import OpenPrices
 from gpuwatch.storage.setup.database import Database

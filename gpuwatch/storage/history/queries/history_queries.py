@@ -1,15 +1,30 @@
-"""Queries on the history. Prices are listed GPU prices with the default disk, unless a docstring says otherwise."""
+"""Queries on the history. Prices are listed GPU prices with the default disk, unless a docstring says otherwise.
+
+The lowest listed price of each hour, by provider, GPU and rental type, from the hourly aggregates.
+
+A provider's current offers according to the history, for estimating the rows of queries.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 
 from sqlalchemy import Connection, column, func, inspect, select, table, union
 
-from gpuwatch.domain.history.hourly_rollup import HOUR_S, HourlyAggregate, Segment
+from gpuwatch.domain.history.hourly_rollup import (
+    HOUR_S,
+    STEP,
+    HourlyAggregate,
+    Segment,
+    SketchWeights,
+    merge_sketches,
+    quantile,
+    step_of,
+)
 from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.past_lows import HourlyLows
 from gpuwatch.domain.history.price_series import (
     PeriodLength,
     PeriodSpan,
@@ -18,7 +33,10 @@ from gpuwatch.domain.history.price_series import (
     PriceSeries,
     period_spans,
 )
-from gpuwatch.domain.history.quantile_sketch import STEP, SketchWeights, merge_sketches, quantile, step_of
+from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.offer import OfferKind, Verification
+from gpuwatch.domain.market.search_query import SaleKey, SalePrice
+from gpuwatch.storage.history.recording.history_state import load_open_prices
 from gpuwatch.storage.history.recording.hourly_aggregates import (
     SourceAggregates,
     SplitHour,
@@ -27,8 +45,9 @@ from gpuwatch.storage.history.recording.hourly_aggregates import (
     split_hour,
     unfinished_hours,
 )
-from gpuwatch.storage.history.recording.price_sources import provider_of_source
+from gpuwatch.storage.history.recording.price_sources import kind_of_source, provider_of_source
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
+from gpuwatch.storage.market.open_prices import NEVER
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.tables import (
     IS_COVERING,
@@ -240,3 +259,66 @@ def _quartiles_of(weights: SketchWeights, lowest_microusd: int) -> Sequence[int]
     """The middles of their steps; in the step of the lowest price that price itself, as its middle may be lower."""
     prices = [quantile(weights, share) or 0 for share in (0.25, 0.5, 0.75)]
     return [lowest_microusd if step_of(price) <= step_of(lowest_microusd) else price for price in prices]
+
+
+_Part = tuple[str, OfferKind, str, bool]
+
+
+class SqlHourlyLows:
+    """Implements `ports.store.HourlyLowsReader` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def hourly_lows(self, gpus: Collection[str] | None, since: datetime, until: datetime) -> Mapping[_Part, HourlyLows]:
+        """Return it by provider, kind of price, GPU and spot; imported prices keep their kind. Raises StoreError."""
+        first_hour, end_hour = seconds_since_1970(since) // HOUR_S, -(-seconds_since_1970(until) // HOUR_S)
+        part = (segment.c.provider, segment.c.gpu, segment.c.spot)
+        query = (
+            select(*part, hourly.c.hour, func.min(hourly.c.min_microusd))
+            .join_from(hourly, segment, hourly.c.segment_id == segment.c.id)
+            # a GPU count of 0: older aggregates
+            .where(hourly.c.hour >= first_hour, hourly.c.hour < end_hour, segment.c.gpu_count > 0)
+            .group_by(*part, hourly.c.hour)
+        )
+        if gpus is not None:
+            query = query.where(segment.c.gpu.in_(list(gpus)))
+        lows_by_part: dict[_Part, dict[int, int]] = {}
+        with self._database.read() as connection:
+            for source, gpu, spot, hour, low in connection.execute(query):
+                lows = lows_by_part.setdefault(
+                    (provider_of_source(source), kind_of_source(source), gpu, bool(spot)), {}
+                )
+                lows[hour] = min(low, lows.get(hour, low))
+        return {key: _sorted(lows) for key, lows in lows_by_part.items()}
+
+
+def _sorted(lows: Mapping[int, int]) -> HourlyLows:
+    hours = max(lows) - min(lows) + 1
+    return HourlyLows(lows=tuple(sorted(lows.values())), days=-(-hours // 24), by_hour=lows)
+
+
+def prices_on_sale(database: Database, provider: str) -> Mapping[SaleKey, Sequence[SalePrice]]:
+    """Return the offers of each completely read GPU and rental type.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    with database.read() as connection:
+        prices = load_open_prices(connection)
+    on_sale: dict[SaleKey, Sequence[SalePrice]] = {}
+    for spot in (False, True):
+        provider_prices = prices.prices_of(provider, int(spot))
+        for gpu in {*provider_prices.covered_s, *provider_prices.models} - {""}:
+            if provider_prices.newest_cover(gpu) != NEVER:
+                on_sale[gpu, spot] = [
+                    SalePrice(
+                        count,
+                        open_price.machine_microusd / MICRO,
+                        (open_price.disk_microusd or 0) / MICRO,
+                        None if open_price.verification is None else open_price.verification is Verification.VERIFIED,
+                        machine_id=machine,
+                    )
+                    for (machine, count), open_price in provider_prices.models.get(gpu, {}).items()
+                ]
+    return on_sale

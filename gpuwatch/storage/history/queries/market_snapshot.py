@@ -11,8 +11,8 @@ import msgspec
 from sqlalchemy import Connection, func, or_, select
 
 from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, CoverScope
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import Identity, Verification
-from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
 from gpuwatch.storage.history.recording.answer_changes import disk_part_microusd
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database

@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import ColumnElement, func, select, true
 
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.provider_tables import seen_value
+from gpuwatch.storage.setup.side_tables import seen_value
 from gpuwatch.storage.setup.tables import IS_COVERING, poll
 
 _SWEEP_SPAN_S = 86_400  # an older sweep is of GPUs that are no longer swept

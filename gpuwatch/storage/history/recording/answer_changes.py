@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, REFERENCE_DISK_GB, Commission, price_of
-from gpuwatch.domain.market.text import storable_text
+from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, REFERENCE_DISK_GB, Commission, price_of
+from gpuwatch.domain.market.offer import Offer, storable_text
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.market.open_prices import Key, OpenPrice, OpenPrices, ProviderPrices
 

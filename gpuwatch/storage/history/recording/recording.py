@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, tuple_, update
 
-from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import microusd
-from gpuwatch.domain.market.text import storable_text
+from gpuwatch.domain.market.money import microusd
+from gpuwatch.domain.market.offer import Offer, storable_text
 from gpuwatch.ports import Answer
 from gpuwatch.storage.history.recording.answer_changes import (
     AnswerChanges,

@@ -19,11 +19,11 @@ from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, replay
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown, ProviderError

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
 from gpuwatch.domain.forecasts.backtest.replayed_offers import quoted_offer, without_unrecorded_clauses
 from gpuwatch.domain.history.market_history import ListedOffer, OfferInterval
+from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import Identity, Verification
-from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Action, CpuArch
 from gpuwatch.storage.history.recording.answer_changes import price_parts

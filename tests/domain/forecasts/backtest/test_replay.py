@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.forecasts.backtest.known_offers import KnownOffers
-from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import KnownOffers, find_candidates
 from gpuwatch.domain.forecasts.backtest.replayed_offers import quoted_offer
 from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.match import is_near, matches, price_for
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, SpotPolicy, Watch
 from tests.domain.forecasts.backtest.replayed_market import (

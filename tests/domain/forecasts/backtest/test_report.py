@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.forecasts.backtest.replay import replay
-from gpuwatch.domain.forecasts.backtest.replay_result import BacktestResult, result_of, saved_share
+from gpuwatch.domain.forecasts.backtest.replay_result import BacktestResult, result_of, saved_share, sweep_thresholds
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
-from gpuwatch.domain.forecasts.backtest.threshold_sweep import sweep_thresholds
 from gpuwatch.domain.history.market_history import MarketHistory
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 from tests.domain.forecasts.backtest.replayed_market import a_renting_rule, a_rule, a_setting, a_story, history_of

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.domain.forecasts.backtest.threshold_sweep import parse_sweep
+from gpuwatch.domain.forecasts.backtest.replay_result import parse_sweep
 
 
 def test_both_ends_are_included_and_steps_are_exact() -> None:

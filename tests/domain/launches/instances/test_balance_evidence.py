@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.launches.instances.balance_evidence import SPAN_S, BalanceReading, is_unpaid, read_balance
+from gpuwatch.domain.launches.instances.absence import SPAN_S, BalanceReading, is_unpaid, read_balance
 from gpuwatch.ports import Instance, InstanceState
 
 ITS_PRICE = 3_000_000  # micro-dollars an hour

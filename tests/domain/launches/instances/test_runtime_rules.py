@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.domain.launches.instances.runtime_rules import (
+from gpuwatch.domain.launches.instances.end_rules import (
     IncreaseAnswer,
     closes_at,
     contract_too_short,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.launches.instances.utilisation import (
+from gpuwatch.domain.launches.instances.instance_checks import (
     UtilisationSample,
     idle_cause,
     mean_utilisation,

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason, new_launch
 from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch
-from gpuwatch.domain.launches.life.pause import Pause
+from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from tests.builders import NOON, a_match, a_watch, changed
 

@@ -11,8 +11,8 @@ from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.life.launch_events import ClockReading, InstanceListed
 from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.domain.launches.life.strays import adopted_launch
-from gpuwatch.domain.launches.money.billing import cost_microusd
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import LaunchSpec
 from tests.builders import NOON, a_watch
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
-from gpuwatch.domain.launches.life.order_candidates import may_be_its_instance
+from gpuwatch.domain.launches.life.strays import may_be_its_instance
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.ports import Instance, InstanceState
 from tests.builders import NOON, a_match, a_watch

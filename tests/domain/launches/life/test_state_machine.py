@@ -23,9 +23,11 @@ from gpuwatch.domain.launches.launch import (
     new_launch,
 )
 from gpuwatch.domain.launches.life.launch_events import (
+    NO_TRANSITION,
     AnswerLost,
     BidRaised,
     ClockReading,
+    Destroy,
     EndRequested,
     InstanceCreated,
     InstanceListed,
@@ -33,12 +35,14 @@ from gpuwatch.domain.launches.life.launch_events import (
     LifecycleEvent,
     ListUnavailable,
     NothingCreated,
+    RaiseBid,
+    SlotFreed,
+    TransitionResult,
     WatchTerms,
     watch_terms,
 )
 from gpuwatch.domain.launches.life.state_machine import transition
-from gpuwatch.domain.launches.life.transitions import NO_TRANSITION, Destroy, RaiseBid, SlotFreed, TransitionResult
-from gpuwatch.domain.launches.money.billing import cost_microusd
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.watches.watch import Action, AutoPrice, BidSpec, LaunchSpec, PriceIncreasePolicy
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.drawn import examples

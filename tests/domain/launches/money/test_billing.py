@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, Promise, new_launch
-from gpuwatch.domain.launches.money.billing import END_PROVEN_S, billed_time, cost_microusd
-from gpuwatch.domain.launches.money.budget import budget_refusal, remaining_microusd
-from gpuwatch.domain.launches.money.launch_costs import predicted_cost
+from gpuwatch.domain.launches.money.budgets import budget_refusal, remaining_microusd
+from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S, billed_time, cost_microusd, predicted_cost
+from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import OfferTerms
-from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec
 from tests.builders import NOON, a_watch, an_offer, changed

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.money.calibration import BilledLaunch, calibrate, fitted_factor
-from gpuwatch.domain.launches.money.charge_comparison import InvoicedAmounts, invoice_lines
+from gpuwatch.domain.launches.money.charge_comparison import (
+    BilledLaunch,
+    InvoicedAmounts,
+    calibrate,
+    fitted_factor,
+    invoice_lines,
+)
 from gpuwatch.domain.launches.money.launch_costs import predicted_cost
-from gpuwatch.domain.market.pricing import Commission, CommissionMode
+from gpuwatch.domain.market.money import Commission, CommissionMode
 from tests.builders import NOON, changed
 from tests.domain.launches.money.test_costs import DAY, a_row, a_run
 

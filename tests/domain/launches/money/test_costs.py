@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, PriceSpan, Promise, new_launch
-from gpuwatch.domain.launches.money.billing import cost_microusd
 from gpuwatch.domain.launches.money.charge_comparison import (
     NO_CHARGE,
     InvoicedAmounts,
@@ -26,6 +25,7 @@ from gpuwatch.domain.launches.money.charge_comparison import (
 from gpuwatch.domain.launches.money.launch_costs import (
     billed_days,
     burn_rate,
+    cost_microusd,
     midnight,
     month_of,
     predicted_cost,

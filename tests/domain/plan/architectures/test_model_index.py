@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.plan.architectures.language_models import model_from_config, model_of
-from gpuwatch.domain.plan.architectures.model_index import ListedModel, model_index
+from gpuwatch.domain.plan.architectures.language_models import ListedModel, model_from_config, model_index, model_of
 from gpuwatch.domain.plan.memory_need import TrainingMethod, Workload, memory_need
 
 _GPT_OSS = {  # openai/gpt-oss-120b, config.json

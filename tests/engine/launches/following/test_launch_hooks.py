@@ -17,7 +17,7 @@ from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.launch_hooks import MAX_ATTEMPTS, RETRY_AFTER_S, LaunchHooks
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.errors import StoreError
-from gpuwatch.hooks.runner import hook_environment
+from gpuwatch.hooks.owner_hooks import hook_environment
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 from gpuwatch.storage.setup.database import Database

@@ -8,12 +8,12 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.domain.launches.instances.utilisation import UtilisationSample
+from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, LaunchSpec, RelocateSpec
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import AlertKind, InstanceState, Severity
-from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, an_offer, changed, seen_at
 from tests.engine.guard_world import GuardWorld

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from gpuwatch.engine.launches.guarding import guard_notices as notices
+from gpuwatch.engine.launches.guarding import guard_alerts as notices
 from tests.builders import NOON
 from tests.domain.launches.guard_values import a_running_launch
 

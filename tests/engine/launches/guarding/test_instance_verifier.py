@@ -12,7 +12,7 @@ from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 from gpuwatch.domain.launches.launch import EndReason, LaunchState, Promise
 from gpuwatch.domain.watches.watch import LaunchSpec, VerificationMode
 from gpuwatch.engine.launches.guarding.instance_verifier import InstanceVerifier
-from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
+from gpuwatch.ports.remote import InstanceUnreachable, LoginRefused
 from gpuwatch.storage.setup.database import Database
 from tests.builders import changed
 from tests.engine.guard_world import GuardWorld, Looker, an_instance

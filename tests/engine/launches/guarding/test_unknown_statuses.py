@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.engine.launches.guarding.unknown_statuses import UnknownStatuses
+from gpuwatch.engine.launches.guarding.instance_lists import UnknownStatuses
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore

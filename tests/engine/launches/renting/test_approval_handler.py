@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.launches.launch import Intent, LaunchState
-from gpuwatch.domain.launches.life.approval import Approval, ApprovalState
+from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
+from gpuwatch.domain.market.money import Commission, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine.launches.renting.approval_requests import ApprovalTerms
 from gpuwatch.engine.launches.renting.asked_launches import (
     ApprovalHandler,
     ApprovalOutcome,
     ApprovalReply,
+    ApprovalTerms,
     watch_bound_to_quote,
 )
 from gpuwatch.errors import OfferGone, OrderRefused, ProviderDown, ProviderError, RefusalKind, UsageError

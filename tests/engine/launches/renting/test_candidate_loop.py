@@ -15,8 +15,8 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, La
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, RegistrySpec, VolumeSpec
-from gpuwatch.engine.launches.renting.balance_cache import STALE_S, BalanceCache
-from gpuwatch.engine.launches.renting.orders import build_order
+from gpuwatch.engine.launches.renting.launch_orders import build_order
+from gpuwatch.engine.launches.renting.requoter import STALE_S, BalanceCache
 from gpuwatch.errors import OfferGone, PayloadChanged, ProviderDown, ProviderError, RateLimited, StoreError
 from gpuwatch.ports import Created, InstanceState, Order
 from gpuwatch.secret import Secret

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
-from gpuwatch.domain.launches.life.checklist import checklist_refusal, unticked
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.launches.life.owner_decisions import checklist_refusal, unticked
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import Action, Budget, ChecklistPolicy, LaunchSpec, Watch
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
-from gpuwatch.storage.launches.checklists import SqlChecklistRepository
+from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import OfferTerms
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
 from gpuwatch.errors import (
     OfferGone,
     OrderRateLimited,
@@ -31,7 +31,7 @@ from gpuwatch.errors import (
 from gpuwatch.ports import AlertKind, Instance, InstanceState
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.launches.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.launches.renting_blocks import SqlSkippedScopes
 from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, an_offer, seen_at
 from tests.engine.launch_world import RENTS

@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.bids import quoted_bid_usd_hour
+from gpuwatch.domain.market.money import Commission
+from gpuwatch.domain.watches.computed_limits import quoted_bid_usd_hour
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, RefusalKind

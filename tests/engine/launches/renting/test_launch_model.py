@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import select
 
-from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
+from gpuwatch.domain.launches.instance import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
-from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import open_database

@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.domain.launches.instances.hook_time import hook_must_begin
+from gpuwatch.domain.launches.instances.end_rules import hook_must_begin
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import Action, HookSpec, LaunchSpec, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
 from gpuwatch.errors import StoreError
-from gpuwatch.ports.obligations import NoObligationLog
+from gpuwatch.ports.store import NoObligationLog
 from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match, a_watch, changed, seen_at
 from tests.engine.launch_world import World

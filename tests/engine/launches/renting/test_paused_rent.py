@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.domain.launches.instances.avoided_machines import MachineNote, MachineVerdict
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.life.pause import Pause
+from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.errors import OfferGone
 from gpuwatch.ports import Created, Order
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository

@@ -10,7 +10,7 @@ import msgspec
 from gpuwatch.engine.launches.renting.prerequisite_gate import RENTING, PrerequisiteGate, why_held
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import AlertKind, OutboxAlert
-from gpuwatch.ports.holds import Hold
+from gpuwatch.ports.market import Hold
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from tests.builders import NOON
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.domain.history.price_rows import COLUMNS, PriceRow, parse_price_row
-from gpuwatch.domain.market.text import unescape_formula
+from gpuwatch.domain.market.offer import unescape_formula
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.history.imports import price_file_rows as price_files
 from gpuwatch.storage.history.imports.price_file_rows import PriceFileReader, cell_batches, read_rows

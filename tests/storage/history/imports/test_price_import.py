@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.history.history_from_rows import history_of_rows
 from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.history.price_rows import PriceRow
+from gpuwatch.domain.history.row_conversion import history_of_rows
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.history.imports import price_import

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.history.hourly_rollup import encode_sketch, merge_sketches, price_of_step, quantile, step_of
 from gpuwatch.domain.history.price_series import PeriodLength
-from gpuwatch.domain.history.quantile_sketch import encode_sketch, merge_sketches, price_of_step, quantile, step_of
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.history.queries.history_queries import (
     first_poll_at,

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.storage.history.queries.hourly_lows import SqlHourlyLows
+from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from tests.storage.stored_answers import NOON, an_answer, an_offer
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.history.gpu_status import GpuHistory, gpu_status_of, lifetime_curve_at, median_price
 from gpuwatch.domain.history.market_history import MarketFilter
-from gpuwatch.domain.history.survival import kaplan_meier
+from gpuwatch.domain.history.nonparametric import kaplan_meier
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
