@@ -43,7 +43,7 @@ def _run_id(request: pytest.FixtureRequest) -> str:
 
 # the current speed of a machine is not a property of the tested code
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# the same examples in every run: a change must not fail because of random examples; see docs/decisions/0136
+# the same examples in every run: a change must not fail because of random examples; see docs/decisions/0006
 settings.register_profile("gpuwatch", settings.get_profile("explore"), derandomize=True)
 settings.register_profile(
     "quick", settings.get_profile("gpuwatch"), max_examples=settings.default.max_examples // QUICK_PART

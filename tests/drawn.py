@@ -1,4 +1,4 @@
-"""The number of examples that Hypothesis draws (docs/decisions/0136)."""
+"""The number of examples that Hypothesis draws (docs/decisions/0006)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The composition root: builds and connects the real parts. Importing it has no effect; it alone reads the clock.
 
-Imports are inside functions: a command loads only the parts that it uses (docs/decisions/0058).
+Imports are inside functions: a command loads only the parts that it uses (docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def open_store(settings: Settings, prepare: Callable[[Database], object] | None 
 
     Args:
         prepare: called first. None: an older schema is an error, because a daemon of an older version may be using it;
-            `run`, `import` and `demo` upgrade it (docs/decisions/0061).
+            `run`, `import` and `demo` upgrade it (docs/decisions/0004).
 
     Raises:
         StoreNotReady: its schema is older; the message says what to run.

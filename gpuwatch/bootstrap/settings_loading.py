@@ -2,7 +2,7 @@
 
 Rescue mode: if the settings are invalid but launches are active, the daemon starts with the usable settings.
 
-It follows and ends launches, sends alerts, and rents nothing (docs/decisions/0082).
+It follows and ends launches, sends alerts, and rents nothing (docs/decisions/0062).
 """
 
 from __future__ import annotations

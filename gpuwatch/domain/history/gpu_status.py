@@ -28,7 +28,7 @@ CHANGE_HOURS = (24, 7 * 24, 30 * 24)
 MIN_LIFETIMES = 5  # with fewer, there is no median
 MIN_HOURS = 24  # with offers; with fewer, there is no percentile
 NEVER = -1
-_ROUNDED_APART = 1  # micro-dollars: the store rounds the price of an hour once more (docs/decisions/0185)
+_ROUNDED_APART = 1  # micro-dollars: the store rounds the price of an hour once more (docs/decisions/0022)
 METHOD = (
     "now: the newest look of one's own, never an import; changes: against the lowest price of the hour so long before "
     "it; percentile: mid-rank among the lowest prices of the hours with offers; life: Kaplan-Meier median of the offers"

@@ -155,7 +155,7 @@ def _near(
 
 
 def _distance(row: MeasuredSpeed, task: SpeedTask, gpu: GpuSpecs, count: int, nvlink: bool) -> float:
-    """The distance of a row: 0 for the same job. The weights were fitted by leaving rows out (decision 0096)."""
+    """Return the distance of a row: 0 for the same job. The weights were set by hand (docs/decisions/0056)."""
     theirs, specs = row.task, gpu_specs()[row.gpu]
     if theirs.method is not task.method and not (theirs.method.trains and task.method.trains):
         return float("inf")
