@@ -97,6 +97,14 @@ def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
+def test_a_decision_that_is_named_exists() -> None:
+    numbers = {page.name[:4] for page in (ROOT / "docs" / "decisions").glob("*.md")}
+    code = [path for folder in ("gpuwatch", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    for path in [*PAGES, *code]:
+        named = set(re.findall(r"[Dd]ecisions?[/ ](\d{4})\b", path.read_text(encoding="utf-8")))
+        assert named <= numbers, path
+
+
 def test_a_test_that_a_page_names_as_evidence_exists() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8") if page.name != "CHANGELOG.md" else ""  # its names stay as they were
