@@ -10,6 +10,7 @@ before the next step do not count. A *data form* is a struct on these frames tha
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import tempfile
@@ -18,24 +19,30 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import msgspec
 
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.bootstrap.service import Service, build_service
+from gpuwatch.domain.watches.decide import decide
+from gpuwatch.domain.watches.match import matches
 from gpuwatch.emulator import Marketplace
+from gpuwatch.engine.launches.renting.requoter import Requoter
+from gpuwatch.engine.setup.parallel import failpoint
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load
+from gpuwatch.storage.launches.launch_admission import reserve
 
-# The function (or failpoint) that marks each step, in the order of the path.
-STEPS: Mapping[str, str] = {
-    "domain.watches.match.matches": "match",
-    "domain.watches.decide.decide": "decide",
-    "storage.launch_admission.reserve": "reserve",
+# The code (or failpoint) that marks each step, in the order of the path.
+STEPS: Mapping[CodeType | str, str] = {
+    matches.__code__: "match",
+    decide.__code__: "decide",
+    reserve.__code__: "reserve",
     "intent.after_commit": "commit",
-    "engine.requoter.Requoter.requote": "requote",
-    "providers.toolkit.http.client.PooledHttpClient.stream": "send",
+    Requoter.requote.__code__: "requote",
+    inspect.unwrap(PooledHttpClient.stream).__code__: "send",
 }
 _SETTINGS = """
 timezone = "UTC"
@@ -89,17 +96,16 @@ class PathTrace:
         elif event == "return" and frame in self._values:
             self._values[frame].append(arg)
         elif event == "call" and self.recording:
-            self._enter(frame, name)
+            self._enter(frame)
 
-    def _enter(self, frame: FrameType, name: str) -> None:
+    def _enter(self, frame: FrameType) -> None:
         self._entered[frame] = len(self._entered)
         self._values[frame] = list(frame.f_locals.values())
-        if name == "engine.failpoint.failpoint":
-            name = str(frame.f_locals["name"])
-        step = STEPS.get(name)
+        is_failpoint = frame.f_code is failpoint.__code__
+        step = STEPS.get(frame.f_locals["name"] if is_failpoint else frame.f_code)
         if step is None:
             return
-        above: FrameType | None = frame if "." in name and not name.startswith("intent.") else frame.f_back
+        above: FrameType | None = frame.f_back if is_failpoint else frame
         while above is not None:
             if above in self._entered:
                 self._on_path.setdefault(above, []).append(step)
@@ -195,11 +201,11 @@ def data_forms(hops: Sequence[Hop]) -> list[str]:
 
 def as_text(hops: Sequence[Hop]) -> str:
     """Format the path as docs/architecture.md shows it."""
-    lines, before = [], ""
+    lines, before, width = [], "", max(len(hop.function) for hop in hops)
     for number, hop in enumerate(hops, 1):
         step = ", ".join(hop.steps[:2]) if len(hop.steps) == 2 else hop.steps[0]
         shown = "" if step == before else step
-        lines.append(f"{number:2}  {shown:15} {hop.function:54} {', '.join(hop.forms)}".rstrip())
+        lines.append(f"{number:2}  {shown:15} {hop.function:{width}} {', '.join(hop.forms)}".rstrip())
         before = step
     forms = data_forms(hops)
     lines += ["", f"{len(hops)} hops, {hops_to_create(hops)} of them before the provider's own code"]
