@@ -79,7 +79,7 @@ evidence: $(VENV)/.dev-stamp ## The claims of the documents, on data that nothin
 golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers anew; review the difference as code
 	$(BIN)/python -m tests.golden
 
-pictures: $(VENV)/.dev-stamp ## The pictures of the README, from what the program prints
+pictures: $(VENV)/.dev-stamp ## The pictures of the documents, from what the program prints and the folders are
 	$(BIN)/python docs/pictures/make.py
 
 lock: $(VENV)/.dev-stamp ## Newest versions that pyproject.toml allows, with hashes (wants uv)

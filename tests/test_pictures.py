@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.checkout import ROOT
+from tools.floors import as_svg
 
 PICTURES = ROOT / "docs" / "pictures"
 MAKE = runpy.run_path(str(PICTURES / "make.py"))
@@ -40,3 +41,8 @@ def test_the_alert_is_what_telegram_shows() -> None:
 @pytest.mark.timeout(120)
 def test_the_list_of_alerts_is_what_the_command_prints() -> None:
     assert _drawn("alerts.svg") == _dense(MAKE["_alerts"]()), "make pictures"
+
+
+def test_the_floors_are_those_of_the_package() -> None:
+    """Without numbers: a picture that every new module changes would be drawn again and no longer looked at."""
+    assert (PICTURES / "floors.svg").read_text("utf-8") == as_svg(), "make pictures"

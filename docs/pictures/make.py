@@ -1,7 +1,8 @@
-"""Makes the pictures of the README: `make pictures`, or `python docs/pictures/make.py`.
+"""Makes the pictures of the documents: `make pictures`, or `python docs/pictures/make.py`.
 
 What they show is what the program printed: a real `gpuwatch check` over the embedded marketplace, `gpuwatch alerts` of
-a store, and an alert as Telegram and a mail program show it, the mail by a real browser.
+a store, and an alert as Telegram and a mail program show it, the mail by a real browser. The floors are drawn from the
+folders (`python -m tools.floors` draws them alone).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from gpuwatch.storage.setup.migrate import upgrade
 from tests.browser import browser, picture
 from tests.notifiers.samples import alerts_by_kind
 from tests.web.chromium import page_at, started
+from tools.floors import draw
 
 HERE = Path(__file__).parent
 GPUWATCH = (sys.executable, "-m", "gpuwatch")
@@ -56,6 +58,7 @@ _FONT = re.compile(r"@font-face \{.*?\}\s*", re.S)  # it would be fetched from e
 
 
 def main() -> None:
+    draw()
     with Marketplace(seed=7, key="picture", size=40, odd_rows=False) as market:
         for row in market.offers():
             if "H100" in str(row["gpu_name"]):
