@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.cli import COMMANDS
+from gpuwatch.cli.base import GroupEntry
+from gpuwatch.cli.commands import ALIASES, SECTIONS
 from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
@@ -19,6 +20,7 @@ EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
 DOCS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 _VARIABLE = re.compile(r"^# ((?:GPUWATCH_|[A-Z]+_API_|[A-Z]+_CLIENT_|[A-Z]+_IAM_)[A-Z0-9_]+)=(.*)$", re.MULTILINE)
 
 
@@ -87,8 +89,26 @@ def test_the_readme_names_every_command_and_the_documents_none_that_is_not() -> 
     listed = set(re.findall(r"gpuwatch ([a-z]+(?:-[a-z]+)*)", "\n".join(re.findall(r"(?m)^\| `.*$", README))))
     assert listed == set(COMMANDS)
     for page in PAGES:
+        has_former = page.name in {"CHANGELOG.md", "commands.md"} or page.parent.name == "decisions"
         named = set(re.findall(r"`gpuwatch ([a-z]+(?:-[a-z]+)*)", page.read_text(encoding="utf-8")))
-        assert named <= set(COMMANDS), page
+        assert named <= {*COMMANDS, *(ALIASES if has_former else ())}, page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_names_only_commands_that_a_group_has(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for group, name in re.findall(r"(?m)(?:`|^\$ |^)gpuwatch ([a-z]+) ([a-z]+)\b", text):
+        entry = COMMANDS.get(group)
+        assert not isinstance(entry, GroupEntry) or name in entry.commands, f"gpuwatch {group} {name}"
+
+
+def test_the_page_of_commands_lists_the_groups_and_the_former_names() -> None:
+    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| `gpuwatch ([\w-]+)` \| (.*) \|$", page)
+    groups = {name: entry for name, entry in COMMANDS.items() if isinstance(entry, GroupEntry)}
+    listed = [(name, ", ".join(f"`{one}`" for one in entry.commands)) for name, entry in groups.items()]
+    former = [(name, f"`gpuwatch {' '.join(words)}`") for name, words in ALIASES.items()]
+    assert rows == listed + former
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -12,7 +12,8 @@ from errno import EDQUOT, EFBIG, EIO, ENOSPC, EPIPE
 import click
 
 from gpuwatch import __version__
-from gpuwatch.cli.base import Entry, LazyGroup
+from gpuwatch.cli.base import LazyGroup
+from gpuwatch.cli.commands import ALIASES, SECTIONS
 from gpuwatch.errors import GpuwatchError, ProviderStateUnknown, SettingsError, StoreNotReady, UsageError
 
 
@@ -25,70 +26,10 @@ class Exit(IntEnum):
     CANNOT_TELL = 3
 
 
-# heading of --help → name → (one line of help, "module:command"); the order is the order of --help
-SECTIONS: dict[str, dict[str, Entry]] = {
-    "Watch": {
-        "check": ("Poll once: which watches are at or under their threshold.", "watches.check:check"),
-        "run": ("Run the daemon: poll, alert, rent.", "setup.run_daemon:run"),
-        "demo": ("Run the daemon against an embedded marketplace.", "setup.demo:demo"),
-        "web": ("Serve the web page and the HTTP API.", "setup.run_daemon:web"),
-        "alerts": ("List recorded events: offers, launches, faults.", "alerts.alerts:alerts"),
-        "silence": ("Mute the alerts of a watch for a while.", "alerts.alerts:silence"),
-    },
-    "Market": {
-        "offers": ("List the offers on sale now, cheapest GPU first.", "market.offers:offers"),
-        "market": ("Summarise each GPU: price now, changes, rank in its history.", "market.market:market"),
-        "history": ("Show the price of a GPU over time.", "history.price_history:history"),
-        "calendar": ("Test whether nights or weekends are cheaper.", "forecasts.calendar:calendar"),
-    },
-    "Rent": {
-        "job": ("Queue work that runs when an offer meets its limit.", "jobs.jobs:job"),
-        "rehearse": ("Check everything a launch needs, without placing the order.", "watches.check:rehearse"),
-        "handover": ("Print a watch's offer as a task of SkyPilot or dstack.", "watches.checklist:handover"),
-        "launches": ("List launches with their state and cost.", "launches.launches:launches"),
-        "stop": ("End a launch and confirm that its instance is gone.", "launches.launches:stop"),
-        "extend": ("Extend the runtime of a launch, if the budgets allow it.", "launches.launches:extend"),
-        "asks": ("List quotes that await your approval.", "launches.approvals:asks"),
-        "approve": ("Approve a quote: rent at its price or less.", "launches.approvals:approve"),
-        "deny": ("Decline a quote; it is not offered again for a day.", "launches.approvals:deny"),
-        "pause": ("Stop renting until you resume.", "launches.approvals:pause"),
-        "resume": ("Allow renting again.", "launches.approvals:resume"),
-        "machines": ("List, block or allow machines.", "market.avoided_machines:machines"),
-        "adopt": ("Take over an instance that carries gpuwatch's label.", "launches.launches:adopt"),
-        "accounts": ("List provider accounts and the launches active under each.", "market.providers:accounts"),
-        "costs": ("Show spending, the current rate and the monthly forecast.", "launches.costs:costs"),
-    },
-    "Plan": {
-        "advise": ("Wait or buy: the price to wait for before a deadline.", "forecasts.advise:advise"),
-        "scores": ("Show how accurate past forecasts were.", "forecasts.scores:scores"),
-        "backtest": ("Replay your watches over recorded prices.", "forecasts.backtest:backtest"),
-        "plan": ("Estimate a job's memory, time and cost; compare rent and purchase.", "plan.plan:plan"),
-        "checklist": ("Show or tick the items a watch requires before it rents.", "watches.checklist:checklist"),
-        "dataset": ("Find and remove duplicates in a training data set.", "gpuwatch.dataset.command:dataset"),
-    },
-    "Store": {
-        "import": ("Load price files into the store.", "history.price_files:import_"),
-        "export": ("Write the store's prices to a file.", "history.price_files:export"),
-        "db": ("Upgrade, back up, prune or measure the store.", "setup.db:db"),
-    },
-    "Setup": {
-        "init": ("Write a commented gpuwatch.toml.", "setup.config:init"),
-        "doctor": ("Check settings, database, keys, channels and clock.", "setup.config:doctor"),
-        "config": ("Show the effective settings or their JSON Schema.", "setup.config:config"),
-        "providers": ("List providers: status, credentials, quota plan.", "market.providers:providers"),
-        "new-provider": ("Generate a package for a new provider.", "market.providers:new_provider"),
-        "notify": ("Send a test message through each channel.", "alerts.alerts:notify"),
-        "docs": ("Read the documentation.", "setup.help_commands:docs"),
-        "emulator": ("Serve the embedded marketplace for your own tests.", "setup.demo:emulator"),
-        "completion": ("Print the completion script for your shell.", "setup.help_commands:completion"),
-    },
-}
-COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-
-
 @click.group(
     cls=LazyGroup,
     sections=SECTIONS,
+    aliases=ALIASES,
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=("gpuwatch check --gpu H100 --max-price 3.50", "gpuwatch init", "gpuwatch run"),
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,6 +12,14 @@ from click.shell_completion import CompletionItem
 from gpuwatch.errors import UsageError
 
 Entry = tuple[str, str]  # one line of help, "module:attribute"
+
+
+class GroupEntry(NamedTuple):
+    """A group of commands, before any of them is imported."""
+
+    line: str  # one line of help
+    commands: Mapping[str, Entry]  # "list", if there is one, also runs without a name
+    examples: tuple[str, ...]
 
 
 class _WithExamples(click.Command):
@@ -52,47 +60,109 @@ class Group(_WithExamples, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], self.list_commands(ctx), n=3)
+            near = self.suggestions(ctx, args[0])
             more = f" Did you mean {' or '.join(near)}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{more}")
         return super().resolve_command(ctx, args)
 
+    def suggestions(self, ctx: click.Context, typed: str) -> list[str]:
+        """The commands, at most three, whose names are nearest to what was typed."""
+        from difflib import get_close_matches
+
+        meant: dict[str, list[str]] = {}
+        for name, command in self.known_names(ctx):
+            meant.setdefault(name, []).append(command)
+        near = [command for name in get_close_matches(typed, meant, n=3) for command in meant[name]]
+        return list(dict.fromkeys(near))[:3]
+
+    def known_names(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
+        """Names that a user may have meant, each with the command to type instead."""
+        return ((name, name) for name in self.list_commands(ctx))
+
 
 class LazyGroup(Group):
-    """Imports a command only when it runs; holds the one-line help of each."""
+    """Imports a command only when it runs; holds the one-line help of each.
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Entry]], **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
+    Args:
+        sections: heading of the help → name → command.
+        aliases: former name, hidden from the help → the words that are typed today.
+        default: runs when no command is named, with its options.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        sections: Mapping[str, Mapping[str, Entry | GroupEntry]],
+        aliases: Mapping[str, tuple[str, ...]] | None = None,
+        default: click.Command | None = None,
+        **attributes: Any,
+    ) -> None:
+        if default is not None:
+            attributes |= {"params": list(default.params), "callback": _unless_named(default)}
+        super().__init__(*args, invoke_without_command=default is not None, **attributes)
         self.sections = sections
+        self.aliases = aliases or {}
         self.entries = {name: entry for section in sections.values() for name, entry in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.entries:
-            return None
-        module, _, attribute = self.entries[cmd_name][1].partition(":")
-        command: click.Command = getattr(
-            importlib.import_module(module if "gpuwatch." in module else f"gpuwatch.cli.{module}"), attribute
-        )
-        return command
+        *group, name = self.aliases.get(cmd_name, (cmd_name,))
+        outer = self.entries.get(group[0]) if group else None
+        entry = outer.commands.get(name) if isinstance(outer, GroupEntry) else self.entries.get(name)
+        return None if entry is None else _loaded(name, entry, has_default=cmd_name not in self.aliases)
+
+    def known_names(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
+        yield from super().known_names(ctx)
+        yield from ((alias, " ".join(words)) for alias, words in self.aliases.items())
+        for group, entry in self.entries.items():
+            if isinstance(entry, GroupEntry):
+                yield from ((name, f"{group} {name}") for name in entry.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         wide = max(map(len, self.entries))
         for heading, entries in self.sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(wide), line) for name, (line, _) in entries.items()])
+                formatter.write_dl([(name.ljust(wide), entry[0]) for name, entry in entries.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete command names without importing the commands, or options if one is being typed."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return [
-            CompletionItem(name, help=line) for name, (line, _) in self.entries.items() if name.startswith(incomplete)
+            CompletionItem(name, help=entry[0]) for name, entry in self.entries.items() if name.startswith(incomplete)
         ]
+
+
+def _loaded(name: str, entry: Entry | GroupEntry, *, has_default: bool = True) -> click.Command:
+    """Import a command, or build a group. A group's former name answers as it did: it has no default."""
+    if not isinstance(entry, GroupEntry):
+        module, _, attribute = entry[1].partition(":")
+        place = module if module.startswith("gpuwatch.") else f"gpuwatch.cli.{module}"
+        command: click.Command = getattr(importlib.import_module(place), attribute)
+        return command
+    first = entry.commands.get("list") if has_default else None
+    default = None if first is None else _loaded("list", first)
+    return LazyGroup(
+        name,
+        sections={"Commands": entry.commands},
+        default=default,
+        help=default.help if default else entry.line,
+        examples=entry.examples,
+        lists=getattr(default, "lists", None),
+    )
+
+
+def _unless_named(default: click.Command) -> Callable[..., Any]:
+    """A group's callback, which click calls with the group's options before a command as well."""
+
+    def call(**options: Any) -> Any:
+        if click.get_current_context().invoked_subcommand is None and default.callback is not None:
+            return default.callback(**options)
+        return None
+
+    return call
 
 
 def refuse_given(reason: str, *names: str) -> None:

@@ -1,4 +1,4 @@
-"""`gpuwatch dataset`: find duplicates in a training data set, and write a copy without them."""
+"""`gpuwatch plan dataset`: find duplicates in a training data set, and write a copy without them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _YES = click.option("--yes", is_flag=True, help="Do not ask, even if more than h
 BACKENDS = ("onnx-int8", "onnx", "sentence-transformers")  # same as in `dataset.embedding`, which is not imported here
 
 
-@click.group(cls=Group, examples=("gpuwatch dataset audit train.jsonl --gpu H100 --gpu-hours 200",))
+@click.group(cls=Group, examples=("gpuwatch plan dataset audit train.jsonl --gpu H100 --gpu-hours 200",))
 def dataset() -> None:
     """Train on less: find duplicates in a data set, and write a copy without them.
 
@@ -116,8 +116,8 @@ _OPTIONS = (
 
 @dataset.command(
     examples=(
-        "gpuwatch dataset audit train.jsonl",
-        "gpuwatch dataset audit train.jsonl --field text --params 7B --gpu H100",
+        "gpuwatch plan dataset audit train.jsonl",
+        "gpuwatch plan dataset audit train.jsonl --field text --params 7B --gpu H100",
     )
 )
 @click.argument("file", type=FILE)
@@ -132,7 +132,7 @@ def audit(as_json: bool, config: str | None, **options: Any) -> int:
     return _run(options, as_json, config)
 
 
-@dataset.command("filter", examples=("gpuwatch dataset filter train.jsonl smaller.jsonl --removed removed.jsonl",))
+@dataset.command("filter", examples=("gpuwatch plan dataset filter train.jsonl smaller.jsonl --removed removed.jsonl",))
 @click.argument("file", type=FILE)
 @click.argument("out", type=_NEW)
 @click.option("--removed", type=_NEW, default=None, help="Write the removed rows to this file.")
@@ -166,8 +166,8 @@ def filter_(
 
 @dataset.command(
     examples=(
-        "gpuwatch dataset pipeline parts/ deduplicated/ --tasks 16",
-        "gpuwatch dataset pipeline parts/ deduplicated/ --executor slurm --tasks 200 --partition cpu",
+        "gpuwatch plan dataset pipeline parts/ deduplicated/ --tasks 16",
+        "gpuwatch plan dataset pipeline parts/ deduplicated/ --executor slurm --tasks 200 --partition cpu",
     )
 )
 @click.argument("folder", type=_FOLDER)

@@ -13,8 +13,9 @@ import click
 import pytest
 
 import gpuwatch
-from gpuwatch.cli import COMMANDS, SECTIONS, main
+from gpuwatch.cli import main
 from gpuwatch.cli.base import Command, Group
+from gpuwatch.cli.commands import SECTIONS
 from tests.cli.conftest import Shell
 
 PREPARED = Path(gpuwatch.__file__).parent / "cli" / "help.txt"
@@ -83,8 +84,15 @@ def _called(words: list[str]) -> click.Command:
 
 
 def test_the_commands_stand_in_groups() -> None:
-    assert list(SECTIONS) == ["Watch", "Market", "Rent", "Plan", "Store", "Setup"]
-    assert len(COMMANDS) == sum(len(section) for section in SECTIONS.values())
+    assert list(SECTIONS) == ["Watch", "Market", "Rent", "Setup"]
+    assert len(main.entries) == sum(len(section) for section in SECTIONS.values())
+
+
+def test_the_help_fits_a_screen() -> None:
+    in_sections = PREPARED.read_text("ascii").partition("\nWatch:\n")[2].partition("\nExamples:\n")[0]
+    shown = [line for line in in_sections.splitlines() if line.startswith("  ")]
+    assert len(shown) <= 20
+    assert [line.split()[0] for line in shown] == list(main.entries)
 
 
 @pytest.mark.parametrize(("words", "command"), ALL, ids=lambda one: " ".join(one) if isinstance(one, tuple) else "")
@@ -108,7 +116,11 @@ def test_every_option_says_what_it_is(words: tuple[str, ...], command: click.Com
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("chek", "check"), ("offer", "offers"), ("lauches", "launches"), ("plan sise", "size"), ("db stat", "stats")],
+    [
+        *(("chek", "check"), ("offer", "offers"), ("lauches", "launches"), ("plan sise", "size"), ("db stat", "stats")),
+        *(("stpo", "launches stop"), ("rehears", "watches rehearse"), ("backup", "store backup")),
+        *(("approval", "approvals"), ("launches stpo", "stop"), ("jobs sumbit", "submit")),
+    ],
 )
 def test_a_mistyped_command_gets_a_suggestion(shell: Shell, typed: str, meant: str) -> None:
     ran = shell(*typed.split())

@@ -6,14 +6,15 @@ import ast
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gpuwatch.cli
-from gpuwatch.cli import COMMANDS as COMMANDS_OF_GPUWATCH
-from gpuwatch.cli.plan.plan import PLANS
+from gpuwatch.cli.base import GroupEntry
+from gpuwatch.cli.commands import SECTIONS
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Shell
@@ -81,24 +82,26 @@ COMMANDS: dict[str, Facts] = {
     "offers --group-by gpu": groups,
     "check --gpu H100 --max-price 5 --no-store": lambda found: offers(found["watches"][0]["offers"]),
     "alerts": lambda found: [text for one in found for text in (minute(one["at"]), one["kind"])],
-    "accounts": lambda found: [one["account"] or one["provider"] for one in found],
-    "asks": quotes,
+    "providers accounts": lambda found: [one["account"] or one["provider"] for one in found],
+    "approvals list": quotes,
     "launches": rented,
     f"launches show {LAUNCH}": lambda found: [minute(one["at"]) for one in found],
-    "costs --by launch --month 2026-11": lambda found: [one["launch_id"] for one in found["lines"]],
-    "costs --by day --month 2026-11": lambda found: [one["day"] for one in found["lines"]],
-    "machines": machines,
-    "job list": lambda found: [text for one in found for text in (one["job_id"], one["name"], minute(one["deadline"]))],
-    "job plan": lambda found: [found["jobs"][0]["name"], f"{found['jobs'][0]['limit_usd_gpu_hour']:.2f}"],
-    "job show train": lambda found: [found["job_id"], *(minute(one["at"]) for one in found["events"])],
+    "launches costs --by launch --month 2026-11": lambda found: [one["launch_id"] for one in found["lines"]],
+    "launches costs --by day --month 2026-11": lambda found: [one["day"] for one in found["lines"]],
+    "providers machines": machines,
+    "jobs list": lambda found: [
+        text for one in found for text in (one["job_id"], one["name"], minute(one["deadline"]))
+    ],
+    "jobs plan": lambda found: [found["jobs"][0]["name"], f"{found['jobs'][0]['limit_usd_gpu_hour']:.2f}"],
+    "jobs show train": lambda found: [found["job_id"], *(minute(one["at"]) for one in found["events"])],
     "providers": lambda found: [one["provider"] for one in found],
     "config show": lambda found: [one["key"] for one in found["settings"]],
     f"market --data {VAST}": gpus,
     f"history H100 --data {PRIME} --every 1d": periods,
-    f"calendar 'H100 SXM' --data {PRIME}": lambda found: [one["verdict"] for one in found["effects"]],
-    f"advise H100 --count 8 --data {PRIME}": lambda found: [f"{found['now_usd_gpu_hour']:.4f}"],
-    f"backtest --gpu H100 --count 8 --max-price 1.85 --max-runtime 24h --data {PRIME}": events,
-    f"backtest --gpu H100 --max-price 1.85 --sweep max_price=1.80:2.00:0.10 --data {PRIME}": lambda found: [
+    f"forecasts calendar 'H100 SXM' --data {PRIME}": lambda found: [one["verdict"] for one in found["effects"]],
+    f"forecasts advise H100 --count 8 --data {PRIME}": lambda found: [f"{found['now_usd_gpu_hour']:.4f}"],
+    f"forecasts backtest --gpu H100 --count 8 --max-price 1.85 --max-runtime 24h --data {PRIME}": events,
+    f"forecasts backtest --gpu H100 --max-price 1.85 --sweep max_price=1.80:2.00:0.10 --data {PRIME}": lambda found: [
         f"{one['max_price_usd_gpu_hour']:.2f}" for one in found["steps"]
     ],
     "plan models gpt-oss": lambda found: [one["name"].partition("/")[2] for one in found["models"]],
@@ -119,19 +122,27 @@ COMMANDS: dict[str, Facts] = {
 
 
 def test_every_command_that_prints_a_table_is_tried() -> None:
-    entries = {name: entry for name, (_, entry) in COMMANDS_OF_GPUWATCH.items()}
-    entries |= {f"plan {name}": entry for name, (_, entry) in PLANS.items()}
-    tried = {
-        entries[name].partition(":")[0]
-        for name in entries
-        if any(f"{command} ".startswith(f"{name} ") for command in COMMANDS)
-    }
-    printing = {path.stem for path in Path(gpuwatch.cli.__file__).parent.glob("*.py") if _prints_a_table(path)}
-    helpers = {one for one in printing if one not in {entry.partition(":")[0] for entry in entries.values()}}
+    entries, folder = dict(_entries()), Path(gpuwatch.cli.__file__).parent
+    tried = {place for name, place in entries.items() if any(f"{line} ".startswith(f"{name} ") for line in COMMANDS)}
+    paths = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py") if _prints_a_table(path)]
+    printing = {".".join(path.parts) for path in paths}
+    assert len(printing) > 10
+    helpers = printing - set(entries.values())
     assert printing - helpers - tried == set()
-    assert {
-        helper for helper in helpers if helper != "tables" and not any(helper.startswith(f"{name}_") for name in tried)
-    } == set()
+    assert [
+        one for one in helpers if one != "terminal_tables" and not one.startswith(tuple(f"{of}_" for of in tried))
+    ] == []
+
+
+def _entries() -> Iterator[tuple[str, str]]:
+    """Yield the words of each command, and the module that holds it."""
+    for name, entry in chain.from_iterable(section.items() for section in SECTIONS.values()):
+        if not isinstance(entry, GroupEntry):
+            yield name, entry[1].partition(":")[0]
+            continue
+        yield from ((f"{name} {inner}", place.partition(":")[0]) for inner, (_, place) in entry.commands.items())
+        if "list" in entry.commands:
+            yield name, entry.commands["list"][1].partition(":")[0]
 
 
 def _prints_a_table(path: Path) -> bool:

@@ -21,7 +21,7 @@ ELSEWHERE = {
     ("init",): "this test has settings, with the embedded marketplace in them",
     ("run",): "a service; the demo runs it",
     ("doctor",): "asks the real services",
-    ("job", "logs", "-f", "qlora-8b"): "follows for ever",
+    ("jobs", "logs", "-f", "qlora-8b"): "follows for ever",
 }
 
 
@@ -59,11 +59,11 @@ def test_each_command_of_the_tutorial_runs_in_its_order(shell: Shell, market: Ma
             continue
         ran = shell(*words)
         # the public series has no price that all policies could have used, and the command reports that
-        expected = Exit.CANNOT_TELL if words[:2] == ("job", "simulate") else Exit.DONE
+        expected = Exit.CANNOT_TELL if words[:2] == ("jobs", "simulate") else Exit.DONE
         assert ran.code == expected, (words, ran.out, ran.err)
         if expected is Exit.CANNOT_TELL:
             assert "compared: 0 that every policy ran; excluded: 16 without known prices" in ran.out
-        if words[:2] == ("job", "new"):
+        if words[:2] == ("jobs", "new"):
             advised(shell)
     assert sorted(left_out) == sorted(ELSEWHERE)
 

@@ -1,6 +1,6 @@
-"""`gpuwatch alerts` and `gpuwatch silence`: list recorded events, and mute watches.
+"""`gpuwatch alerts` and `gpuwatch alerts silence`: list recorded events, and mute watches.
 
-`gpuwatch notify`: send a test message through each channel.
+`gpuwatch alerts test`: send a test message through each channel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _STATES = {"pending": "waits", "expired": "too late", "refused": "refused"}
 
 @click.command(
     cls=Command,
-    examples=("gpuwatch alerts --since 7d --kind held --kind orphan", "gpuwatch alerts --follow --severity warning"),
+    examples=(
+        "gpuwatch alerts list --since 7d --kind held --kind orphan",
+        "gpuwatch alerts list --follow --severity warning",
+    ),
 )
 @duration_option("--since", "since_s", "How far back.", default="1d")
 @click.option(
@@ -73,7 +76,9 @@ def alerts(
         _print_events(follow_events(settings, filter_), settings.timezone)
 
 
-@click.command(cls=Command, examples=("gpuwatch silence h100-night --for 6h", "gpuwatch silence --end h100-night"))
+@click.command(
+    cls=Command, examples=("gpuwatch alerts silence h100-night --for 6h", "gpuwatch alerts silence --end h100-night")
+)
 @click.argument("watch", required=False, shell_complete=completes("watches"))
 @duration_option("--for", "for_s", "Duration, such as 6h.")
 @click.option("--list", "as_list", is_flag=True, help="List the silenced watches.")
@@ -139,7 +144,7 @@ def _names_by_kind() -> dict[str, tuple[str, ...]]:
     return {"Channels": notifiers.names()}
 
 
-@click.command(cls=Command, examples=("gpuwatch notify",), lists=_names_by_kind)
+@click.command(cls=Command, examples=("gpuwatch alerts test",), lists=_names_by_kind)
 @json_option
 @settings_option
 def notify(as_json: bool, settings: Settings) -> int:

@@ -1,4 +1,4 @@
-"""`gpuwatch advise`: wait or buy before a deadline, based on the price history."""
+"""`gpuwatch forecasts advise`: wait or buy before a deadline, based on the price history."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_HOURS = 30 * 24
 _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 
 
-@click.command(cls=Command, examples=("gpuwatch advise 'H100 SXM' --hours 24 --deadline 2d",))
+@click.command(cls=Command, examples=("gpuwatch forecasts advise 'H100 SXM' --hours 24 --deadline 2d",))
 @click.argument("gpu", shell_complete=completes("gpus"))
 @duration_option("--deadline", "deadline", "Time by which you need the GPU; up to 30d.", default="2d")
 @click.option(
@@ -50,7 +50,9 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
     help="Show the odds of seeing an offer at or under this price.",
 )
 @duration_option("--poll-every", "poll_every_s", "Poll interval for the odds. Default: as configured.")
-@click.option("--record", is_flag=True, help="Record the forecast; `gpuwatch scores` compares it with the outcome.")
+@click.option(
+    "--record", is_flag=True, help="Record the forecast; `gpuwatch forecasts scores` compares it with the outcome."
+)
 @past_options("90d")
 @json_option
 @settings_option

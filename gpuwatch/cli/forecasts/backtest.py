@@ -1,4 +1,4 @@
-"""`gpuwatch backtest`: replay watches over recorded prices."""
+"""`gpuwatch forecasts backtest`: replay watches over recorded prices."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def _thresholds(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 @click.command(
     cls=Command,
     examples=(
-        "gpuwatch backtest h100-night",
-        "gpuwatch backtest --gpu H100 --max-price 2.50 --action launch --max-runtime 24h",
-        "gpuwatch backtest h100-night --sweep max_price=2.0:4.0:0.1",
+        "gpuwatch forecasts backtest h100-night",
+        "gpuwatch forecasts backtest --gpu H100 --max-price 2.50 --action launch --max-runtime 24h",
+        "gpuwatch forecasts backtest h100-night --sweep max_price=2.0:4.0:0.1",
     ),
 )
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))

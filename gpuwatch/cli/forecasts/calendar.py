@@ -1,4 +1,4 @@
-"""`gpuwatch calendar`: are nights or weekends cheaper?"""
+"""`gpuwatch forecasts calendar`: are nights or weekends cheaper?"""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _COLUMNS = (
 @click.command(
     cls=Command,
     examples=(
-        "gpuwatch calendar 'H100 SXM'",
-        "gpuwatch calendar H100 --zone Europe/Berlin --blocks 'office=Mon-Fri 09:00-18:00'",
+        "gpuwatch forecasts calendar 'H100 SXM'",
+        "gpuwatch forecasts calendar H100 --zone Europe/Berlin --blocks 'office=Mon-Fri 09:00-18:00'",
     ),
 )
 @click.argument("gpu", shell_complete=completes("gpus"))

@@ -1,4 +1,4 @@
-"""`gpuwatch scores`: how accurate the forecasts of `advise` and `max_price = "auto"` were."""
+"""`gpuwatch forecasts scores`: how accurate the forecasts of `advise` and `max_price = "auto"` were."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _NAMES = {"advise": "gpuwatch advise --record", "auto": 'max_price = "auto"'}
 
 
-@click.command(cls=Command, examples=("gpuwatch scores", "gpuwatch scores --json"))
+@click.command(cls=Command, examples=("gpuwatch forecasts scores", "gpuwatch forecasts scores --json"))
 @json_option
 @settings_option
 def scores(as_json: bool, settings: Settings) -> None:
     """Show how accurate past forecasts were: forecast and observed shares and savings.
 
-    Forecasts are recorded by `gpuwatch advise --record`, and by the daemon for each watch with
+    Forecasts are recorded by `gpuwatch forecasts advise --record`, and by the daemon for each watch with
     max_price = "auto". They are scored after their deadline.
 
     Exit codes: 0 done, 2 settings are wrong, 3 there is no database, or it has an older schema.

@@ -1,4 +1,4 @@
-"""`gpuwatch import` and `gpuwatch export`: read and write files of price rows."""
+"""`gpuwatch store import` and `gpuwatch store export`: read and write files of price rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ _JUMPS_SHOWN = 5
 _CLOCK_SLACK = timedelta(minutes=1)  # polls within one second are spread over the following seconds
 
 
-@click.command("import", cls=Command, examples=("gpuwatch import prices.csv.gz", "gpuwatch import --dry-run *.parquet"))
+@click.command(
+    "import", cls=Command, examples=("gpuwatch store import prices.csv.gz", "gpuwatch store import --dry-run *.parquet")
+)
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @value_option(
     "--kind",
@@ -79,7 +81,7 @@ def import_(
 
 @click.command(
     cls=Command,
-    examples=("gpuwatch export prices.csv.gz --since 30d", "gpuwatch export - --gpu H100 > h100.csv"),
+    examples=("gpuwatch store export prices.csv.gz --since 30d", "gpuwatch store export - --gpu H100 > h100.csv"),
 )
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
 @gpu_option("--gpu", "GPU family or model; may be repeated. Default: all.", multiple=True)
@@ -97,7 +99,7 @@ def export(
     as_json: bool,
     settings: Settings,
 ) -> int:
-    """Write the store's prices to FILE, for `gpuwatch import` or any program that reads tables.
+    """Write the store's prices to FILE, for `gpuwatch store import` or any program that reads tables.
 
     FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. Writes one row per offer and poll, and one
     row without offer_key per poll: see docs/data.md.

@@ -1,4 +1,4 @@
-"""`gpuwatch job new`: write a job file with the planner."""
+"""`gpuwatch jobs new`: write a job file with the planner."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _FOLDER = Path("jobs")
 @click.command(
     cls=Command,
     examples=(
-        "gpuwatch job new --size-of 8B --method qlora --tokens 100M --by Sunday --under 100 \\\n"
+        "gpuwatch jobs new --size-of 8B --method qlora --tokens 100M --by Sunday --under 100 \\\n"
         '      --command "python train.py"',
-        'gpuwatch job new --hours 20 --on "1x H100" --under 60 --command ./run.sh --name nightly',
+        'gpuwatch jobs new --hours 20 --on "1x H100" --under 60 --command ./run.sh --name nightly',
     ),
 )
 @workload_options(needed=False)

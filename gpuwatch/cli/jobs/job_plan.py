@@ -1,6 +1,6 @@
-"""`gpuwatch job plan`: which job would run when, and why.
+"""`gpuwatch jobs plan`: which job would run when, and why.
 
-`gpuwatch job simulate`: replay a queue over recorded prices.
+`gpuwatch jobs simulate`: replay a queue over recorded prices.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _START_COLUMNS = (
 )
 
 
-@click.command(cls=Command, examples=("gpuwatch job plan", "gpuwatch job plan --json"))
+@click.command(cls=Command, examples=("gpuwatch jobs plan", "gpuwatch jobs plan --json"))
 @json_option
 @settings_option
 def plan(as_json: bool, settings: Settings) -> None:
@@ -100,9 +100,9 @@ _TITLES = {
 @click.command(
     cls=Command,
     examples=(
-        "gpuwatch job simulate --since 30d",
-        "gpuwatch job simulate jobs/qlora-8b.toml --since 30d",
-        "gpuwatch job simulate --jobs 1000 --data prices.csv.gz",
+        "gpuwatch jobs simulate --since 30d",
+        "gpuwatch jobs simulate jobs/qlora-8b.toml --since 30d",
+        "gpuwatch jobs simulate --jobs 1000 --data prices.csv.gz",
     ),
 )
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(dir_okay=False, path_type=Path))

@@ -1,8 +1,8 @@
-"""`gpuwatch job handover`: print a multi-node job as an orchestrator's task.
+"""`gpuwatch jobs handover`: print a multi-node job as an orchestrator's task.
 
-`gpuwatch job logs` and `gpuwatch job results`.
+`gpuwatch jobs logs` and `gpuwatch jobs results`.
 
-`gpuwatch job`: queue work, run it when an offer meets its limit, and fetch its results.
+`gpuwatch jobs`: queue work, run it when an offer meets its limit, and fetch its results.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command, Group
-from gpuwatch.cli.jobs.job_new import new
-from gpuwatch.cli.jobs.job_plan import plan, simulate
+from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import completes, json_option, provider_option, settings_option, stopping_settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    examples=("gpuwatch job handover jobs/cluster.toml --to skypilot > task.yaml && sky launch -c cluster task.yaml",),
+    examples=("gpuwatch jobs handover jobs/cluster.toml --to skypilot > task.yaml && sky launch -c cluster task.yaml",),
 )
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--to", "tool", type=click.Choice(("skypilot", "dstack")), required=True, help="The orchestrator.")
@@ -74,7 +72,7 @@ def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, se
 _OUTPUT_COLUMNS = (left("file"), right("bytes"), right("run", drop=1), left("sha256", drop=2))
 
 
-@click.command(cls=Command, examples=("gpuwatch job logs qlora-8b", "gpuwatch job logs -f qlora-8b"))
+@click.command(cls=Command, examples=("gpuwatch jobs logs qlora-8b", "gpuwatch jobs logs -f qlora-8b"))
 @click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
 @click.option("-f", "--follow", is_flag=True, help="Print new lines until the job ends.")
 @click.option("--run", "run_number", type=click.IntRange(1), default=None, help="Run number. Default: the newest.")
@@ -107,7 +105,7 @@ def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_j
         note(f"job {log.job.name} is {log.job.state.value}: no log has been fetched yet")
 
 
-@click.command(cls=Command, examples=("gpuwatch job results qlora-8b",))
+@click.command(cls=Command, examples=("gpuwatch jobs results qlora-8b",))
 @click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
 @json_option
 @stopping_settings_option
@@ -145,21 +143,12 @@ _JOB_COLUMNS = (
 _EVENT_COLUMNS = (left("at"), left("event"), right("run", drop=1), text("detail"))
 
 
-@click.group(cls=Group, examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job list"))
-def job() -> None:
-    """Queue work that runs when an offer meets its limit, follow it, and fetch its results."""
-
-
-job.add_command(new)
-job.add_command(plan)
-job.add_command(logs)
-job.add_command(results)
-job.add_command(simulate)
-job.add_command(handover)
-
-
-@job.command(
-    examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job submit jobs/qlora-8b.toml --sweep lr=1e-4,2e-4")
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch jobs submit jobs/qlora-8b.toml",
+        "gpuwatch jobs submit jobs/qlora-8b.toml --sweep lr=1e-4,2e-4",
+    ),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--sweep", "sweeps", metavar="KEY=A,B", multiple=True, help="One job for each value; may be repeated.")
@@ -189,7 +178,7 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
         note("dry_run = true: nothing is rented until it is set to false")
 
 
-@job.command("list", examples=("gpuwatch job list", "gpuwatch job list --state queued --json"))
+@click.command(cls=Command, examples=("gpuwatch jobs list", "gpuwatch jobs list --state queued --json"))
 @click.option("--all", "show_all", is_flag=True, help="Include jobs that ended more than a week ago.")
 @click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
 @json_option
@@ -208,7 +197,7 @@ def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) 
         note("no jobs; queue one with: gpuwatch job submit FILE")
 
 
-@job.command(examples=("gpuwatch job show qlora-8b",))
+@click.command(cls=Command, examples=("gpuwatch jobs show qlora-8b",))
 @click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
 @json_option
 @stopping_settings_option
@@ -223,7 +212,7 @@ def show(name: str, as_json: bool, settings: Settings) -> None:
         _print_details(details, settings.timezone)
 
 
-@job.command(examples=("gpuwatch job cancel qlora-8b",))
+@click.command(cls=Command, examples=("gpuwatch jobs cancel qlora-8b",))
 @click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
 @json_option
 @stopping_settings_option
@@ -244,7 +233,9 @@ def cancel(name: str, as_json: bool, settings: Settings) -> int:
     return Exit.DONE if is_confirmed else Exit.CANNOT_TELL
 
 
-@job.command(examples=("gpuwatch job retry qlora-8b", "gpuwatch job retry qlora-8b --file jobs/qlora-8b.toml"))
+@click.command(
+    cls=Command, examples=("gpuwatch jobs retry qlora-8b", "gpuwatch jobs retry qlora-8b --file jobs/qlora-8b.toml")
+)
 @click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
 @click.option(
     "--file", type=click.Path(dir_okay=False, path_type=Path), help="Updated job file, for example with another limit."

@@ -1,6 +1,6 @@
-"""`gpuwatch asks`, `approve` and `deny`: quotes of watches with `action = "ask"`, and your decisions.
+"""`gpuwatch approvals list`, `approve` and `deny`: quotes of watches with `action = "ask"`, and your decisions.
 
-`gpuwatch pause` and `gpuwatch resume`: stop and resume renting, for every daemon of this store.
+`gpuwatch watches pause` and `gpuwatch watches resume`: stop and resume renting, for every daemon of this store.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COLUMNS = (
 )
 
 
-@click.command(cls=Command, examples=("gpuwatch asks",))
+@click.command(cls=Command, examples=("gpuwatch approvals list",))
 @json_option
 @settings_option
 def asks(as_json: bool, settings: Settings) -> None:
@@ -55,7 +55,7 @@ def asks(as_json: bool, settings: Settings) -> None:
         _print(approvals, now, settings.timezone)
 
 
-@click.command(cls=Command, examples=("gpuwatch approve uoyauilxpk2f",))
+@click.command(cls=Command, examples=("gpuwatch approvals approve uoyauilxpk2f",))
 @click.argument("ask_id", shell_complete=completes("approvals"))
 @json_option
 @settings_option
@@ -70,7 +70,7 @@ def approve(ask_id: str, as_json: bool, settings: Settings) -> int:
     return _print_reply(rent(settings, ask_id), as_json)
 
 
-@click.command(cls=Command, examples=("gpuwatch deny uoyauilxpk2f --why 'too far away'",))
+@click.command(cls=Command, examples=("gpuwatch approvals deny uoyauilxpk2f --why 'too far away'",))
 @click.argument("ask_id", shell_complete=completes("approvals"))
 @click.option("--why", default="", help="Reason, for your own records.")
 @json_option
@@ -122,9 +122,12 @@ def _print(approvals: list[Approval], now: datetime, timezone: str) -> None:
     )
 
 
-@click.command(cls=Command, examples=("gpuwatch pause --for 12h --why 'budget review'", "gpuwatch pause h100-night"))
+@click.command(
+    cls=Command,
+    examples=("gpuwatch watches pause --for 12h --why 'budget review'", "gpuwatch watches pause h100-night"),
+)
 @click.argument("watch", required=False, shell_complete=completes("watches"))
-@duration_option("--for", "for_s", "Duration, such as 2h. Default: until `gpuwatch resume`.")
+@duration_option("--for", "for_s", "Duration, such as 2h. Default: until `gpuwatch watches resume`.")
 @click.option("--why", default="", help="Reason shown in alerts while paused.")
 @json_option
 @stopping_settings_option
@@ -135,7 +138,7 @@ def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, setti
     _show(settings, switch_off(settings, watch, for_s, why), as_json)
 
 
-@click.command(cls=Command, examples=("gpuwatch resume", "gpuwatch resume h100-night"))
+@click.command(cls=Command, examples=("gpuwatch watches resume", "gpuwatch watches resume h100-night"))
 @click.argument("watch", required=False, shell_complete=completes("watches"))
 @json_option
 @stopping_settings_option

@@ -1,4 +1,4 @@
-"""`gpuwatch costs`: spending, current rate, monthly forecast, and the commission that fits the bill."""
+"""`gpuwatch launches costs`: spending, current rate, monthly forecast, and the commission that fits the bill."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ _FIT_COLUMNS = (text("commission"), left("as a setting"), right("off by, median"
 
 @click.command(
     cls=Command,
-    examples=("gpuwatch costs", "gpuwatch costs --by day --month 2026-10 --csv", "gpuwatch costs --calibrate"),
+    examples=(
+        "gpuwatch launches costs",
+        "gpuwatch launches costs --by day --month 2026-10 --csv",
+        "gpuwatch launches costs --calibrate",
+    ),
 )
 @value_option("--by", click.Choice(["watch", "provider", "day", "launch"]), "Group lines by. Default: watch.")
 @click.option("--month", metavar="YYYY-MM", default=None, help="Month to report (UTC). Default: this one.")

@@ -1,8 +1,8 @@
-"""`gpuwatch adopt`: take over an instance with gpuwatch's label that belongs to no launch.
+"""`gpuwatch launches adopt`: take over an instance with gpuwatch's label that belongs to no launch.
 
-`gpuwatch extend`: extend the runtime of a launch.
+`gpuwatch launches extend`: extend the runtime of a launch.
 
-`gpuwatch launches` and `gpuwatch stop`: list launches with state and cost, and end them.
+`gpuwatch launches` and `gpuwatch launches stop`: list launches with state and cost, and end them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import click
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command, Group
+from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import (
     completes,
-    config_option,
     duration_option,
     json_option,
     provider_option,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    examples=("gpuwatch adopt 48000027 --watch h100-night", "gpuwatch adopt 48000027 --not-mine"),
+    examples=("gpuwatch launches adopt 48000027 --watch h100-night", "gpuwatch launches adopt 48000027 --not-mine"),
 )
 @click.argument("instance")
 @click.option(
@@ -76,7 +75,7 @@ def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None
         note("its watch has no max_runtime: the instance runs until you end it")
 
 
-@click.command(cls=Command, examples=("gpuwatch extend k3f7q2mzt5ab --by 2h",))
+@click.command(cls=Command, examples=("gpuwatch launches extend k3f7q2mzt5ab --by 2h",))
 @click.argument("launch_id", shell_complete=completes("launches"))
 @duration_option("--by", "by_s", "Additional time, such as 2h.")
 @json_option
@@ -125,25 +124,16 @@ _EVENT_COLUMNS = (
 )
 
 
-@click.group(
-    invoke_without_command=True,
-    cls=Group,
-    examples=("gpuwatch launches", "gpuwatch launches show k3f7q2mzt5ab"),
-)
+@click.command(cls=Command, examples=("gpuwatch launches list", "gpuwatch launches list --all"))
 @click.option("--all", "show_all", is_flag=True, help="Include launches that ended more than a week ago.")
 @json_option
-@config_option
-@click.pass_context
-def launches(ctx: click.Context, show_all: bool, as_json: bool, config: str | None) -> None:
+@stopping_settings_option
+def list_(show_all: bool, as_json: bool, settings: Settings) -> None:
     """List launches with their state and cost."""
-    if ctx.invoked_subcommand is not None:
-        return
     from gpuwatch.app.launches.approvals import pause_lines, pauses
     from gpuwatch.app.launches.launches import all_launches, launches_json, relocation_findings
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
     now = real_now()
-    settings = load_settings(config, for_stopping=True)
     for line in pause_lines(pauses(settings), now, settings.timezone):
         note(line)  # on standard error: standard output holds only the list
     if as_json:
@@ -158,7 +148,7 @@ def launches(ctx: click.Context, show_all: bool, as_json: bool, config: str | No
         note(f"{len(launches) - len(selected)} older launches hidden; show them with --all")
 
 
-@launches.command(examples=("gpuwatch launches show k3f7q2mzt5ab",))
+@click.command(cls=Command, examples=("gpuwatch launches show k3f7q2mzt5ab",))
 @click.argument("launch_id", shell_complete=completes("launches"))
 @json_option
 @stopping_settings_option
@@ -180,11 +170,12 @@ def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
     return local(event.at, timezone), event.to_state.value, *price_texts, event.cause, event.provider_words or "–"
 
 
-@launches.command(
+@click.command(
+    cls=Command,
     examples=(
         "gpuwatch launches resolve k3f7q2mzt5ab --absent",
         "gpuwatch launches resolve k3f7q2mzt5ab --adopt 48000027",
-    )
+    ),
 )
 @click.argument("launch_id", shell_complete=completes("launches"))
 @click.option("--absent", is_flag=True, help="Confirm that no instance was created, or none is left.")
@@ -200,7 +191,7 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, settings: Settings)
     click.echo(f"launch {launch.launch_id} is {launch.state.value}")
 
 
-@click.command(cls=Command, examples=("gpuwatch stop k3f7q2mzt5ab", "gpuwatch stop --all"))
+@click.command(cls=Command, examples=("gpuwatch launches stop k3f7q2mzt5ab", "gpuwatch launches stop --all"))
 @click.argument("launch_id", required=False, shell_complete=completes("launches"))
 @click.option("--all", "stop_all", is_flag=True, help="End every active launch; asks for confirmation on a terminal.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")

@@ -1,4 +1,4 @@
-"""`gpuwatch machines`: list the machines that gpuwatch does not rent, and why."""
+"""`gpuwatch providers machines`: list the machines that gpuwatch does not rent, and why."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=
     invoke_without_command=True,
     cls=Group,
     examples=(
-        "gpuwatch machines",
-        "gpuwatch machines --scopes",
-        "gpuwatch machines --reputation",
-        "gpuwatch machines block 48211 --for 7d --why 'slow disk'",
+        "gpuwatch providers machines",
+        "gpuwatch providers machines --scopes",
+        "gpuwatch providers machines --reputation",
+        "gpuwatch providers machines block 48211 --for 7d --why 'slow disk'",
     ),
 )
 @click.option("--scopes", is_flag=True, help="List quotas, zones and accounts that are skipped after a refusal.")
@@ -123,7 +123,7 @@ def _list_scopes(as_json: bool, config: str | None) -> None:
         click.echo("nothing is skipped")
 
 
-@machines.command(examples=("gpuwatch machines forgive 48211",))
+@machines.command(examples=("gpuwatch providers machines forgive 48211",))
 @click.argument("machine")
 @provider_option()
 @settings_option
@@ -132,7 +132,7 @@ def forgive(machine: str, provider: str | None, settings: Settings) -> None:
     _allow(machine, provider, settings, forgive_only=True)
 
 
-@machines.command(examples=("gpuwatch machines allow 48211",))
+@machines.command(examples=("gpuwatch providers machines allow 48211",))
 @click.argument("machine")
 @provider_option()
 @settings_option
@@ -141,9 +141,9 @@ def allow(machine: str, provider: str | None, settings: Settings) -> None:
     _allow(machine, provider, settings, forgive_only=False)
 
 
-@machines.command(examples=("gpuwatch machines block 48211 --for 7d --why 'slow disk'",))
+@machines.command(examples=("gpuwatch providers machines block 48211 --for 7d --why 'slow disk'",))
 @click.argument("machine")
-@duration_option("--for", "for_s", "Duration, such as 7d. Default: until `gpuwatch machines allow`.")
+@duration_option("--for", "for_s", "Duration, such as 7d. Default: until `gpuwatch providers machines allow`.")
 @click.option("--why", default="", help="Reason shown in the list.")
 @provider_option()
 @settings_option

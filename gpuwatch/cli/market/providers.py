@@ -1,6 +1,6 @@
-"""`gpuwatch accounts`: the provider accounts of the configured keys, and the active launches under each.
+"""`gpuwatch providers accounts`: the provider accounts of the configured keys, and the active launches under each.
 
-`gpuwatch new-provider`: generate a package for a new provider.
+`gpuwatch providers new`: generate a package for a new provider.
 
 `gpuwatch providers`: all providers, their status, and how their daily rows are planned.
 """
@@ -36,7 +36,9 @@ _COLUMNS = (left("provider"), left("account"), left("key"), left("first used", d
 _KEY = {True: "this one", False: "another", None: "not known"}
 
 
-@click.command(cls=Command, examples=("gpuwatch accounts", "gpuwatch accounts --same --provider vastai"))
+@click.command(
+    cls=Command, examples=("gpuwatch providers accounts", "gpuwatch providers accounts --same --provider vastai")
+)
 @click.option("--same", is_flag=True, help="Confirm that the new key belongs to the account of the active launches.")
 @provider_option()
 @json_option
@@ -75,7 +77,9 @@ def _row(status: AccountStatus, timezone: str) -> tuple[str, str, str, str, str]
 
 
 @click.command(
-    "new-provider", cls=Command, examples=("gpuwatch new-provider mycloud", "gpuwatch new-provider mycloud --into src")
+    "new-provider",
+    cls=Command,
+    examples=("gpuwatch providers new mycloud", "gpuwatch providers new mycloud --into src"),
 )
 @click.argument("name")
 @click.option(
@@ -127,7 +131,7 @@ def _names_by_kind() -> dict[str, tuple[str, ...]]:
     return {"Providers": names()}
 
 
-@click.command(cls=Command, examples=("gpuwatch providers",), lists=_names_by_kind)
+@click.command(cls=Command, examples=("gpuwatch providers list",), lists=_names_by_kind)
 @json_option
 @settings_option
 def providers(as_json: bool, settings: Settings) -> None:

@@ -12,7 +12,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli import terminal_tables as tables
-from gpuwatch.cli.base import Command, Group
+from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import all_warnings_settings_option, config_option, json_option, provider_option
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.errors import UsageError
@@ -22,12 +22,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-@click.group(cls=Group, examples=("gpuwatch config show", "gpuwatch config schema > gpuwatch.schema.json"))
-def config() -> None:
-    """Show the effective settings or their JSON Schema."""
-
-
-@config.command(examples=("gpuwatch config show", "gpuwatch config show --json"))
+@click.command(cls=Command, examples=("gpuwatch config show", "gpuwatch config show --json"))
 @config_option
 @json_option
 def show(config: str | None, as_json: bool) -> None:
@@ -44,7 +39,7 @@ def show(config: str | None, as_json: bool) -> None:
     tables.table(columns, [(origin.key, _text(origin.value), origin.origin) for origin in origin_of])
 
 
-@config.command(examples=("gpuwatch config schema > gpuwatch.schema.json", "gpuwatch config schema --jobs"))
+@click.command(cls=Command, examples=("gpuwatch config schema > gpuwatch.schema.json", "gpuwatch config schema --jobs"))
 @click.option("--jobs", is_flag=True, help="Print the schema of job files (jobs/NAME.toml).")
 @click.option("--json", is_flag=True, expose_value=False, help="Print JSON, as without this option.")
 def schema(jobs: bool) -> None:

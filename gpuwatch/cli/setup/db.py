@@ -1,4 +1,4 @@
-"""`gpuwatch db`: the store."""
+"""`gpuwatch store`: the store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.base import Group
+from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import Between, json_option, settings_option
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.domain.market.figure_text import count_text
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from gpuwatch.storage.setup.store_stats import StoreStats
 
 
-@click.group(cls=Group, examples=("gpuwatch db stats", "gpuwatch db backup gpuwatch-backup.db"))
-def db() -> None:
-    """Upgrade, back up, prune or measure the store."""
-
-
-@db.command(examples=("gpuwatch db upgrade",))
+@click.command(cls=Command, examples=("gpuwatch store upgrade",))
 @json_option
 @settings_option
 def upgrade(as_json: bool, settings: Settings) -> None:
@@ -43,7 +38,7 @@ def upgrade(as_json: bool, settings: Settings) -> None:
         )
 
 
-@db.command(examples=("gpuwatch db backup gpuwatch-backup.db --force",))
+@click.command(cls=Command, examples=("gpuwatch store backup gpuwatch-backup.db --force",))
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @json_option
@@ -62,7 +57,7 @@ def backup(target: Path, force: bool, as_json: bool, settings: Settings) -> None
         click.echo(f"{report.path}: {_size(report.bytes)}, {count_text(sum(report.rows.values()), 'row')}, verified")
 
 
-@db.command(examples=("gpuwatch db prune --keep-days 90",))
+@click.command(cls=Command, examples=("gpuwatch store prune --keep-days 90",))
 @click.option("--keep-days", type=Between(min=0.25, max=36_500), required=True, help="Days of exact prices to keep.")
 @json_option
 @settings_option
@@ -82,7 +77,7 @@ def prune(keep_days: float, as_json: bool, settings: Settings) -> None:
         click.echo(f"{dropped}; kept from {local(report.kept_from, settings.timezone)} on")
 
 
-@db.command(examples=("gpuwatch db stats",))
+@click.command(cls=Command, examples=("gpuwatch store stats",))
 @json_option
 @settings_option
 def stats(as_json: bool, settings: Settings) -> None:

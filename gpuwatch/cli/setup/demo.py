@@ -1,6 +1,6 @@
 """`gpuwatch demo`: the daemon against an embedded marketplace.
 
-`gpuwatch emulator`: serve the embedded marketplace for your own tests.
+`gpuwatch providers emulator`: serve the embedded marketplace for your own tests.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ _OPTIONS: list[click.Parameter] = [
 ]
 
 
-@click.command(cls=Command, params=_OPTIONS, examples=("gpuwatch emulator --seed 7 --tick-every 5 --control",))
+@click.command(
+    cls=Command, params=_OPTIONS, examples=("gpuwatch providers emulator --seed 7 --tick-every 5 --control",)
+)
 def emulator(**options: Any) -> int:
     """Serve a marketplace on loopback until interrupted; the first line printed is its URL."""
     return serve_market(**options)

@@ -1,4 +1,4 @@
-"""`gpuwatch completion`: print a shell's completion script.
+"""`gpuwatch config completion`: print a shell's completion script.
 
 `gpuwatch docs`: the pages of the documentation.
 """
@@ -20,9 +20,9 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.command(
     cls=Command,
     examples=(
-        "gpuwatch completion bash > ~/.local/share/bash-completion/completions/gpuwatch",
-        "gpuwatch completion zsh > ~/.zfunc/_gpuwatch",
-        "gpuwatch completion fish > ~/.config/fish/completions/gpuwatch.fish",
+        "gpuwatch config completion bash > ~/.local/share/bash-completion/completions/gpuwatch",
+        "gpuwatch config completion zsh > ~/.zfunc/_gpuwatch",
+        "gpuwatch config completion fish > ~/.config/fish/completions/gpuwatch.fish",
     ),
 )
 @click.argument("shell", type=click.Choice(_SHELLS))

@@ -1,6 +1,6 @@
 """`gpuwatch check`: poll once. The result is printed first, then stored.
 
-`gpuwatch rehearse`: check everything a launch needs, without placing the order.
+`gpuwatch watches rehearse`: check everything a launch needs, without placing the order.
 """
 
 from __future__ import annotations
@@ -268,7 +268,9 @@ def _store_result(settings: Settings, checked: MarketCheck, no_store: bool, metr
 _SIGNS = {"met": "ok     ", "note": "note   ", "missing": "MISSING", "unknown": "unknown"}
 
 
-@click.command(cls=Command, examples=("gpuwatch rehearse h100-night", "gpuwatch rehearse h100-night --json"))
+@click.command(
+    cls=Command, examples=("gpuwatch watches rehearse h100-night", "gpuwatch watches rehearse h100-night --json")
+)
 @click.argument("watch", shell_complete=completes("watches"))
 @json_option
 @settings_option

@@ -1,6 +1,6 @@
-"""`gpuwatch checklist`: the items a watch requires before it rents.
+"""`gpuwatch watches checklist`: the items a watch requires before it rents.
 
-`gpuwatch handover`: print a watch's offer as an orchestrator's task.
+`gpuwatch watches handover`: print a watch's offer as an orchestrator's task.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INDENT = "      "
 
 
 class DefaultShowGroup(Group):
-    """Makes `gpuwatch checklist WATCH` equal to `gpuwatch checklist show WATCH`."""
+    """Makes `gpuwatch watches checklist WATCH` equal to `gpuwatch watches checklist show WATCH`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -43,7 +43,7 @@ class DefaultShowGroup(Group):
     cls=DefaultShowGroup,
     invoke_without_command=True,
     subcommand_metavar="[WATCH | COMMAND [ARGS]...]",
-    examples=("gpuwatch checklist", "gpuwatch checklist tick h100-night dry_epoch --note 'run 17'"),
+    examples=("gpuwatch watches checklist", "gpuwatch watches checklist tick h100-night dry_epoch --note 'run 17'"),
 )
 @json_option
 @config_option
@@ -58,7 +58,7 @@ def checklist(ctx: click.Context, as_json: bool, config: str | None) -> None:
         ctx.invoke(show, as_json=as_json, config=config)
 
 
-@checklist.command(examples=("gpuwatch checklist show h100-night",))
+@checklist.command(examples=("gpuwatch watches checklist show h100-night",))
 @click.argument("watch", required=False, shell_complete=completes("checklists"))
 @json_option
 @settings_option
@@ -72,7 +72,7 @@ def show(watch: str | None, as_json: bool, settings: Settings) -> None:
         _print_known()
 
 
-@checklist.command(examples=("gpuwatch checklist tick h100-night dry_epoch loss_falls",))
+@checklist.command(examples=("gpuwatch watches checklist tick h100-night dry_epoch loss_falls",))
 @click.argument("watch", shell_complete=completes("checklists"))
 @click.argument("items", metavar="ITEM...", nargs=-1, required=True)
 @click.option("--note", default="", help="Note for your own records, such as a link to the run.")
@@ -86,7 +86,10 @@ def tick(watch: str, items: tuple[str, ...], note: str, as_json: bool, settings:
 
 
 @checklist.command(
-    examples=("gpuwatch checklist untick h100-night dry_epoch", "gpuwatch checklist untick h100-night --all")
+    examples=(
+        "gpuwatch watches checklist untick h100-night dry_epoch",
+        "gpuwatch watches checklist untick h100-night --all",
+    )
 )
 @click.argument("watch", shell_complete=completes("checklists"))
 @click.argument("items", metavar="ITEM...", nargs=-1)
@@ -172,8 +175,8 @@ def _clean(text: str) -> str:
 @click.command(
     cls=Command,
     examples=(
-        "gpuwatch handover h100 --to skypilot --run 'python train.py' > task.yaml && sky launch task.yaml",
-        "gpuwatch handover h100 --to dstack > h100.dstack.yml && dstack apply -f h100.dstack.yml",
+        "gpuwatch watches handover h100 --to skypilot --run 'python train.py' > task.yaml && sky launch task.yaml",
+        "gpuwatch watches handover h100 --to dstack > h100.dstack.yml && dstack apply -f h100.dstack.yml",
     ),
 )
 @click.argument("watch", shell_complete=completes("watches"))

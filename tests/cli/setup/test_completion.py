@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.cli.commands import ALIASES
 from tests.cli.conftest import Shell
 
 SETTINGS = """
@@ -41,9 +42,19 @@ def completed(shell: Shell, *words: str, kind: str = "bash") -> list[str]:
 
 
 def test_commands_are_completed_without_importing_them(shell: Shell) -> None:
-    assert completed(shell, "ch") == ["check", "checklist"]
+    assert completed(shell, "c") == ["check", "config"]
     assert completed(shell, "plan", "s") == ["size", "scenario"]
-    assert completed(shell, "db", "") == ["backup", "prune", "stats", "upgrade"]
+    assert completed(shell, "store", "") == ["import", "export", "upgrade", "backup", "prune", "stats"]
+
+
+def test_former_names_are_not_offered_and_complete_their_arguments(shell: Shell) -> None:
+    offered = completed(shell, "")
+    assert len(offered) <= 20
+    assert not set(offered) & set(ALIASES)
+    shell.settings(SETTINGS)
+    assert completed(shell, "rehearse", "h") == completed(shell, "watches", "rehearse", "h") == ["h100-night"]
+    assert completed(shell, "launches", "st") == ["stop"]
+    assert "--all" in completed(shell, "launches", "--")
 
 
 def test_watches_come_from_the_settings(shell: Shell) -> None:

@@ -63,7 +63,7 @@ def _samples() -> Iterator[tuple[str, str, str]]:
         for block in re.findall(r"(?ms)^```\w*\n(\$ gpuwatch .*?)^```", page.read_text()):
             for sample in re.split(r"(?m)^\$ (?=gpuwatch )", block)[1:]:
                 command, _, printed = re.sub(r" *\\\n *", " ", sample).partition("\n")
-                is_fixed = "--data tests/" in command or command.startswith("gpuwatch plan ")
+                is_fixed = "--data tests/" in command or re.match(r"gpuwatch plan (?!dataset)", command)
                 if printed.strip() and is_fixed and "…\n" not in printed:
                     yield page.name, command.removeprefix("gpuwatch "), printed.strip()
 
