@@ -27,7 +27,7 @@ from gpuwatch.engine.alerts.alert_buttons import ButtonAction, subject_key
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 from gpuwatch.ports.alerts import MessageButton
-from gpuwatch.storage.alerts.outbox_queries import EventFilter
+from gpuwatch.storage.alerts.alert_rows import EventFilter
 
 _OFFERS_SHOWN = 8
 _LAUNCHES_SHOWN = 12

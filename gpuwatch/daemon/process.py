@@ -32,10 +32,10 @@ from gpuwatch.errors import SettingsError, StoreDiskFailed, StoreError, StoreInU
 from gpuwatch.ports import Alert, AlertKind, Channel, OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings, store_last_good
-from gpuwatch.storage.alerts.leases import release_leases
-from gpuwatch.storage.alerts.outbox_queries import EventFilter, events
+from gpuwatch.storage.alerts.alert_rows import EventFilter, events
+from gpuwatch.storage.setup.daemon_lock import claim_daemon, release_leases
 from gpuwatch.storage.setup.database import Database, open_database, require_intact, sqlite_path
-from gpuwatch.storage.setup.migrate import claim_daemon, upgrade
+from gpuwatch.storage.setup.migrate import upgrade
 
 log = logging.getLogger(__name__)
 

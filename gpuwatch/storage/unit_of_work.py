@@ -15,9 +15,8 @@ from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import OutboxAlert, ProviderHealth
 from gpuwatch.ports.market import Hold
-from gpuwatch.storage.alerts import alert_rows as new_alerts
-from gpuwatch.storage.launches import approval_rows as approvals
-from gpuwatch.storage.launches import launch_admission
+from gpuwatch.storage.alerts.alert_rows import enqueue
+from gpuwatch.storage.launches import approval_rows, launch_admission
 from gpuwatch.storage.launches.renting_blocks import ticked_items
 from gpuwatch.storage.market.provider_holds import save_hold
 from gpuwatch.storage.setup.database import Database
@@ -92,7 +91,7 @@ class SqlUnitOfWork:
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
     ) -> Approval | LaunchRefusal | None:
         """Request an approval, or return why not."""
-        return approvals.create_approval(self._connection, intent, budget, deadline, now, ignores_denials)
+        return approval_rows.create_approval(self._connection, intent, budget, deadline, now, ignores_denials)
 
     def unticked(self, watch: Watch) -> Sequence[str]:
         """Return the items that the watch requires and its owner has not ticked."""
@@ -100,11 +99,11 @@ class SqlUnitOfWork:
 
     def is_request_due(self, watch: str, fired_at: datetime, now: datetime) -> bool:
         """Whether a watch that fired then still needs an approval."""
-        return approvals.is_request_due(self._connection, watch, fired_at, now)
+        return approval_rows.is_request_due(self._connection, watch, fired_at, now)
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Put an alert into the outbox."""
-        return new_alerts.enqueue(self._connection, outbox_alert)
+        return enqueue(self._connection, outbox_alert)
 
     def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
         """Save the health of a provider on one lane."""

@@ -15,7 +15,7 @@ from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.ports import AlertKind
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import Settings
-from gpuwatch.storage.alerts.outbox_queries import EventFilter, StoredEvent, events
+from gpuwatch.storage.alerts.alert_rows import EventFilter, StoredEvent, events
 from gpuwatch.storage.setup.database import Database
 from tests.process.daemon_child import wait_for
 from tests.telegram_double import TOKEN, Shown, TelegramDouble

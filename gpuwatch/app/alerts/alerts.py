@@ -20,8 +20,7 @@ from gpuwatch.engine.alerts.channel_failures import test_alert
 from gpuwatch.errors import DeliveryError, UsageError
 from gpuwatch.ports import AlertKind, MovableChannel, Severity
 from gpuwatch.ports.alerts import event_json
-from gpuwatch.storage.alerts.alert_rows import Silence, SqlSilences
-from gpuwatch.storage.alerts.outbox_queries import EventFilter, StoredEvent, events
+from gpuwatch.storage.alerts.alert_rows import EventFilter, Silence, SqlSilences, StoredEvent, events
 
 if TYPE_CHECKING:
     from gpuwatch.ports import Alert, Channel

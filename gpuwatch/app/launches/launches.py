@@ -38,7 +38,7 @@ from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, ResourceNotFound, UsageError
 from gpuwatch.ports.alerts import event_json as alert_json
-from gpuwatch.storage.alerts.outbox_queries import relocation_alerts
+from gpuwatch.storage.alerts.alert_rows import relocation_alerts
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 

@@ -24,7 +24,7 @@ from gpuwatch.ports import AlertKind, Severity
 if TYPE_CHECKING:
     from gpuwatch.app.alerts.alerts import ChannelTestResult
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.alerts.outbox_queries import Outcome, StoredEvent
+    from gpuwatch.storage.alerts.alert_rows import Outcome, StoredEvent
 
 
 _STATES = {"pending": "waits", "expired": "too late", "refused": "refused"}

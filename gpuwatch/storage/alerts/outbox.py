@@ -21,7 +21,6 @@ from sqlalchemy import Connection, Select, and_, func, or_, select, update
 from gpuwatch.domain.launches.life.owner_decisions import Pause, pauses_in_force
 from gpuwatch.ports import Alert, DueDelivery, OutboxAlert, StalledChannel, UnroutedAlert, WaitingAlert
 from gpuwatch.redaction import redact
-from gpuwatch.storage.alerts import alert_rows as undelivered
 from gpuwatch.storage.alerts import outbox_queries as queries
 from gpuwatch.storage.alerts.alert_rows import enqueue, new_delivery, route, unrouted
 from gpuwatch.storage.alerts.pauses import load_pauses
@@ -172,7 +171,7 @@ class Outbox:
         if not self._has_undelivered.get():
             return ()
         with self._database.read() as connection:
-            return undelivered.stalled_channels(connection, to_ms(before))
+            return queries.stalled_channels(connection, to_ms(before))
 
     def overdue_alerts(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
         """Return alerts that wait in these channels, and those about money that no channel has accepted since then."""
@@ -181,7 +180,7 @@ class Outbox:
         with self._database.read() as connection:
             if not _any(connection, queries.PENDING):
                 return ()
-            return undelivered.overdue_alerts(connection, channels, to_ms(before))
+            return queries.overdue_alerts(connection, channels, to_ms(before))
 
     def retry_refused(self, now: datetime) -> None:
         """Retry alerts about money that were rejected and that no channel has accepted."""
@@ -189,10 +188,10 @@ class Outbox:
             return
         now_ms = to_ms(now)
         with self._database.read() as connection:
-            if not undelivered.has_undelivered_refusals(connection, now_ms):
+            if not queries.has_undelivered_refusals(connection, now_ms):
                 return
         with self._database.write() as connection:
-            undelivered.retry_refused(connection, now_ms)
+            queries.retry_refused(connection, now_ms)
 
     def unreported_failures(self) -> Mapping[str, int]:
         """Return channel → expired deliveries that no message has mentioned or will; without broken channels."""

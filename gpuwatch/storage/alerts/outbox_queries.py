@@ -1,16 +1,15 @@
-"""Reads stored alerts as events, with their deliveries to the channels.
+"""The queries of the outbox, each built once: building a query costs ten times as much as running it.
 
-The queries of the outbox, each built once: building a query costs ten times as much as running it.
+At the end those about alerts that their channels do not accept: which other channels get them, and which are never
+given up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -26,86 +25,49 @@ from sqlalchemy import (
     update,
 )
 
-from gpuwatch.ports import Alert, AlertKind, Severity
-from gpuwatch.storage.alerts import alert_rows as undelivered
-from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, to_ms
-from gpuwatch.storage.setup.tables import alert, delivery
+from gpuwatch.ports import (
+    MONEY_KINDS,
+    AlertKind,
+    Severity,
+    StalledChannel,
+    WaitingAlert,
+)
+from gpuwatch.storage.setup.stored_values import from_ms
 from gpuwatch.storage.setup.tables import alert as alerts
-
-_IDS_PER_QUERY = 500
-
-
-class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events to read. `kinds` empty: all; `severity`: this one and more urgent ones."""
-
-    since: datetime
-    kinds: Collection[AlertKind] = ()
-    severity: Severity = Severity.INFO
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The delivery of an event on one channel: `pending`, `sent`, `expired` or `refused`; `at`: when it was sent."""
-
-    channel: str
-    state: str
-    at: datetime | None
-
-
-class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event. `subject` is as stored: in an older alert it is the only place that names the subject."""
-
-    alert: Alert
-    subject: str
-    outcomes: tuple[Outcome, ...]
-
-
-def events(database: Database, event_filter: EventFilter) -> Sequence[StoredEvent]:
-    """Return events, oldest first. Raises StoreError."""
-    severities = [one.value for one in Severity if one.rank >= event_filter.severity.rank]
-    query = (
-        select(alert.c.alert_id, alert.c.body, alert.c.subject)
-        .where(alert.c.created_at_ms >= to_ms(event_filter.since), alert.c.severity.in_(severities))
-        .order_by(alert.c.created_at_ms, alert.c.alert_id)
-    )
-    if event_filter.kinds:
-        query = query.where(alert.c.kind.in_([kind.value for kind in event_filter.kinds]))
-    with database.read() as connection:
-        rows = connection.execute(query).all()
-        outcomes = _outcomes(connection, [row.alert_id for row in rows])
-    return [_event(row, outcomes.get(row.alert_id, [])) for row in rows]
-
-
-def relocation_alerts(database: Database, launch_ids: Collection[str]) -> dict[str, Alert]:
-    """Return the newest finding that moving would pay, for each of these launches that has one. Raises StoreError."""
-    query = select(alert.c.once_key, alert.c.body).where(alert.c.once_key.startswith("relocate:"))
-    with database.read() as connection:
-        rows = connection.execute(query.order_by(alert.c.created_at_ms)).all()
-    newest = {row.once_key.rpartition(":")[2]: row.body for row in rows}
-    return {
-        launch_id: msgspec.json.decode(newest[launch_id], type=Alert) for launch_id in launch_ids if launch_id in newest
-    }
-
-
-def _event(row: AnyRow, outcomes: Sequence[Outcome]) -> StoredEvent:
-    body = msgspec.json.decode(row.body, type=Alert)
-    return StoredEvent(alert=body, subject=row.subject or body.subject, outcomes=tuple(outcomes))
-
-
-def _outcomes(connection: Connection, ids: Sequence[str]) -> dict[str, list[Outcome]]:
-    outcomes: dict[str, list[Outcome]] = {}
-    for first in range(0, len(ids), _IDS_PER_QUERY):
-        is_in_chunk = delivery.c.alert_id.in_(ids[first : first + _IDS_PER_QUERY])
-        for row in connection.execute(select(delivery).where(is_in_chunk).order_by(delivery.c.channel)):
-            at = from_ms(row.sent_at_ms) if row.state == "sent" else None
-            outcomes.setdefault(row.alert_id, []).append(Outcome(channel=row.channel, state=row.state, at=at))
-    return outcomes
-
+from gpuwatch.storage.setup.tables import delivery
 
 MAX_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
 MAX_WAIT_MS = 90_000_000  # 25 h: the same, for waits
 _MAX_UNREPORTED = 500  # mentioned in one message; the rest in the next
 NOW = bindparam("now_ms", type_=BigInteger)  # parameters: `now_ms`, `alert_id_is`, `channel_is`, `attempts_are`, …
+_MONEY = tuple(kind.value for kind in MONEY_KINDS)
+_AHEAD_MS = 3_600_000  # later than this from the requested time: written before the clock was set back
+_BEFORE = bindparam("before_ms", type_=BigInteger)
+_IDS_PER_QUERY = 500
+
+
+def _is_money_alert() -> ColumnElement[bool]:
+    """Match a joined row whose alert must not be lost."""
+    return alerts.c.kind.in_(_MONEY)
+
+
+def _may_be_lost() -> ColumnElement[bool]:
+    """Match a row of `delivery` whose alert is not about money, or that somebody has received."""
+    return or_(~_has_money_alert(), _is_delivered())
+
+
+def _has_money_alert() -> ColumnElement[bool]:
+    own_alert = select(alerts.c.alert_id).where(alerts.c.alert_id == delivery.c.alert_id, _is_money_alert())
+    return own_alert.correlate(delivery).exists()
+
+
+def _is_delivered() -> ColumnElement[bool]:
+    """Match an alert that any channel has delivered to at least one recipient."""
+    other = delivery.alias()
+    by_any_recipient = and_(other.c.settled_recipients.is_not(None), other.c.settled_recipients.not_like("!%"))
+    accepted = select(other.c.channel).where(other.c.alert_id == delivery.c.alert_id)
+    return accepted.where(or_(other.c.state == "sent", by_any_recipient)).correlate(delivery).exists()
+
 
 PENDING = select(delivery.c.channel).where(delivery.c.state == "pending").limit(1)
 UNREPORTED_COUNTS = (
@@ -119,7 +81,6 @@ _UNROUTED = select(alerts.c.alert_id).where(alerts.c.routed_at_ms.is_(None))
 HAS_WORK = select(or_(_UNROUTED.exists(), PENDING.exists(), _EXPIRED.exists()))
 _UNDELIVERED = select(delivery.c.channel).where(delivery.c.state.in_(("pending", "refused")))
 HAS_UNDELIVERED = select(or_(_UNDELIVERED.exists(), _EXPIRED.exists()))
-
 _ROW = and_(delivery.c.alert_id == bindparam("alert_id_is"), delivery.c.channel == bindparam("channel_is"))
 MARK_SENT = update(delivery).where(_ROW, delivery.c.state != "sent").values(state="sent", leased_until_ms=None)
 # only for a row whose lease is still held
@@ -154,7 +115,7 @@ def _is_overdue() -> ColumnElement[bool]:
     """Match overdue rows; an alert about money waits until some channel has accepted it."""
     own_alert = select(alerts.c.alert_id).where(alerts.c.alert_id == delivery.c.alert_id)
     has_expired = own_alert.where(alerts.c.expires_at_ms <= NOW).exists()  # few are pending, many were sent
-    return and_(delivery.c.state == "pending", _is_not_leased(), has_expired, undelivered.may_be_lost())
+    return and_(delivery.c.state == "pending", _is_not_leased(), has_expired, _may_be_lost())
 
 
 OVERDUE = PENDING.where(_is_overdue())
@@ -195,10 +156,89 @@ def ready(*, all_channels: bool, only_critical: bool) -> Select[Any]:
         )
         .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
         .where(delivery.c.state == "pending", _is_not_leased(), due)
-        .where(or_(alerts.c.expires_at_ms > NOW, undelivered.is_money_alert()))
+        .where(or_(alerts.c.expires_at_ms > NOW, _is_money_alert()))
         .where(or_(delivery.c.settled_recipients.is_not(None), delivery.c.channel.not_in(waiting_channels)))
         .where(true() if all_channels else delivery.c.channel.in_(bindparam("channels", expanding=True)))
         .where(alerts.c.severity == Severity.CRITICAL.value if only_critical else true())
         .order_by(delivery.c.channel, alerts.c.created_at_ms, delivery.c.alert_id)
         .limit(bindparam("most"))
     )
+
+
+_STALLED = and_(
+    delivery.c.state.in_(("pending", "expired", "refused")),
+    delivery.c.first_try_at_ms <= _BEFORE,
+    delivery.c.sent_at_ms.is_(None),
+    delivery.c.settled_recipients.is_(None),
+)
+_WITH_STALLED = select(delivery.c.channel).where(_STALLED).distinct()
+_OF_CHANNEL = delivery.c.channel == bindparam("channel_is")
+_LAST_ACCEPTED = select(func.max(delivery.c.sent_at_ms)).where(
+    _OF_CHANNEL, delivery.c.state == "sent", delivery.c.sent_at_ms <= _BEFORE + _AHEAD_MS
+)
+_STALLED_SINCE = select(
+    func.min(delivery.c.first_try_at_ms).label("since_ms"), func.max(delivery.c.last_error).label("error")
+).where(_STALLED, _OF_CHANNEL, delivery.c.first_try_at_ms > bindparam("last_ms", type_=BigInteger))
+# about money, rejected some time ago, and nobody has received it
+_UNDELIVERED_REFUSAL = and_(delivery.c.state == "refused", delivery.c.next_try_at_ms <= NOW, ~_may_be_lost())
+_ANY_UNDELIVERED_REFUSAL = select(delivery.c.channel).where(_UNDELIVERED_REFUSAL).limit(1)
+_RETRY_REFUSED = update(delivery).where(_UNDELIVERED_REFUSAL).values(state="pending")
+
+
+def stalled_channels(connection: Connection, before_ms: int) -> list[StalledChannel]:
+    """Return channels that accepted nothing since a failed attempt at or before then."""
+    stalled = []
+    for name in connection.execute(_WITH_STALLED, {"before_ms": before_ms}).scalars().all():
+        parameters = {"channel_is": name, "before_ms": before_ms}
+        last_ms = connection.execute(_LAST_ACCEPTED, parameters).scalar() or 0
+        row = connection.execute(_STALLED_SINCE, parameters | {"last_ms": last_ms}).one()
+        if row.since_ms is not None:
+            stalled.append(StalledChannel(name=name, since=from_ms(row.since_ms), error=row.error))
+    return stalled
+
+
+_LATE_MONEY = and_(_is_money_alert(), delivery.c.first_try_at_ms <= _BEFORE)
+_WAITING = (
+    select(delivery.c.alert_id, alerts.c.kind, alerts.c.severity)
+    .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
+    .where(delivery.c.state == "pending", delivery.c.settled_recipients.is_(None))
+    .where(or_(delivery.c.channel.in_(bindparam("channels", expanding=True)), _LATE_MONEY))
+    .order_by(alerts.c.created_at_ms, delivery.c.alert_id)
+)
+_CHANNELS_OF_ALERTS = select(delivery.c.alert_id, delivery.c.channel).where(
+    delivery.c.alert_id.in_(bindparam("alert_ids", expanding=True))
+)
+
+
+def overdue_alerts(connection: Connection, channels: Sequence[str], before_ms: int) -> list[WaitingAlert]:
+    """Return alerts that wait in these channels, and those about money that no channel has accepted since then."""
+    rows = connection.execute(_WAITING, {"channels": channels, "before_ms": before_ms}).all()
+    by_id = {row.alert_id: row for row in rows}
+    channels_by_alert = _channels_of_alerts(connection, tuple(by_id))
+    return [
+        WaitingAlert(
+            alert_id=row.alert_id,
+            kind=AlertKind(row.kind),
+            severity=Severity(row.severity),
+            channels=channels_by_alert[row.alert_id],
+        )
+        for row in by_id.values()
+    ]
+
+
+def _channels_of_alerts(connection: Connection, ids: Sequence[str]) -> dict[str, frozenset[str]]:
+    channels_by_alert: dict[str, set[str]] = {alert_id: set() for alert_id in ids}
+    for start in range(0, len(ids), _IDS_PER_QUERY):
+        for row in connection.execute(_CHANNELS_OF_ALERTS, {"alert_ids": ids[start : start + _IDS_PER_QUERY]}):
+            channels_by_alert[row.alert_id].add(row.channel)
+    return {alert_id: frozenset(channels) for alert_id, channels in channels_by_alert.items()}
+
+
+def has_undelivered_refusals(connection: Connection, now_ms: int) -> bool:
+    """Whether an alert about money was rejected some time ago and nobody has received it."""
+    return connection.execute(_ANY_UNDELIVERED_REFUSAL, {"now_ms": now_ms}).first() is not None
+
+
+def retry_refused(connection: Connection, now_ms: int) -> None:
+    """Make those pending again."""
+    connection.execute(_RETRY_REFUSED, {"now_ms": now_ms})

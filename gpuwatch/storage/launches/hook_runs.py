@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.launch_record import launch_json
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
-from gpuwatch.storage.alerts import alert_rows as new_alerts
+from gpuwatch.storage.alerts.alert_rows import enqueue
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.stored_values import QueryCache, insert_if_absent, to_ms
 from gpuwatch.storage.setup.tables import hook_run
@@ -99,7 +99,7 @@ class SqlHookQueue:
         with self._database.write() as connection:
             if connection.execute(update(hook_run).where(is_pending).values(**failure)).rowcount != 1:
                 return False
-            new_alerts.enqueue(connection, outbox_alert)
+            enqueue(connection, outbox_alert)
             return True
 
     def _update_leased(self, run: HookRun, **values: Any) -> None:

@@ -62,7 +62,7 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, ProviderMachine, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.redaction import redact
-from gpuwatch.storage.alerts import alert_rows as new_alerts
+from gpuwatch.storage.alerts.alert_rows import enqueue
 from gpuwatch.storage.alerts.pauses import PauseTable, load_pauses, lock_reservations, save_breaker
 from gpuwatch.storage.launches.renting_blocks import load_notes, load_scopes, ticked_items, unknown_refusals
 from gpuwatch.storage.setup.account_rows import INSTALL_ID, ensure_installation
@@ -110,7 +110,7 @@ def _note_failure(connection: Connection, launch: Launch, now: datetime) -> None
     save_breaker(connection, breaker)
     key = f"breaker:{launch.watch[:150]}:{to_ms(breaker.at)}"  # one alert per episode, however often it trips again
     alert = _alert(breaker, failed, key, now)
-    new_alerts.enqueue(connection, OutboxAlert(alert=alert, expires_at=now + _ALERT_LIFETIME, once_key=key))
+    enqueue(connection, OutboxAlert(alert=alert, expires_at=now + _ALERT_LIFETIME, once_key=key))
 
 
 def _alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: datetime) -> Alert:

@@ -29,7 +29,7 @@ from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.store import NO_OBLIGATION_LOG, ObligationLog
-from gpuwatch.storage.alerts import alert_rows as new_alerts
+from gpuwatch.storage.alerts.alert_rows import enqueue
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches import hook_runs
 from gpuwatch.storage.launches.launch_admission import (
@@ -136,7 +136,7 @@ class SqlLaunchRepository:
             if hook is not None:
                 hook_runs.schedule_hook(connection, changed, hook, now)
             if outbox_alert is not None:
-                new_alerts.enqueue(connection, outbox_alert)
+                enqueue(connection, outbox_alert)
         self._obligations.record_changes([changed])
         return changed
 
@@ -311,7 +311,7 @@ class SqlLaunchRepository:
                 )
                 connection.execute(delete(foreign_instance).where(is_foreign))
                 remove_unknown(connection, launch.provider, [launch.instance_id or ""])
-                new_alerts.enqueue(connection, outbox_alert)
+                enqueue(connection, outbox_alert)
         except IntegrityError:
             return False
         self._obligations.record_changes([launch])
@@ -320,7 +320,7 @@ class SqlLaunchRepository:
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: an alert with this `once_key` exists. Raises StoreError."""
         with self._database.write() as connection:
-            return new_alerts.enqueue(connection, outbox_alert)
+            return enqueue(connection, outbox_alert)
 
     def _read(self, query: Select[Any]) -> list[Launch]:
         with self._database.read() as connection:

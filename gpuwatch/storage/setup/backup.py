@@ -13,7 +13,8 @@ import msgspec
 from gpuwatch.atomic_file import publish
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.sqlite_driver import connect_read_only, sqlite_driver, sqlite_error
+from gpuwatch.storage.setup.database_errors import sqlite_error
+from gpuwatch.storage.setup.sqlite_driver import connect_read_only, sqlite_driver
 from gpuwatch.storage.setup.tables import metadata
 
 

@@ -20,6 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpuwatch.errors import StoreError, StoreMissing
 from gpuwatch.installation import install_hint
+from gpuwatch.storage.setup.database_errors import postgres_error, sqlite_error
 from gpuwatch.storage.setup.lineage import Lineage
 from gpuwatch.storage.setup.sqlite_driver import (
     BUSY_TIMEOUT_MS,
@@ -29,9 +30,7 @@ from gpuwatch.storage.setup.sqlite_driver import (
     drop_empty_wal,
     has_wal,
     make_own_folder,
-    postgres_error,
     sqlite_driver,
-    sqlite_error,
     wal_is_safe,
 )
 

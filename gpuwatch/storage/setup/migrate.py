@@ -1,14 +1,7 @@
-"""One daemon per SQLite file: the kernel's lock on a file beside it, which ends with the process in any case.
-
-On PostgreSQL several daemons may share a database: unique rows ensure that everything happens once.
-
-Upgrades a database to the newest schema, once, even if several processes start together; a crash changes nothing.
-"""
+"""Upgrades a database to the newest schema, once, even if several processes start together; a crash changes nothing."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,55 +11,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect
 
-from gpuwatch.errors import StoreError, StoreInUse, StoreMissing, StoreNotReady, StoreTooNew
+from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
 from gpuwatch.installation import packaged_path
-from gpuwatch.storage.setup.database import Database, no_database, open_database, sqlite_path, with_long_timeout
-from gpuwatch.storage.setup.sqlite_driver import make_own_folder
+from gpuwatch.storage.setup.daemon_lock import claim_daemon
+from gpuwatch.storage.setup.database import Database, no_database, open_database, with_long_timeout
 
 if TYPE_CHECKING:
     from alembic.config import Config
-
-
-@contextmanager
-def claim_daemon(database_url: str) -> Iterator[None]:
-    """Lock a database for this process.
-
-    Raises:
-        StoreInUse: a daemon has locked it; the message names its process.
-        StoreError: the lock file cannot be written.
-    """
-    database = sqlite_path(database_url)
-    if database is None:
-        yield
-        return
-    make_own_folder(database)
-    path = database.resolve()
-    path = path.with_name(path.name + ".lock")
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StoreError(f"cannot open the lock file {path}: {error.strerror}") from error
-    try:
-        _lock_or_raise(handle, str(database))
-        yield
-    finally:
-        os.close(handle)  # the file stays: after unlinking it, two processes could lock two files of one name
-
-
-def _lock_or_raise(handle: int, place: str) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
-        raise StoreInUse(
-            f"a daemon (process {holder}) uses the database {place}; stop it, or set another database_url"
-        ) from error
-    except OSError as error:
-        raise StoreError(f"cannot lock {place}: {error.strerror}") from error
-    with contextlib.suppress(OSError):  # on a full disk the lock still works; only the process id is missing
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
-
 
 _ADVISORY_LOCK = 0x6770_7577  # "gpuw"; any number that nothing else uses
 

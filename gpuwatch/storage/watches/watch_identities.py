@@ -12,7 +12,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.watches.watch import JOB_PREFIX, Purpose, Watch
 from gpuwatch.domain.watches.watch_index import WatchChanges, watch_changes
 from gpuwatch.ports import OutboxAlert
-from gpuwatch.storage.alerts import alert_rows as new_alerts
+from gpuwatch.storage.alerts.alert_rows import enqueue
 from gpuwatch.storage.alerts.pauses import BREAKER_SCOPE, WATCH_SCOPE, lock_reservations
 from gpuwatch.storage.setup.account_rows import new_identity
 from gpuwatch.storage.setup.database import Database
@@ -70,7 +70,7 @@ class SqlWatchIdentities:
         """Store alerts about them; each is sent once. Raises StoreError."""
         with self._database.write() as connection:
             for one in alerts:
-                new_alerts.enqueue(connection, one)
+                enqueue(connection, one)
 
 
 def identify(connection: Connection, name: str, now: datetime) -> str:

@@ -25,7 +25,7 @@ from gpuwatch.web.api.resources import PREFIX
 from gpuwatch.web.problems import HttpProblem
 
 if TYPE_CHECKING:
-    from gpuwatch.storage.alerts.outbox_queries import StoredEvent
+    from gpuwatch.storage.alerts.alert_rows import StoredEvent
     from gpuwatch.web.context import WebContext
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
 from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.ports import Alert, AlertKind, Severity, severity_of
+from gpuwatch.storage.alerts.alert_rows import EventFilter
 from gpuwatch.storage.alerts.outbox import Outbox
-from gpuwatch.storage.alerts.outbox_queries import EventFilter
 from gpuwatch.storage.setup.database import Database
 from tests.cli.conftest import Shell
 from tests.engine.scripted_channels import Scripted

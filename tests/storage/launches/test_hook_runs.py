@@ -12,9 +12,9 @@ from gpuwatch.domain.launches.launch import Intent, Launch, LaunchConflict, Laun
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, ON_ENDED, ON_RUNNING, HookRun
-from gpuwatch.storage.alerts.leases import release_leases
 from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.daemon_lock import release_leases
 from gpuwatch.storage.setup.database import Database, open_database
 from tests.builders import NOON, a_match, a_watch
 from tests.outbox import new_alerts

@@ -17,8 +17,8 @@ from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.history.queries.market_snapshot import market_at
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.backup import backup
+from gpuwatch.storage.setup.daemon_lock import claim_daemon
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.migrate import claim_daemon
 from gpuwatch.storage.setup.store_stats import read_store_stats
 from tests.storage.stored_answers import NOON, an_answer, an_offer, machines
 
