@@ -9,8 +9,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from gpuwatch.dataset.onnx_models import Array, ModelFolder, OnnxModel, find_model, import_extra, read_tokenizer
-from gpuwatch.dataset.text_rows import KnownTokens
+from gpuwatch.dataset.onnx_models import (
+    Array,
+    KnownTokens,
+    ModelFolder,
+    OnnxModel,
+    find_model,
+    import_extra,
+    read_tokenizer,
+)
 from gpuwatch.errors import UsageError
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gpuwatch.dataset.onnx_models import Array, OnnxModel, file_digest, read_tokenizer
+from gpuwatch.dataset.onnx_models import Array, KnownTokens, OnnxModel, file_digest, read_tokenizer
 from gpuwatch.dataset.scan import AuditProgress, ScannedFile, blocks, fingerprint
-from gpuwatch.dataset.text_rows import FieldSelection, KnownTokens
+from gpuwatch.dataset.text_rows import FieldSelection
 from gpuwatch.dataset.work_folder import WorkFolder
 from gpuwatch.errors import UsageError
 
