@@ -1,7 +1,4 @@
-"""The whole audit of a file: read, group and compare its rows, and decide which ones to remove.
-
-An audit of a file of any size: the cheap stages over all rows, the model over a sample.
-"""
+"""The audit of a file: read, group and compare its rows, and decide which ones to remove."""
 
 from __future__ import annotations
 
@@ -203,11 +200,13 @@ def _beyond_limit(findings: RowFindings, reasons: RemovalReasons, limit: int, se
     return order[rank_in_cluster >= limit]
 
 
+# --- files of any size: the cheap stages over all rows, the model over a sample ---------------------------------------
+
 _MIN_ROW_BYTES = 10  # bytes: {"a":"b"} and its line end
 
 
 class AuditPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The file, the models, and the rules for removing rows.
+    """The fields, the models, and the rules for removing rows.
 
     Attributes:
         sample: number of rows that the model reads; None, or more than there are: all rows.

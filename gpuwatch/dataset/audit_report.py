@@ -1,7 +1,4 @@
-"""A report for people: lines for the terminal, and one HTML page without scripts or external files.
-
-The findings of an audit as one JSON document, with a few rows of the file as examples.
-"""
+"""What an audit found: one JSON document, lines for the terminal, and an HTML page that loads nothing."""
 
 from __future__ import annotations
 
@@ -202,6 +199,8 @@ def _row_text(content: bytes | None, reading: FieldSelection) -> str:
     except UnusableLine:  # the file has just changed
         return ""
 
+
+# --- lines for the terminal -------------------------------------------------------------------------------------------
 
 _NOTABLE = 0.05  # a difference of shares
 _UNITS = ("B", "kB", "MB", "GB", "TB")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,9 @@ def read_whole(
         UsageError: it cannot be read, or it changed meanwhile.
     """
     of = f"{fingerprint(path)}|{reading.key}"
-    with _processes(threads) as workers:
+    with (
+        ProcessPoolExecutor(threads, mp_context=get_context("forkserver")) if threads > 1 else nullcontext() as workers
+    ):
         state = _exact_pass(path, reading, folder, folder.state("exact", of), (workers, threads), progress)
         rows = folder.table("exact", ROW_TYPE, 1, state.rows)
         exact = exact_duplicates(rows)
@@ -202,16 +204,6 @@ def _in_order(
             yield first_block, result.result()
     for first_block, result in waiting:
         yield first_block, result.result()
-
-
-@contextmanager
-def _processes(threads: int) -> Iterator[Executor | None]:
-    """A process pool, if there is more than one processor."""
-    with ExitStack() as stack:
-        if threads < 2:
-            yield None
-            return
-        yield stack.enter_context(ProcessPoolExecutor(threads, mp_context=get_context("forkserver")))
 
 
 def exact_records(contents: Contents, reading: FieldSelection) -> Measured:

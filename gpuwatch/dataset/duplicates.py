@@ -1,15 +1,4 @@
-"""Does the data cover many topics, or one? KMeans on the texts' vectors, with scikit-learn.
-
-Lloyd, "Least squares quantization in PCM", 1982, initialised by k-means++ (Arthur and Vassilvitskii, 2007); in
-mini-batches above 100,000 rows (Sculley, "Web-scale k-means clustering", 2010). KMeans splits a crowd of similar texts
-into many clusters, so clusters with similar centres are joined (average linkage, Sokal and Michener, 1958).
-
-Duplicate rows: the same text, or nearly the same.
-
-Exact: equal texts, by a 128-bit hash. Near: the cosine of the vectors is at or above a threshold within a cluster, as
-in SemDeDup (Abbas et al., 2023); the first of similar rows stays. A model reads only the start of a long text. So if
-one of the two was cut, their whole wording must be similar, too.
-"""
+"""The groups that a data set's texts form, and the rows that repeat another one."""
 
 from __future__ import annotations
 
@@ -32,6 +21,12 @@ from gpuwatch.dataset.scan import (
     wording_similarity,
 )
 
+# --- groups: many topics, or one? -------------------------------------------------------------------------------------
+
+# KMeans on the texts' vectors, with scikit-learn: Lloyd, "Least squares quantization in PCM", 1982, initialised by
+# k-means++ (Arthur and Vassilvitskii, 2007); in mini-batches above 100,000 rows (Sculley, "Web-scale k-means
+# clustering", 2010). KMeans splits a crowd of similar texts into many clusters, so clusters with similar centres are
+# joined (average linkage, Sokal and Michener, 1958).
 CROWDED_SHARE = 0.9  # of the rows in a tenth of the clusters: the threshold of the sources
 JOIN_COSINE = 0.8  # of two centres; values from 0.7 to 0.9 distinguish the same sets
 NO_CLUSTER = -1
@@ -174,9 +169,14 @@ def nearest_centre(vectors: Vectors, centres: Vectors) -> Labels:
     return nearest
 
 
+# --- duplicates: the same text, or nearly the same --------------------------------------------------------------------
+
+# Exact: equal texts, by a 128-bit hash. Near: the cosine of the vectors is at or above a threshold within a cluster, as
+# in SemDeDup (Abbas et al., 2023); the first of similar rows stays. A model reads only the start of a long text. So if
+# one of the two was cut, their whole wording must be similar, too.
 _BLOCK = 1_024
 _PART_ROWS = 20_000  # a larger cluster is compared in parts: the time grows with the square of the rows
-_NearMatches = tuple[float, RowNumbers, Array, Array]  # threshold; per row: the similar row, cosine, is it one?
+_NearMatches = tuple[float, RowNumbers, Array, Array]  # threshold; per row: what it repeats, cosine, is it repeated?
 
 
 def exact_duplicates(rows: Array) -> RowNumbers:

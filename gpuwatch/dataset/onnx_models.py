@@ -1,4 +1,4 @@
-"""The models that read texts: locating them on this machine (none is downloaded), tokenizers, and onnxruntime."""
+"""The models that read texts: located on this machine (none is downloaded), their tokenizers, and onnxruntime."""
 
 from __future__ import annotations
 
@@ -248,7 +248,11 @@ def read_tokenizer(path: Path) -> Any:
 
 
 class KnownTokens:
-    """What a tokenizer knows."""
+    """Which texts a model can read: one that its tokenizer does not know, or spells letter by letter, says nothing.
+
+    A vocabulary of English words has one unknown token for a Thai sentence, an emoji or 400 bases of DNA, so all of
+    them have one vector; Russian and short base64 become single letters, whose mean is nearly the same for all texts.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         model = json.loads(tokenizer.to_str())["model"]

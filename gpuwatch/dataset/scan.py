@@ -1,16 +1,7 @@
-"""Text that many rows of a data set share: a system prompt, an instruction, the lines of a template.
+"""One pass over a data set: the size of each row, its vector, and a sketch of its wording.
 
-It would decide every comparison, because it is most of the text of each row. A text (a message, a field) is shared if a
-hundredth of the sampled rows have it; a line of a text, if half of them do.
-
-Nearly the same wording: MinHash and locality-sensitive hashing, without a model.
-
-MinHash (Broder, "On the resemblance and containment of documents", 1997), by rensa: the share of equal numbers
-estimates the Jaccard similarity of two texts' runs of five words; with 64 numbers the standard error is at most 0.06.
-Rows are compared only if one of 16 bands of 4 numbers is equal (Indyk and Motwani, 1998). At a similarity of 0.8 this
-finds more than 99.9 % of the pairs, and each row is compared only with the first one of its band.
-
-One pass over a data set: the size of each row, its vector, and a sketch of its wording.
+Before it, text that many rows share is found: a system prompt, an instruction, the lines of a template. It would decide
+every comparison, because it is most of the text of each row.
 """
 
 from __future__ import annotations
@@ -42,6 +33,8 @@ from gpuwatch.dataset.text_rows import (
 from gpuwatch.dataset.work_folder import PassState, WorkFolder
 from gpuwatch.errors import GpuwatchError, UsageError
 
+# --- text that many rows share ----------------------------------------------------------------------------------------
+
 _SAMPLE: Final = 4_096  # rows
 _PLACES: Final = 64  # of a large file, at which rows are read
 _LARGE_BYTES: Final = 64 << 20
@@ -51,6 +44,9 @@ _MIN_ROWS: Final = 5
 
 def with_shared_text(files: Sequence[tuple[Path, FieldSelection]]) -> list[FieldSelection]:
     """The selections for files that are compared with each other, with the text that many of their rows share.
+
+    A text (a message, a field) is shared if a hundredth of the sampled rows have it; a line of a text, if half of them
+    do.
 
     Raises:
         UsageError: a file cannot be read.
@@ -93,6 +89,12 @@ def _sampled_rows(path: Path, reading: FieldSelection, limit: int) -> Iterator[t
                 break
 
 
+# --- nearly the same wording, without a model -------------------------------------------------------------------------
+
+# MinHash (Broder, "On the resemblance and containment of documents", 1997), by rensa: the share of equal numbers
+# estimates the Jaccard similarity of two texts' runs of five words; with 64 numbers the standard error is at most 0.06.
+# Rows are compared only if one of 16 bands of 4 numbers is equal (Indyk and Motwani, 1998). At a similarity of 0.8 this
+# finds more than 99.9 % of the pairs, and each row is compared only with the first one of its band.
 MIN_WORDING_SIMILARITY = 0.8  # of the runs of words
 MINHASH_SIZE = 64
 MINHASH_TYPE = np.dtype("<u4")
@@ -169,6 +171,8 @@ def _band_keys(sketches: Array, rows: RowNumbers, band: slice, rests: Array) -> 
             keys[part] ^= keys[part] >> np.uint64(29)
     return keys
 
+
+# --- the pass ---------------------------------------------------------------------------------------------------------
 
 AuditProgress = Callable[[str, int, int], None]  # the pass, the amount done, the total
 

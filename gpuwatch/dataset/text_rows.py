@@ -1,17 +1,8 @@
-"""Which texts a model can read, by its tokenizer: one that it does not know, or spells letter by letter, says nothing.
-
-A vocabulary of English words has one unknown token for a Thai sentence, an emoji or 400 bases of DNA, so all of them
-have one vector; Russian and short base64 become single letters, whose mean is nearly the same for all texts.
-
-The rows of a data set: the lines of a file in bounded memory, and the objects in them.
-
-The text of a row: what a model reads, what is compared, and what makes two rows equal.
+"""The rows of a data set: the lines of a file in bounded memory, the objects in them, and their text.
 
 Two rows are equal if everything in their fields is. They are nearly the same if the text that is compared is, and if
 all else is equal: the calls of a tool, pictures, numbers. Text that many rows share, such as a system prompt, is not
 compared, because it says nothing about the difference of two rows; but two rows must share the same.
-
-The fields of a row that hold its text.
 """
 
 from __future__ import annotations
@@ -84,7 +75,7 @@ def _skip_rest(file: IO[bytes]) -> int:
     return skipped
 
 
-# --- rows -----------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 class UnusableLine(ValueError):
@@ -123,6 +114,8 @@ def _parse_leniently(line: bytes) -> Any:
     except (ValueError, RecursionError):
         raise UnusableLine("not JSON") from None
 
+
+# --- the text of a row ------------------------------------------------------------------------------------------------
 
 _SPEAKERS: Final = frozenset({"role", "from", "type"})  # of a message: neither text nor a difference
 _TEXT_KEYS: Final = frozenset({"content", "value", "text", "reasoning_content", "reasoning", "thinking"})
@@ -276,6 +269,8 @@ def _without_surrogates(part: str) -> str:
     """Replace single surrogates, which no encoding accepts."""
     return part if part.isascii() else part.encode("utf-8", "replace").decode("utf-8")
 
+
+# --- the fields that hold it ------------------------------------------------------------------------------------------
 
 _SHAPES: tuple[tuple[str, ...], ...] = (  # the first that fits; its later fields also belong to the text
     ("messages",),

@@ -105,7 +105,10 @@ def open_work_folder(path: Path, *, start_over: bool = False) -> Iterator[WorkFo
         if not (path / "lock").exists() and any(path.iterdir()):
             raise UsageError(f"{path} contains other files; choose an empty folder with --work")
         with (path / "lock").open("w") as lock:
-            _lock(lock.fileno(), path)
+            try:
+                fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise GpuwatchError(f"another audit is using {path}") from error
             if start_over:
                 (path / _STATE).unlink(missing_ok=True)
             yield WorkFolder(path)
@@ -113,10 +116,3 @@ def open_work_folder(path: Path, *, start_over: bool = False) -> Iterator[WorkFo
         raise UsageError(
             f"{error.filename or path}: {error.strerror or error}; choose another folder with --work"
         ) from error
-
-
-def _lock(lock: int, path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise GpuwatchError(f"another audit is using {path}") from error
