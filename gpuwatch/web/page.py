@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.chat.replies import Webhooks
+from gpuwatch.chat.interface import Webhooks
 from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.errors import UsageError
 from gpuwatch.settings import Settings

@@ -1,18 +1,13 @@
-"""The HTTP server on its own thread: its load and its failures do not affect the daemon.
-
-Starts and stops the server: for `gpuwatch web`, and beside the daemon.
+"""Starts and stops the server: for `gpuwatch web`, and beside the daemon.
 
 This module is light: the request handlers are imported when a server starts.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
-import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,19 +15,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import msgspec
-import uvicorn
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, wait_fixed
 
 from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.bootstrap.settings_loading import load_settings
-from gpuwatch.chat.replies import Webhooks
+from gpuwatch.chat.interface import Webhooks
 from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.installation import install_hint
 from gpuwatch.redaction import redact
-from gpuwatch.settings.model import split_listen
-from gpuwatch.web.api.event_stream import EventFanout
-from gpuwatch.web.application import build_app
 
 if TYPE_CHECKING:
     from gpuwatch.app.setup.metrics import TaskHealth
@@ -40,109 +31,9 @@ if TYPE_CHECKING:
     from gpuwatch.daemon.task_progress import TaskProgress
     from gpuwatch.settings import Settings
     from gpuwatch.web.context import WebContext
+    from gpuwatch.web.server import WebServer
 
 log = logging.getLogger(__name__)
-
-
-STOP_TIMEOUT_S = 2.0
-_MAX_CONNECTIONS = 512
-_BACKLOG = 128
-
-
-class CannotListen(GpuwatchError):
-    """The address is in use, or does not belong to this machine."""
-
-
-class WebServer:
-    """Serves until `stop`.
-
-    Raises:
-        CannotListen: the address, or the certificate, cannot be used.
-    """
-
-    def __init__(self, context: WebContext) -> None:
-        self._context = context
-        self._socket = _bound(context.web.listen)
-        try:
-            self._fanout = EventFanout(context)
-            self._server = uvicorn.Server(self._config())
-        except (OSError, ssl.SSLError) as error:
-            self._socket.close()
-            raise CannotListen(f"cannot use web.tls_certificate: {error.strerror or error}") from None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The address to open in a browser."""
-        scheme = "https" if self._context.web.tls_certificate else "http"
-        host, port = self._socket.getsockname()[:2]
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
-
-    def start(self) -> None:
-        """Begin to serve."""
-        self._context.stopping.clear()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Close every connection; waits at most STOP_TIMEOUT_S."""
-        self._context.stopping.set()
-        self._server.should_exit = True
-        if self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._fanout.close)
-        self._thread.join(STOP_TIMEOUT_S)
-
-    def _config(self) -> uvicorn.Config:
-        web = self._context.web
-        config = uvicorn.Config(
-            build_app(self._context, self._fanout),
-            lifespan="off",
-            interface="asgi3",
-            loop="none",
-            http="h11",
-            ws="none",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_MAX_CONNECTIONS,
-            timeout_keep_alive=15,
-            timeout_graceful_shutdown=1,
-            ssl_certfile=web.tls_certificate,
-            ssl_keyfile=web.tls_key,
-        )
-        config.load()
-        return config
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._server.serve(sockets=[self._socket]))
-        except Exception:
-            log.exception("the web server stopped; gpuwatch continues without it")
-        finally:
-            self._socket.close()
-            self._loop.close()
-
-
-def _bound(listen: str) -> socket.socket:
-    host, port = split_listen(listen)
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, proto)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as error:
-        raise CannotListen(f"web: cannot listen at {listen}: {error.strerror or error}") from None
-    return listener
-
-
 _code_log = logging.getLogger(f"{__name__}.code")  # a separate logger, so that the page Log can omit it
 
 _RETRY_S = 10.0
@@ -171,7 +62,7 @@ def serving(settings: Settings, print_line: Callable[[str], None], config: str |
     require_web_extra()
     from gpuwatch.web.context import WebContext  # noqa: PLC0415
     from gpuwatch.web.page import ServingProcess  # noqa: PLC0415
-    from gpuwatch.web.serving import WebServer  # noqa: PLC0415
+    from gpuwatch.web.server import WebServer  # noqa: PLC0415
 
     def reload() -> None:
         context.use(msgspec.structs.replace(load_settings(config), web=settings.web))
@@ -250,7 +141,7 @@ class WebInterface:
         require_web_extra()
         from gpuwatch.web.context import WebContext  # noqa: PLC0415
         from gpuwatch.web.page import ServingProcess  # noqa: PLC0415
-        from gpuwatch.web.serving import WebServer  # noqa: PLC0415
+        from gpuwatch.web.server import WebServer  # noqa: PLC0415
 
         is_first, context = self._context is None, self._context
         if context is None:

@@ -10,7 +10,7 @@ from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.settings import Settings, load
 from gpuwatch.web.context import WebContext
 from gpuwatch.web.page import ServingProcess
-from gpuwatch.web.serving import WebServer
+from gpuwatch.web.server import WebServer
 from tests import loopback_client
 from tests.upgraded_store import open_upgraded
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from gpuwatch.bootstrap import new_id, open_http, real_now
 from gpuwatch.bootstrap.service import button_signer, webhook_secret
-from gpuwatch.chat.replies import Webhooks
+from gpuwatch.chat.interface import Webhooks
 from gpuwatch.chat.telegram.poller import POLL_S, UpdatePoller
 from gpuwatch.chat.telegram.receiver import ANSWER_WITHIN_S, ChatMembers, UpdateReceiver
 from gpuwatch.chat.telegram.sender import MessageSender

@@ -40,7 +40,7 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
     import logging
     import os
 
-    from gpuwatch.chat.replies import ChatInterface, Webhooks
+    from gpuwatch.chat.interface import ChatInterface, Webhooks
     from gpuwatch.daemon.process import serve
     from gpuwatch.web.serving import WebInterface
 
