@@ -1,9 +1,4 @@
-"""`/metrics`: one reading at a time, even with many scrapers.
-
-Receives updates of messengers for the chat beside the same daemon, which checks their secret.
-
-The ASGI application: the routes behind the guard.
-"""
+"""The ASGI application: all routes behind the guard; `/healthz`, `/metrics` and the messengers' webhooks here."""
 
 from __future__ import annotations
 
@@ -33,60 +28,8 @@ from gpuwatch.web.problems import HttpProblem
 from gpuwatch.web.request_guard import Guard
 
 log = logging.getLogger(__name__)
-
-
-_FRESH_S = 1.0  # scrapes within this time share a reading
-
-
-class _Scrape:
-    def __init__(self, context: WebContext) -> None:
-        self._context = context
-        self._reader = MetricsReader()
-        self._lock = threading.Lock()
-        self._read_at_s = float("-inf")
-        self._text = b""
-
-    def text(self) -> bytes:
-        """Return the text format. Raises UsageError: the extra is not installed."""
-        with self._lock:
-            if real_monotonic() - self._read_at_s >= _FRESH_S:
-                values = self._reader.read(self._context.settings, real_now(), self._context.task_health())
-                self._text, self._read_at_s = exposition(values), real_monotonic()
-            return self._text
-
-
-def metrics_route(context: WebContext) -> Route:
-    """Return the route; the guard requires the scope `read`."""
-    scrape = _Scrape(context)
-
-    async def metrics(_request: Request) -> Response:
-        text = await run_in_threadpool(scrape.text)
-        return Response(text, headers={"Content-Type": CONTENT_TYPE})
-
-    return Route("/metrics", metrics, methods=["GET"])
-
-
-def webhook_route(context: WebContext) -> Route:
-    """Return the route; the guard lets requests for open paths pass."""
-
-    async def receive(request: Request) -> Response:
-        webhook = context.owner.webhooks.at(request.url.path)
-        if webhook is None:
-            raise HttpProblem(404, "no bot receives updates here")
-        if not webhook.is_genuine(request.headers):
-            log.warning("web: refused a webhook update without its secret from %s", request.state.origin.client)
-            raise HttpProblem(401, "the secret of this webhook is missing or wrong")
-        body = await request.body()
-        try:
-            await run_in_threadpool(webhook.receive, body)
-        except ValueError as error:
-            raise HttpProblem(400, str(error)) from None
-        return Response(status_code=200)
-
-    return Route("/telegram/{bot}", receive, methods=["POST"])
-
-
 STATIC = Path(__file__).with_name("static")
+_FRESH_S = 1.0  # scrapes within this time share a reading
 
 
 def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
@@ -118,3 +61,51 @@ def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     return Guard(Router(routes, default=unknown), context)
+
+
+def metrics_route(context: WebContext) -> Route:
+    """Return the route; the guard requires the scope `read`."""
+    scrape = _Scrape(context)
+
+    async def metrics(_request: Request) -> Response:
+        text = await run_in_threadpool(scrape.text)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+    return Route("/metrics", metrics, methods=["GET"])
+
+
+class _Scrape:
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+        self._reader = MetricsReader()
+        self._lock = threading.Lock()
+        self._read_at_s = float("-inf")
+        self._text = b""
+
+    def text(self) -> bytes:
+        """Return the text format. Raises UsageError: the extra is not installed."""
+        with self._lock:
+            if real_monotonic() - self._read_at_s >= _FRESH_S:
+                values = self._reader.read(self._context.settings, real_now(), self._context.task_health())
+                self._text, self._read_at_s = exposition(values), real_monotonic()
+            return self._text
+
+
+def webhook_route(context: WebContext) -> Route:
+    """Return the route; the guard lets requests for open paths pass."""
+
+    async def receive(request: Request) -> Response:
+        webhook = context.owner.webhooks.at(request.url.path)
+        if webhook is None:
+            raise HttpProblem(404, "no bot receives updates here")
+        if not webhook.is_genuine(request.headers):
+            log.warning("web: refused a webhook update without its secret from %s", request.state.origin.client)
+            raise HttpProblem(401, "the secret of this webhook is missing or wrong")
+        body = await request.body()
+        try:
+            await run_in_threadpool(webhook.receive, body)
+        except ValueError as error:
+            raise HttpProblem(400, str(error)) from None
+        return Response(status_code=200)
+
+    return Route("/telegram/{bot}", receive, methods=["POST"])

@@ -1,6 +1,6 @@
-"""The readable resources: each with its parameters, its items, and the keys that every item has.
+"""GET: the readable resources, each with its parameters, its items, and the keys that every item has.
 
-GET of a resource: parameters, a page of items, ETag.
+A list comes in pages of items, with an ETag.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from gpuwatch.web.problems import HttpProblem, validation_text
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
 
-
-Item = dict[str, Any]
+PREFIX = "/api/v1"
 DEFAULT_LIMIT, MAX_LIMIT = 500, 1000
+_IN_QUERY = frozenset({"token", "access_token", "api_key", "authorization", "password", "code"})
+Item = dict[str, Any]
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _Span = Annotated[str, msgspec.Meta(pattern=DURATION_PATTERN, max_length=60, examples=["24h", "7d"])]
 
@@ -130,6 +131,10 @@ def _launches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     return ResourceAnswer(launches_json(settings, real_now()))
 
 
+def _jobs(settings: Settings, _query: ListParameters) -> ResourceAnswer:
+    return ResourceAnswer([job_json(job) for job in reversed(listed_jobs(settings, all_jobs=True))])
+
+
 def _approvals(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     now = real_now()
     return ResourceAnswer([approval_json(approval, now) for approval in recent_approvals(settings)])
@@ -172,22 +177,18 @@ def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
     return ResourceAnswer(items)
 
 
-def seconds_of(text: str) -> float:
-    """Parse a duration that matches the pattern; one that is too long becomes the longest."""
-    try:
-        return parse_duration(text)
-    except ValueError:
-        return MAX_S
-
-
 def kept_gpus(settings: Settings) -> list[str]:
     """Return the GPUs of the settings: of the watches and of [record]."""
     gpu_names = [gpu for watch in settings.watches for gpu in watch.gpu]
     return list(dict.fromkeys([*gpu_names, *settings.record_gpus]))
 
 
-def _jobs(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([job_json(job) for job in reversed(listed_jobs(settings, all_jobs=True))])
+def seconds_of(text: str) -> float:
+    """Parse a duration that matches the pattern; one that is too long becomes the longest."""
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return MAX_S
 
 
 _OFFER_KEYS = (
@@ -228,8 +229,7 @@ RESOURCES = (
 )  # fmt: skip
 
 
-PREFIX = "/api/v1"
-_IN_QUERY = frozenset({"token", "access_token", "api_key", "authorization", "password", "code"})
+# --- routes -----------------------------------------------------------------------------------------------------------
 
 
 def list_routes(context: WebContext) -> list[Route]:

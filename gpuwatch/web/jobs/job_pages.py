@@ -1,8 +1,6 @@
-"""Routes of a job besides its page: parts of its log as it grows, its log and results as files.
+"""The pages of jobs: the list, and one job with its log and results; cancel and retry.
 
-One job: its timeline, live charts, runs, log and results; cancel and retry.
-
-Jobs: the queue, running jobs, and recently ended ones.
+`job_routes` adds what the page of a job loads besides: new lines of its log, and files to download.
 """
 
 from __future__ import annotations
@@ -33,61 +31,7 @@ from gpuwatch.web.problems import HttpProblem
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
 
-
-_DIGITS_MAX = 15
-
-
-def job_routes(context: WebContext) -> list[Route]:
-    """Return the routes; the guard requires the scope `read`."""
-
-    async def log(request: Request) -> Response:
-        run, begin = _number(request, "run"), _number(request, "begin")
-        part = await run_in_threadpool(log_part, context.settings, request.path_params["id"], run, begin)
-        more = part.job.run_number > part.run_number
-        body = {
-            "run_number": part.run_number,
-            "lines": part.lines,
-            "end": part.end,
-            "next_run": part.run_number + 1 if more else None,
-            "is_over": part.job.is_over,
-        }
-        return JSONResponse(body, headers={"Cache-Control": "no-store"})
-
-    async def log_file(request: Request) -> Response:
-        run = request.path_params["run"]
-        job, path = await run_in_threadpool(whole_log, context.settings, request.path_params["id"], run)
-        return _download(path, f"{job.name}-run{run}.log")
-
-    async def result(request: Request) -> Response:
-        parts = request.path_params
-        path, name = await run_in_threadpool(result_file, context.settings, parts["id"], parts["run"], parts["name"])
-        return _download(path, name)
-
-    return [
-        Route("/jobs/{id}/log", log, methods=["GET"]),
-        Route("/jobs/{id}/runs/{run:int}/log", log_file, methods=["GET"]),
-        Route("/jobs/{id}/runs/{run:int}/results/{name:path}", result, methods=["GET"]),
-    ]
-
-
-def _download(path: object, name: str) -> FileResponse:
-    """Send a file for download, never for display: a machine's output must not run as a page of ours."""
-    headers = {"Content-Security-Policy": "sandbox; default-src 'none'", "Cache-Control": "no-store"}
-    return FileResponse(
-        str(path), media_type="application/octet-stream", filename=name, headers=headers,
-        content_disposition_type="attachment",
-    )  # fmt: skip
-
-
-def _number(request: Request, name: str) -> int | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
-        raise HttpProblem(422, f"{name}: expected a whole number")
-    return int(text)
-
-
+_JOBS_SHOWN = 200
 _LOG_LINES = 200
 _SAMPLES = 600  # points of a chart: as many as fit on a screen
 _EVENTS = 200
@@ -97,6 +41,28 @@ _CHARTS: tuple[tuple[str, str, Callable[[RunSample], float | None]], ...] = (
     ("Speed", "tokens/s", lambda sample: sample.tokens_per_s),
     ("GPU use", "percent", lambda sample: sample.gpu_percent),
 )
+_DIGITS_MAX = 15
+
+
+# --- all jobs ---------------------------------------------------------------------------------------------------------
+
+
+def _show_jobs(view: View) -> Mapping[str, Any]:
+    jobs = listed_jobs(view.settings)
+    queued = queue_order(jobs)
+    return {
+        "running": [job for job in jobs if not job.is_over and job.state is not JobState.QUEUED],
+        "queued": queued[:_JOBS_SHOWN],
+        "over": [job for job in reversed(jobs) if job.is_over][:_JOBS_SHOWN],
+        "left_out": max(0, len(queued) - _JOBS_SHOWN),
+    }
+
+
+# not in the navigation: the page of the launches links here
+JOBS_PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show_jobs, order=32, in_nav=False)
+
+
+# --- one job ----------------------------------------------------------------------------------------------------------
 
 
 def _show_job(view: View) -> Mapping[str, Any]:
@@ -212,19 +178,55 @@ JOB_PAGE = Page(
 )
 
 
-_JOBS_SHOWN = 200
+# --- its log and results ----------------------------------------------------------------------------------------------
 
 
-def _show_jobs(view: View) -> Mapping[str, Any]:
-    jobs = listed_jobs(view.settings)
-    queued = queue_order(jobs)
-    return {
-        "running": [job for job in jobs if not job.is_over and job.state is not JobState.QUEUED],
-        "queued": queued[:_JOBS_SHOWN],
-        "over": [job for job in reversed(jobs) if job.is_over][:_JOBS_SHOWN],
-        "left_out": max(0, len(queued) - _JOBS_SHOWN),
-    }
+def job_routes(context: WebContext) -> list[Route]:
+    """Return the routes; the guard requires the scope `read`."""
+
+    async def log(request: Request) -> Response:
+        run, begin = _number(request, "run"), _number(request, "begin")
+        part = await run_in_threadpool(log_part, context.settings, request.path_params["id"], run, begin)
+        more = part.job.run_number > part.run_number
+        body = {
+            "run_number": part.run_number,
+            "lines": part.lines,
+            "end": part.end,
+            "next_run": part.run_number + 1 if more else None,
+            "is_over": part.job.is_over,
+        }
+        return JSONResponse(body, headers={"Cache-Control": "no-store"})
+
+    async def log_file(request: Request) -> Response:
+        run = request.path_params["run"]
+        job, path = await run_in_threadpool(whole_log, context.settings, request.path_params["id"], run)
+        return _download(path, f"{job.name}-run{run}.log")
+
+    async def result(request: Request) -> Response:
+        parts = request.path_params
+        path, name = await run_in_threadpool(result_file, context.settings, parts["id"], parts["run"], parts["name"])
+        return _download(path, name)
+
+    return [
+        Route("/jobs/{id}/log", log, methods=["GET"]),
+        Route("/jobs/{id}/runs/{run:int}/log", log_file, methods=["GET"]),
+        Route("/jobs/{id}/runs/{run:int}/results/{name:path}", result, methods=["GET"]),
+    ]
 
 
-# not in the navigation: the page of the launches links here
-JOBS_PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show_jobs, order=32, in_nav=False)
+def _download(path: object, name: str) -> FileResponse:
+    """Send a file for download, never for display: a machine's output must not run as a page of ours."""
+    headers = {"Content-Security-Policy": "sandbox; default-src 'none'", "Cache-Control": "no-store"}
+    return FileResponse(
+        str(path), media_type="application/octet-stream", filename=name, headers=headers,
+        content_disposition_type="attachment",
+    )  # fmt: skip
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise HttpProblem(422, f"{name}: expected a whole number")
+    return int(text)

@@ -1,13 +1,4 @@
-"""One approval: the quote, and the owner's answer to it.
-
-Approvals: pending quotes, and those of the last week.
-
-Costs: spending by watch, provider, day or launch; the forecast; predicted against charged.
-
-One launch: its timeline, its cost so far, its utilisation; stop.
-
-Launches, with state and cost.
-"""
+"""The pages of launches: all of them, and one with its timeline, cost and use; the approvals; the costs."""
 
 from __future__ import annotations
 
@@ -25,82 +16,27 @@ from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome
 from gpuwatch.errors import UsageError
 from gpuwatch.web.page import PERCENT, Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
 
+_LAUNCHES_SHOWN = 200
 _SUCCESSES = (ApprovalOutcome.RENTED, ApprovalOutcome.WOULD_RENT, ApprovalOutcome.DENIED)
 
 
-def _show_approval(view: View) -> Mapping[str, Any]:
-    approval = owner_actions.approval_of(view.settings, view.path["id"])
-    return {"one": approval, "state": approval.state_at(view.now)}
+# --- launches ---------------------------------------------------------------------------------------------------------
 
 
-def _approve(view: View) -> FormResult:
-    approval = owner_actions.approval_of(view.settings, view.path["id"])
-    if approval.state_at(view.now) is ApprovalState.OPEN and not is_confirmed(view):
-        offer, price = approval.match.offer, approval.match.price
-        facts = (
-            ("GPU", f"{offer.gpu_count}× {offer.gpu}"),
-            ("Provider", f"{offer.provider}, machine {offer.machine_id or 'unknown'}"),
-            ("Watch", approval.watch),
-            ("Dry run", "yes: gpuwatch rents nothing" if view.settings.dry_run else "no: this costs money"),
-        )
-        question = f"Rent it for {price.price_microusd_hour / MICRO:.3f} $ per hour, or less?"
-        return Confirm(question=question, button="Approve", back=f"/approvals/{approval.approval_id}", facts=facts)
-    return _answer_approval(view, is_approved=True)
-
-
-def _deny(view: View) -> FormResult:
-    return _answer_approval(view, is_approved=False)
-
-
-def _answer_approval(view: View, *, is_approved: bool) -> Redirect:
-    page_path = f"/approvals/{view.path['id']}"
-    try:
-        answer = owner_actions.answer_approval(
-            view.settings, view.path["id"], is_approved=is_approved, actor=view.actor
-        )
-    except UsageError as error:
-        return Redirect(text=str(error), to=page_path, is_error=True)
-    is_success = not answer.conflict and answer.reply.outcome in _SUCCESSES
-    return Redirect(text=answer.reply.text, to=page_path, is_error=not is_success)
-
-
-APPROVAL_PAGE = Page(
-    name="Approval",
-    path="/approvals/{id}",
-    template="approval.html",
-    show=_show_approval,
-    order=41,
-    in_nav=False,
-    actions=(
-        FormAction(path="/approvals/{id}/approve", scope="approve", run=_approve),
-        FormAction(path="/approvals/{id}/deny", scope="approve", run=_deny),
-    ),
-)
-
-
-def _show_approvals(view: View) -> Mapping[str, Any]:
-    approvals = [(approval, approval.state_at(view.now)) for approval in recent_approvals(view.settings)]
+def _show_launches(view: View) -> Mapping[str, Any]:
+    launches = all_launches(view.settings)
     return {
-        "waiting": [approval for approval, state in approvals if state is ApprovalState.OPEN],
-        "settled": [(approval, state) for approval, state in approvals if state is not ApprovalState.OPEN],
+        "alive": [_row(launch, view) for launch in launches if not launch.is_over],
+        "over": [_row(launch, view) for launch in launches if launch.is_over][:_LAUNCHES_SHOWN],
+        "left_out": max(0, sum(launch.is_over for launch in launches) - _LAUNCHES_SHOWN),
     }
 
 
-APPROVALS_PAGE = Page(name="Approvals", path="/approvals", template="approvals.html", show=_show_approvals, order=40)
+def _row(launch: Any, view: View) -> tuple[Any, float]:
+    return launch, cost_microusd(launch, view.now) / MICRO
 
 
-def _show_costs(view: View) -> Mapping[str, Any]:
-    by, text = view.choice("by", KEYS, "watch"), view.query.get("month", "")
-    month = month_start(text) if text else None
-    report = cost_report_json(cost_report(view.settings, by, month), by)
-    return {"report": report, "by": by, "ways": list(KEYS), "lines": [_line(line, by) for line in report["lines"]]}
-
-
-def _line(line: Mapping[str, Any], by: str) -> dict[str, Any]:
-    return {**line, "name": line["launch_id" if by == "launch" else by]}
-
-
-COSTS_PAGE = Page(name="Costs", path="/costs", template="costs.html", show=_show_costs, order=50)
+LAUNCHES_PAGE = Page(name="Launches", path="/launches", template="launches.html", show=_show_launches, order=30)
 
 
 def _show_launch(view: View) -> Mapping[str, Any]:
@@ -155,20 +91,82 @@ LAUNCH_PAGE = Page(
 )
 
 
-_LAUNCHES_SHOWN = 200
+# --- approvals: pending quotes, those of the last week; the answer to one ---------------------------------------------
 
 
-def _show_launches(view: View) -> Mapping[str, Any]:
-    launches = all_launches(view.settings)
+def _show_approvals(view: View) -> Mapping[str, Any]:
+    approvals = [(approval, approval.state_at(view.now)) for approval in recent_approvals(view.settings)]
     return {
-        "alive": [_row(launch, view) for launch in launches if not launch.is_over],
-        "over": [_row(launch, view) for launch in launches if launch.is_over][:_LAUNCHES_SHOWN],
-        "left_out": max(0, sum(launch.is_over for launch in launches) - _LAUNCHES_SHOWN),
+        "waiting": [approval for approval, state in approvals if state is ApprovalState.OPEN],
+        "settled": [(approval, state) for approval, state in approvals if state is not ApprovalState.OPEN],
     }
 
 
-def _row(launch: Any, view: View) -> tuple[Any, float]:
-    return launch, cost_microusd(launch, view.now) / MICRO
+APPROVALS_PAGE = Page(name="Approvals", path="/approvals", template="approvals.html", show=_show_approvals, order=40)
 
 
-LAUNCHES_PAGE = Page(name="Launches", path="/launches", template="launches.html", show=_show_launches, order=30)
+def _show_approval(view: View) -> Mapping[str, Any]:
+    approval = owner_actions.approval_of(view.settings, view.path["id"])
+    return {"one": approval, "state": approval.state_at(view.now)}
+
+
+def _approve(view: View) -> FormResult:
+    approval = owner_actions.approval_of(view.settings, view.path["id"])
+    if approval.state_at(view.now) is ApprovalState.OPEN and not is_confirmed(view):
+        offer, price = approval.match.offer, approval.match.price
+        facts = (
+            ("GPU", f"{offer.gpu_count}× {offer.gpu}"),
+            ("Provider", f"{offer.provider}, machine {offer.machine_id or 'unknown'}"),
+            ("Watch", approval.watch),
+            ("Dry run", "yes: gpuwatch rents nothing" if view.settings.dry_run else "no: this costs money"),
+        )
+        question = f"Rent it for {price.price_microusd_hour / MICRO:.3f} $ per hour, or less?"
+        return Confirm(question=question, button="Approve", back=f"/approvals/{approval.approval_id}", facts=facts)
+    return _answer_approval(view, is_approved=True)
+
+
+def _deny(view: View) -> FormResult:
+    return _answer_approval(view, is_approved=False)
+
+
+def _answer_approval(view: View, *, is_approved: bool) -> Redirect:
+    page_path = f"/approvals/{view.path['id']}"
+    try:
+        answer = owner_actions.answer_approval(
+            view.settings, view.path["id"], is_approved=is_approved, actor=view.actor
+        )
+    except UsageError as error:
+        return Redirect(text=str(error), to=page_path, is_error=True)
+    is_success = not answer.conflict and answer.reply.outcome in _SUCCESSES
+    return Redirect(text=answer.reply.text, to=page_path, is_error=not is_success)
+
+
+APPROVAL_PAGE = Page(
+    name="Approval",
+    path="/approvals/{id}",
+    template="approval.html",
+    show=_show_approval,
+    order=41,
+    in_nav=False,
+    actions=(
+        FormAction(path="/approvals/{id}/approve", scope="approve", run=_approve),
+        FormAction(path="/approvals/{id}/deny", scope="approve", run=_deny),
+    ),
+)
+
+
+# --- costs: by watch, provider, day or launch; the forecast; predicted against charged --------------------------------
+
+
+def _show_costs(view: View) -> Mapping[str, Any]:
+    by, text = view.choice("by", KEYS, "watch"), view.query.get("month", "")
+    month = month_start(text) if text else None
+    report = cost_report_json(cost_report(view.settings, by, month), by)
+    return {"report": report, "by": by, "ways": list(KEYS), "lines": [_line(line, by) for line in report["lines"]]}
+
+
+def _line(line: Mapping[str, Any], by: str) -> dict[str, Any]:
+    return {**line, "name": line["launch_id" if by == "launch" else by]}
+
+
+COSTS_PAGE = Page(name="Costs", path="/costs", template="costs.html", show=_show_costs, order=50)

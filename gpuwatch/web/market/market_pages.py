@@ -1,7 +1,4 @@
-"""GPU: one model's history with quartiles and gaps, its calendar, its offers' lifetimes, and advice.
-
-Market: all offers in the store; filter, sort, group, price parts on demand.
-"""
+"""The pages of the market: all offers in the store, to filter, sort and group; and one GPU."""
 
 from __future__ import annotations
 
@@ -16,24 +13,6 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 from gpuwatch.web.page import Page, View
-
-
-def _show_gpu(view: View) -> Mapping[str, Any]:
-    from gpuwatch.web.market.gpu_prices import gpu_prices  # noqa: PLC0415 it loads numpy
-
-    return gpu_prices(view)
-
-
-GPU_PAGE = Page(
-    name="GPU",
-    path="/gpu/{name}",
-    template="gpu.html",
-    show=_show_gpu,
-    order=11,
-    in_nav=False,
-    scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js"),
-)
-
 
 Priced = tuple[Offer, OfferPrice]
 SHOWN = 100  # rows of one page
@@ -132,3 +111,20 @@ def _group_rows(offers: Sequence[Priced], by: str) -> list[dict[str, Any]]:
 
 
 MARKET_PAGE = Page(name="Market", path="/market", template="market.html", show=_show_market, order=10)
+
+
+def _show_gpu(view: View) -> Mapping[str, Any]:
+    from gpuwatch.web.market.gpu_prices import gpu_prices  # noqa: PLC0415 it loads numpy
+
+    return gpu_prices(view)
+
+
+GPU_PAGE = Page(
+    name="GPU",
+    path="/gpu/{name}",
+    template="gpu.html",
+    show=_show_gpu,
+    order=11,
+    in_nav=False,
+    scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js"),
+)

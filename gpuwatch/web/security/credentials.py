@@ -1,10 +1,6 @@
-"""Delays the responses to wrong passwords; too many result in 429.
+"""Who may log in, and who has: passwords, tokens, the one-time code; sessions of browsers; the limit of attempts.
 
-Passwords as scrypt hashes: `scrypt$15$8$1$SALT$HASH`, cost as a power of two.
-
-The configured password and tokens, and the one-time code that replaces them on loopback.
-
-Sessions of browsers: in memory, so that a restart ends them.
+A password is configured as a scrypt hash, `scrypt$15$8$1$SALT$HASH`, with the cost as a power of two.
 """
 
 from __future__ import annotations
@@ -20,79 +16,21 @@ from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home
 from gpuwatch.settings.model import SCOPES, WebSettings, WebToken
 
-WINDOW_S = 300.0
-PER_CLIENT = 5  # wrong passwords in the window
-IN_ALL = 100
-_STEP_S, _MAX_DELAY_S = 0.1, 1.0
-
-
-class LoginLimit:
-    """Counts wrong passwords by client address and in total.
-
-    Args:
-        monotonic: monotonic seconds.
-    """
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._failures: list[tuple[float, str]] = []
-
-    def attempt(self, client: str) -> float | None:
-        """Count an attempt as wrong until `succeeded`, so that parallel attempts count, too.
-
-        Returns:
-            How many seconds this client must wait, even with the right password; None: it may try.
-        """
-        now_s = self._monotonic()
-        self._failures = [failure for failure in self._failures if now_s - failure[0] < WINDOW_S]
-        failed_at = [at_s for at_s, address in self._failures if address == client]
-        if len(failed_at) >= PER_CLIENT:
-            return failed_at[-PER_CLIENT] + WINDOW_S - now_s
-        if len(self._failures) >= IN_ALL:
-            return self._failures[-IN_ALL][0] + WINDOW_S - now_s
-        self._failures.append((now_s, client))
-        return None
-
-    def delay_s(self, client: str) -> float:
-        """Return the delay of the response to a wrong password: doubled each time."""
-        return min(_MAX_DELAY_S, _STEP_S * 2.0 ** (sum(address == client for _, address in self._failures) - 1))
-
-    def succeeded(self, client: str) -> None:
-        """Forget the client's wrong attempts."""
-        self._failures = [failure for failure in self._failures if failure[1] != client]
-
-
-_COST, _BLOCK, _PARALLEL = 15, 8, 1  # 32 MiB and about 0.1 s: source: RFC 7914 §2, N = 2^15, r = 8, p = 1
-_MAX_MEMORY = 64 * 1024 * 1024
-MAX_LENGTH = 1024  # characters: hashing longer ones only wastes time
-MIN_LENGTH = 8
-
-
-def hash_password(password: str) -> str:
-    """Return the value for `[web] password_hash`."""
-    salt = secrets.token_bytes(16)
-    return f"scrypt${_COST}${_BLOCK}${_PARALLEL}${salt.hex()}${_derived(password, salt, _COST, _BLOCK, _PARALLEL)}"
-
-
-def is_password(password: str, hashed: str) -> bool:
-    """Whether this is the password, compared in constant time."""
-    try:
-        _, cost, block, parallel, salt, expected = hashed.split("$")
-        derived = _derived(password[:MAX_LENGTH], bytes.fromhex(salt), int(cost), int(block), int(parallel))
-    except ValueError:
-        return False
-    return hmac.compare_digest(derived, expected)
-
-
-def _derived(password: str, salt: bytes, cost: int, block: int, parallel: int) -> str:
-    key = hashlib.scrypt(password.encode(), salt=salt, n=1 << cost, r=block, p=parallel, maxmem=_MAX_MEMORY, dklen=32)
-    return key.hex()
-
-
 EVERYTHING = frozenset(SCOPES)
 _CODE_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # no characters that look alike
 _MIN_TOKEN_LENGTH = 16
 _MAX_TOKEN_FILE = 4096  # bytes
+MIN_LENGTH = 8
+MAX_LENGTH = 1024  # characters: hashing longer ones only wastes time
+_COST, _BLOCK, _PARALLEL = 15, 8, 1  # 32 MiB and about 0.1 s: source: RFC 7914 §2, N = 2^15, r = 8, p = 1
+_MAX_MEMORY = 64 * 1024 * 1024
+COOKIE = "gpuwatch_session"
+LIVES_S = 12 * 3600.0
+_MAX_SESSIONS = 1000
+WINDOW_S = 300.0
+PER_CLIENT = 5  # wrong passwords in the window
+IN_ALL = 100
+_STEP_S, _MAX_DELAY_S = 0.1, 1.0
 
 
 class Credentials:
@@ -163,9 +101,31 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-COOKIE = "gpuwatch_session"
-LIVES_S = 12 * 3600.0
-_MAX_SESSIONS = 1000
+# --- passwords --------------------------------------------------------------------------------------------------------
+
+
+def hash_password(password: str) -> str:
+    """Return the value for `[web] password_hash`."""
+    salt = secrets.token_bytes(16)
+    return f"scrypt${_COST}${_BLOCK}${_PARALLEL}${salt.hex()}${_derived(password, salt, _COST, _BLOCK, _PARALLEL)}"
+
+
+def is_password(password: str, hashed: str) -> bool:
+    """Whether this is the password, compared in constant time."""
+    try:
+        _, cost, block, parallel, salt, expected = hashed.split("$")
+        derived = _derived(password[:MAX_LENGTH], bytes.fromhex(salt), int(cost), int(block), int(parallel))
+    except ValueError:
+        return False
+    return hmac.compare_digest(derived, expected)
+
+
+def _derived(password: str, salt: bytes, cost: int, block: int, parallel: int) -> str:
+    key = hashlib.scrypt(password.encode(), salt=salt, n=1 << cost, r=block, p=parallel, maxmem=_MAX_MEMORY, dklen=32)
+    return key.hex()
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
 
 
 class WebSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,3 +179,42 @@ class SessionStore:
 
 def _key(cookie: str) -> str:
     return hashlib.sha256(cookie.encode("utf-8", "replace")).hexdigest()
+
+
+# --- wrong passwords --------------------------------------------------------------------------------------------------
+
+
+class LoginLimit:
+    """Counts wrong passwords by client address and in total.
+
+    Args:
+        monotonic: monotonic seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._failures: list[tuple[float, str]] = []
+
+    def attempt(self, client: str) -> float | None:
+        """Count an attempt as wrong until `succeeded`, so that parallel attempts count, too.
+
+        Returns:
+            How many seconds this client must wait, even with the right password; None: it may try.
+        """
+        now_s = self._monotonic()
+        self._failures = [failure for failure in self._failures if now_s - failure[0] < WINDOW_S]
+        failed_at = [at_s for at_s, address in self._failures if address == client]
+        if len(failed_at) >= PER_CLIENT:
+            return failed_at[-PER_CLIENT] + WINDOW_S - now_s
+        if len(self._failures) >= IN_ALL:
+            return self._failures[-IN_ALL][0] + WINDOW_S - now_s
+        self._failures.append((now_s, client))
+        return None
+
+    def delay_s(self, client: str) -> float:
+        """Return the delay of the response to a wrong password: doubled each time."""
+        return min(_MAX_DELAY_S, _STEP_S * 2.0 ** (sum(address == client for _, address in self._failures) - 1))
+
+    def succeeded(self, client: str) -> None:
+        """Forget the client's wrong attempts."""
+        self._failures = [failure for failure in self._failures if failure[1] != client]

@@ -1,11 +1,4 @@
-"""Alerts, and their delivery on each channel.
-
-Log: the newest records of the daemon, from memory.
-
-Now: the watches, the providers, spending, and pending decisions.
-
-Settings: every current value and its origin; secrets masked.
-"""
+"""The pages about gpuwatch itself: Now, its alerts, its settings, its log."""
 
 from __future__ import annotations
 
@@ -31,55 +24,11 @@ from gpuwatch.web.page import FormAction, Page, Redirect, View
 
 _SINCES = ("1d", "7d", "30d")
 _ALERTS_SHOWN = 300
-
-
-def _show_alerts(view: View) -> Mapping[str, Any]:
-    since, kind = view.choice("since", _SINCES, "7d"), view.choice("kind", list(AlertKind), "")
-    severity = view.choice("severity", list(Severity), Severity.INFO)
-    filter_ = event_filter(parse_duration(since), [kind] if kind else (), severity)
-    events = stored_events(view.settings, filter_)
-    return {
-        "asked": {"since": since, "kind": kind, "severity": severity},
-        "events": events[::-1][:_ALERTS_SHOWN],
-        "count": len(events),
-        "silences": silences(view.settings),
-        "sinces": _SINCES,
-        "kinds": [kind.value for kind in AlertKind],
-        "severities": [severity.value for severity in Severity],
-    }
-
-
-ALERTS_PAGE = Page(name="Alerts", path="/alerts", template="alerts.html", show=_show_alerts, order=70)
-
-
 _LEVELS = {"all": logging.NOTSET, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _LOG_SHOWN = 200
 
 
-def _show_log(view: View) -> Mapping[str, Any]:
-    level = view.choice("level", _LEVELS, "all")
-    text, recent_log = view.query.get("q", "").strip(), view.owner.recent_log
-    lines = [] if recent_log is None else recent_log.newest(_LEVELS[level], text)
-    return {
-        "is_daemon": recent_log is not None,
-        "rows": [_row(line) for line in lines[:_LOG_SHOWN]],
-        "count": len(lines),
-        "levels": list(_LEVELS),
-        "asked": {"level": level, "q": text},
-    }
-
-
-def _row(record: SafeRecord) -> dict[str, Any]:
-    return {
-        "at": datetime.fromtimestamp(record.created_s, UTC),
-        "level": logging.getLevelName(record.level).lower(),
-        "logger": record.logger,
-        "message": record.message,
-        "below": record.details_text,
-    }
-
-
-LOG_PAGE = Page(name="Log", path="/log", template="log.html", show=_show_log, order=90)
+# --- Now: watches, providers, spending, pending decisions -------------------------------------------------------------
 
 
 def _show_now(view: View) -> Mapping[str, Any]:
@@ -128,6 +77,31 @@ NOW_PAGE = Page(
 )
 
 
+# --- alerts, and their delivery on each channel -----------------------------------------------------------------------
+
+
+def _show_alerts(view: View) -> Mapping[str, Any]:
+    since, kind = view.choice("since", _SINCES, "7d"), view.choice("kind", list(AlertKind), "")
+    severity = view.choice("severity", list(Severity), Severity.INFO)
+    filter_ = event_filter(parse_duration(since), [kind] if kind else (), severity)
+    events = stored_events(view.settings, filter_)
+    return {
+        "asked": {"since": since, "kind": kind, "severity": severity},
+        "events": events[::-1][:_ALERTS_SHOWN],
+        "count": len(events),
+        "silences": silences(view.settings),
+        "sinces": _SINCES,
+        "kinds": [kind.value for kind in AlertKind],
+        "severities": [severity.value for severity in Severity],
+    }
+
+
+ALERTS_PAGE = Page(name="Alerts", path="/alerts", template="alerts.html", show=_show_alerts, order=70)
+
+
+# --- settings: every value and its origin; secrets masked -------------------------------------------------------------
+
+
 def _show_settings(view: View) -> Mapping[str, Any]:
     from gpuwatch.app.setup.config import settings_json  # noqa: PLC0415 pydantic, only when needed
     from gpuwatch.settings.show import origins  # noqa: PLC0415
@@ -149,3 +123,32 @@ def _show_settings(view: View) -> Mapping[str, Any]:
 
 
 SETTINGS_PAGE = Page(name="Settings", path="/settings", template="settings.html", show=_show_settings, order=80)
+
+
+# --- log: the newest records of the daemon, from memory ---------------------------------------------------------------
+
+
+def _show_log(view: View) -> Mapping[str, Any]:
+    level = view.choice("level", _LEVELS, "all")
+    text, recent_log = view.query.get("q", "").strip(), view.owner.recent_log
+    lines = [] if recent_log is None else recent_log.newest(_LEVELS[level], text)
+    return {
+        "is_daemon": recent_log is not None,
+        "rows": [_row(line) for line in lines[:_LOG_SHOWN]],
+        "count": len(lines),
+        "levels": list(_LEVELS),
+        "asked": {"level": level, "q": text},
+    }
+
+
+def _row(record: SafeRecord) -> dict[str, Any]:
+    return {
+        "at": datetime.fromtimestamp(record.created_s, UTC),
+        "level": logging.getLevelName(record.level).lower(),
+        "logger": record.logger,
+        "message": record.message,
+        "below": record.details_text,
+    }
+
+
+LOG_PAGE = Page(name="Log", path="/log", template="log.html", show=_show_log, order=90)

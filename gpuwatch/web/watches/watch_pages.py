@@ -1,6 +1,6 @@
-"""One watch in a form: preview on the market and backtest, the diff of the file, then save and reload.
+"""The pages of watches: the list, and one watch in a form.
 
-Watches: each with its state, and links to edit one or write a new one.
+The form shows a preview on the market, a backtest and the diff of the file, then saves and reloads.
 """
 
 from __future__ import annotations
@@ -17,11 +17,23 @@ from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, R
 if TYPE_CHECKING:
     from gpuwatch.app.watches.edit_watch import WatchDraft, WatchField
 
-
 # The form's use cases load pydantic, the backtest numpy: 12 and 16 MB, only when the form is opened.
 _SET = "set."  # prefix of a field's key
 _WATCH_SHOWN = 5
 _BACKTEST_DAYS = 14
+
+
+# --- all watches ------------------------------------------------------------------------------------------------------
+
+
+def _show_watches(view: View) -> Mapping[str, Any]:
+    return {"watches": watch_statuses(view.settings)}
+
+
+WATCHES_PAGE = Page(name="Watches", path="/watches", template="watches.html", show=_show_watches, order=20)
+
+
+# --- one watch --------------------------------------------------------------------------------------------------------
 
 
 def _show_watch(view: View) -> Mapping[str, Any]:
@@ -143,10 +155,3 @@ WATCH_PAGE = Page(
     in_nav=False,
     actions=_ACTIONS,
 )
-
-
-def _show_watches(view: View) -> Mapping[str, Any]:
-    return {"watches": watch_statuses(view.settings)}
-
-
-WATCHES_PAGE = Page(name="Watches", path="/watches", template="watches.html", show=_show_watches, order=20)
