@@ -1,4 +1,4 @@
-"""Shared by all requests: the current settings, the credentials, the stream of events."""
+"""Shared by all requests: the current settings, the credentials, the sessions."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -47,9 +46,9 @@ def login_routes(context: WebContext) -> list[Route]:
         if request.headers.get("content-type", "").startswith("application/json"):
             return await open_session(request)
         form = await form_fields(request)
-        secret = _secret_in(form)
+        secret = next((form[name] for name in _FIELDS if form.get(name)), "")
         cookie, _ = await _open_session(request, context, secret)
-        return _with_cookie(request, RedirectResponse(_next(form.get("next", "")), status_code=303), cookie)
+        return _with_cookie(request, RedirectResponse(_own_page(form.get("next", "")), status_code=303), cookie)
 
     async def log_out(request: Request) -> Response:
         form = await form_fields(request)
@@ -59,7 +58,8 @@ def login_routes(context: WebContext) -> list[Route]:
 
     async def open_session(request: Request) -> Response:
         cookie, session = await _open_session(request, context, _secret_in_json(await request.body()))
-        return _with_cookie(request, JSONResponse(_session_json(session)), cookie)
+        answer = {"scopes": sorted(session.scopes), "csrf_token": session.csrf_token}
+        return _with_cookie(request, JSONResponse(answer), cookie)
 
     async def close_session(request: Request) -> Response:
         require_csrf_token(access_in(request), map(request.headers.get, CSRF_HEADERS))
@@ -73,10 +73,6 @@ def login_routes(context: WebContext) -> list[Route]:
         Route("/api/v1/session", open_session, methods=["POST"]),
         Route("/api/v1/session", close_session, methods=["DELETE"]),
     ]
-
-
-def _secret_in(form: Mapping[str, str]) -> str:
-    return next((form[name] for name in _FIELDS if form.get(name)), "")
 
 
 def _secret_in_json(raw: bytes) -> str:
@@ -108,16 +104,12 @@ async def _open_session(request: Request, context: WebContext, secret: str) -> t
     return context.sessions.open(*identity)
 
 
-def _session_json(session: WebSession) -> dict[str, object]:
-    return {"scopes": sorted(session.scopes), "csrf_token": session.csrf_token}
-
-
 def _with_cookie(request: Request, response: Response, cookie: str) -> Response:
     session_cookie(response, cookie, is_encrypted=request.state.origin.is_encrypted)
     return response
 
 
-def _next(path: str) -> str:
+def _own_page(path: str) -> str:
     """Return the page of this server to open after the login."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own else "/"

@@ -105,7 +105,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One page.
 
     Attributes:
-        name: of the link, as listed in CONTRACT.
+        name: of the link.
         path: such as "/launches" or "/gpu/{name}".
         show: returns the values of the template. Raises UsageError (404, 422), StoreError (503).
         order: position among the links.

@@ -20,6 +20,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.decide import DecisionReason
+from gpuwatch.web.pages import nav
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
@@ -43,8 +44,6 @@ def render(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Render a page. Every template gets the links, the access and the zone in addition to its own values."""
-    from gpuwatch.web.pages import nav  # noqa: PLC0415 the pages import this module
-
     access = request.state.access
     shared = {
         "nav": nav(),
@@ -88,8 +87,8 @@ def environment() -> jinja2.Environment:
         "clean": clean,
         "query": query,
         "setting": setting,
+        "reason": reason,
     }
-    jinja_environment.filters["reason"] = reason
     return jinja_environment
 
 

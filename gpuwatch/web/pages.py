@@ -1,4 +1,4 @@
-"""The pages. A `Page` at the top of one of these modules is a page; it is registered nowhere else."""
+"""All pages: each `Page` at the top of a module named `…_page` or `…_pages`; it is registered nowhere else."""
 
 from __future__ import annotations
 

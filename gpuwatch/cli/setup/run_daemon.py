@@ -117,14 +117,14 @@ def _announce(line: str) -> None:
 
 def _print_hash() -> int:
     """Prompt twice on a terminal; else read one line of standard input."""
-    from gpuwatch.web.security.credentials import MIN_LENGTH, hash_password
+    from gpuwatch.web.security.credentials import MIN_PASSWORD_LENGTH, hash_password
 
     if sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
         password = sys.stdin.readline().rstrip("\r\n")
-    if len(password) < MIN_LENGTH:
-        note(f"expected a password of at least {MIN_LENGTH} characters")
+    if len(password) < MIN_PASSWORD_LENGTH:
+        note(f"expected a password of at least {MIN_PASSWORD_LENGTH} characters")
         return Exit.USAGE
     click.echo(hash_password(password))
     return Exit.DONE

@@ -146,7 +146,7 @@ def _encoded(event: StoredEvent) -> SentEvent:
 
 
 def event_routes(context: WebContext, fanout: EventFanout) -> list[Route]:
-    """Yield the stream."""
+    """Return the route of the stream."""
 
     async def events(request: Request) -> Response:
         if request.method == "HEAD":

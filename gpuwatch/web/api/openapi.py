@@ -85,7 +85,7 @@ def _parameters(resource: Resource) -> list[dict[str, Any]]:
 
 
 def _inline_refs(schema: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove null from a type: a query omits a value instead."""
+    """Return the schema of one value: without null, which a query states by omission, and with its type in place."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if choices and "$ref" in choices[0]:
         component: dict[str, Any] = components[choices[0]["$ref"].rpartition("/")[2]]

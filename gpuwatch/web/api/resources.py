@@ -168,19 +168,14 @@ def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
     since = now - timedelta(seconds=seconds_of(query.since))
     spot = {"no": False, "only": True, "any": None}[query.spot]
     items: list[Item] = []
-    for gpu in [query.gpu] if query.gpu else kept_gpus(settings):
+    kept = [*(gpu for watch in settings.watches for gpu in watch.gpu), *settings.record_gpus]
+    for gpu in [query.gpu] if query.gpu else dict.fromkeys(kept):
         request = PriceHistoryRequest(
             gpu=gpu, scope=MarketFilter(spot=spot), since=since, until=now, data=None, every=query.every,
             is_for_programs=True, zone=ZoneInfo(settings.timezone), under_usd=(),
         )  # fmt: skip
         items += [{"gpu": gpu, **period_json(point)} for point in price_history(settings, request).track.points]
     return ResourceAnswer(items)
-
-
-def kept_gpus(settings: Settings) -> list[str]:
-    """Return the GPUs of the settings: of the watches and of [record]."""
-    gpu_names = [gpu for watch in settings.watches for gpu in watch.gpu]
-    return list(dict.fromkeys([*gpu_names, *settings.record_gpus]))
 
 
 def seconds_of(text: str) -> float:
@@ -269,11 +264,11 @@ def _page(context: WebContext, resource: Resource, query: ListParameters) -> byt
         raise HttpProblem(404, str(error).removeprefix("--")) from None  # parameters have no dashes
     end = query.offset + query.limit
     items = answer.items[query.offset : end]
-    following = _next(resource, query, end) if end < len(answer.items) else None
+    following = _next_page(resource, query, end) if end < len(answer.items) else None
     return msgspec.json.encode({"items": items, "next": following, **answer.extra})
 
 
-def _next(resource: Resource, query: ListParameters, offset: int) -> str:
+def _next_page(resource: Resource, query: ListParameters, offset: int) -> str:
     """Return the address of the next page."""
     defaults = resource.parameters()
     values: Mapping[str, Any] = msgspec.structs.asdict(msgspec.structs.replace(query, offset=offset))

@@ -26,13 +26,13 @@ _SUCCESSES = (ApprovalOutcome.RENTED, ApprovalOutcome.WOULD_RENT, ApprovalOutcom
 def _show_launches(view: View) -> Mapping[str, Any]:
     launches = all_launches(view.settings)
     return {
-        "alive": [_row(launch, view) for launch in launches if not launch.is_over],
-        "over": [_row(launch, view) for launch in launches if launch.is_over][:_LAUNCHES_SHOWN],
+        "alive": [_launch_and_cost(launch, view) for launch in launches if not launch.is_over],
+        "over": [_launch_and_cost(launch, view) for launch in launches if launch.is_over][:_LAUNCHES_SHOWN],
         "left_out": max(0, sum(launch.is_over for launch in launches) - _LAUNCHES_SHOWN),
     }
 
 
-def _row(launch: Any, view: View) -> tuple[Any, float]:
+def _launch_and_cost(launch: Any, view: View) -> tuple[Any, float]:
     return launch, cost_microusd(launch, view.now) / MICRO
 
 
@@ -162,11 +162,8 @@ def _show_costs(view: View) -> Mapping[str, Any]:
     by, text = view.choice("by", KEYS, "watch"), view.query.get("month", "")
     month = month_start(text) if text else None
     report = cost_report_json(cost_report(view.settings, by, month), by)
-    return {"report": report, "by": by, "ways": list(KEYS), "lines": [_line(line, by) for line in report["lines"]]}
-
-
-def _line(line: Mapping[str, Any], by: str) -> dict[str, Any]:
-    return {**line, "name": line["launch_id" if by == "launch" else by]}
+    lines = [{**line, "name": line["launch_id" if by == "launch" else by]} for line in report["lines"]]
+    return {"report": report, "by": by, "ways": list(KEYS), "lines": lines}
 
 
 COSTS_PAGE = Page(name="Costs", path="/costs", template="costs.html", show=_show_costs, order=50)

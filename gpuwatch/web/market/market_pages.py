@@ -15,7 +15,7 @@ from gpuwatch.errors import UsageError
 from gpuwatch.web.page import Page, View
 
 Priced = tuple[Offer, OfferPrice]
-SHOWN = 100  # rows of one page
+SHOWN = 100  # offers on one page
 _SORTS: Mapping[str, Callable[[Priced], Any]] = {
     "gpu-price": lambda priced: priced[1].price_microusd_hour / priced[0].gpu_count,
     "price": lambda priced: priced[1].price_microusd_hour,
@@ -45,7 +45,7 @@ def _show_market(view: View) -> Mapping[str, Any]:
         problem = str(error)
     matching = _within_price(current.offers if current else (), query["max_price"])
     matching.sort(key=_SORTS[query["sort"]])
-    first = min(max(_number(view.query.get("page")), 1), max(1, -(-len(matching) // SHOWN)))
+    first = min(max(_page_number(view.query.get("page")), 1), max(1, -(-len(matching) // SHOWN)))
     return {
         "asked": query,
         "problem": problem,
@@ -78,7 +78,7 @@ def _within_price(offers: Sequence[Priced], max_price: str) -> list[Priced]:
     return [(offer, price) for offer, price in offers if price.price_microusd_hour <= max_microusd * offer.gpu_count]
 
 
-def _number(text: str | None) -> int:
+def _page_number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 6 else 1
 
 

@@ -16,20 +16,20 @@ from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home
 from gpuwatch.settings.model import SCOPES, WebSettings, WebToken
 
-EVERYTHING = frozenset(SCOPES)
+_ALL_SCOPES = frozenset(SCOPES)
 _CODE_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # no characters that look alike
 _MIN_TOKEN_LENGTH = 16
 _MAX_TOKEN_FILE = 4096  # bytes
-MIN_LENGTH = 8
-MAX_LENGTH = 1024  # characters: hashing longer ones only wastes time
+MIN_PASSWORD_LENGTH = 8
+_MAX_PASSWORD_LENGTH = 1024  # characters: hashing longer ones only wastes time
 _COST, _BLOCK, _PARALLEL = 15, 8, 1  # 32 MiB and about 0.1 s: source: RFC 7914 §2, N = 2^15, r = 8, p = 1
 _MAX_MEMORY = 64 * 1024 * 1024
 COOKIE = "gpuwatch_session"
-LIVES_S = 12 * 3600.0
+_SESSION_LIVES_S = 12 * 3600.0
 _MAX_SESSIONS = 1000
-WINDOW_S = 300.0
-PER_CLIENT = 5  # wrong passwords in the window
-IN_ALL = 100
+_FAILURES_COUNT_FOR_S = 300.0
+MAX_FAILURES_PER_CLIENT = 5  # wrong passwords within that time
+_MAX_FAILURES = 100
 _STEP_S, _MAX_DELAY_S = 0.1, 1.0
 
 
@@ -71,10 +71,10 @@ class Credentials:
             secret = text.strip().lower().replace("-", "")
             if self._code and hmac.compare_digest(secret.encode(), self._code.replace("-", "").encode()):
                 self.print_code()
-                return "one-time code", EVERYTHING
+                return "one-time code", _ALL_SCOPES
             return None
         if self._hash is not None and is_password(text, self._hash):
-            return "password", EVERYTHING
+            return "password", _ALL_SCOPES
         return self.token(text)
 
 
@@ -114,7 +114,7 @@ def is_password(password: str, hashed: str) -> bool:
     """Whether this is the password, compared in constant time."""
     try:
         _, cost, block, parallel, salt, expected = hashed.split("$")
-        derived = _derived(password[:MAX_LENGTH], bytes.fromhex(salt), int(cost), int(block), int(parallel))
+        derived = _derived(password[:_MAX_PASSWORD_LENGTH], bytes.fromhex(salt), int(cost), int(block), int(parallel))
     except ValueError:
         return False
     return hmac.compare_digest(derived, expected)
@@ -158,7 +158,9 @@ class SessionStore:
         open_sessions = {key: session for key, session in self._sessions.items() if session.ends_s > now_s}
         while len(open_sessions) >= _MAX_SESSIONS:
             open_sessions.pop(next(iter(open_sessions)))
-        session = WebSession(name=name, scopes=scopes, csrf_token=secrets.token_urlsafe(32), ends_s=now_s + LIVES_S)
+        session = WebSession(
+            name=name, scopes=scopes, csrf_token=secrets.token_urlsafe(32), ends_s=now_s + _SESSION_LIVES_S
+        )
         self._sessions = open_sessions | {_key(cookie): session}
         return cookie, session
 
@@ -202,12 +204,12 @@ class LoginLimit:
             How many seconds this client must wait, even with the right password; None: it may try.
         """
         now_s = self._monotonic()
-        self._failures = [failure for failure in self._failures if now_s - failure[0] < WINDOW_S]
+        self._failures = [failure for failure in self._failures if now_s - failure[0] < _FAILURES_COUNT_FOR_S]
         failed_at = [at_s for at_s, address in self._failures if address == client]
-        if len(failed_at) >= PER_CLIENT:
-            return failed_at[-PER_CLIENT] + WINDOW_S - now_s
-        if len(self._failures) >= IN_ALL:
-            return self._failures[-IN_ALL][0] + WINDOW_S - now_s
+        if len(failed_at) >= MAX_FAILURES_PER_CLIENT:
+            return failed_at[-MAX_FAILURES_PER_CLIENT] + _FAILURES_COUNT_FOR_S - now_s
+        if len(self._failures) >= _MAX_FAILURES:
+            return self._failures[-_MAX_FAILURES][0] + _FAILURES_COUNT_FOR_S - now_s
         self._failures.append((now_s, client))
         return None
 

@@ -134,14 +134,14 @@ def _show_log(view: View) -> Mapping[str, Any]:
     lines = [] if recent_log is None else recent_log.newest(_LEVELS[level], text)
     return {
         "is_daemon": recent_log is not None,
-        "rows": [_row(line) for line in lines[:_LOG_SHOWN]],
+        "rows": [_log_row(line) for line in lines[:_LOG_SHOWN]],
         "count": len(lines),
         "levels": list(_LEVELS),
         "asked": {"level": level, "q": text},
     }
 
 
-def _row(record: SafeRecord) -> dict[str, Any]:
+def _log_row(record: SafeRecord) -> dict[str, Any]:
     return {
         "at": datetime.fromtimestamp(record.created_s, UTC),
         "level": logging.getLevelName(record.level).lower(),

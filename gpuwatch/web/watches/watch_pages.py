@@ -141,11 +141,6 @@ def _question(watch: Watch) -> Confirm:
     return Confirm(question=f"Save watch {watch.name}? {asks}", button="Save it", back="/watches", facts=facts)
 
 
-_ACTIONS = (
-    FormAction(path="/watches/preview", scope="manage", run=_preview),
-    FormAction(path="/watches/backtest", scope="manage", run=_backtest),
-    FormAction(path="/watches/save", scope="manage", run=_save),
-)
 WATCH_PAGE = Page(
     name="Watch",
     path="/watches/edit",
@@ -153,5 +148,9 @@ WATCH_PAGE = Page(
     show=_show_watch,
     order=21,
     in_nav=False,
-    actions=_ACTIONS,
+    actions=(
+        FormAction(path="/watches/preview", scope="manage", run=_preview),
+        FormAction(path="/watches/backtest", scope="manage", run=_backtest),
+        FormAction(path="/watches/save", scope="manage", run=_save),
+    ),
 )

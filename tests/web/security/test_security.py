@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch.errors import SettingsError
 from gpuwatch.web.request_guard import HEADERS, MAX_BODY_BYTES
-from gpuwatch.web.security.credentials import COOKIE, PER_CLIENT, hash_password
+from gpuwatch.web.security.credentials import COOKIE, MAX_FAILURES_PER_CLIENT, hash_password
 from tests import loopback_client
 from tests.web.served import PAGE, TOKEN, Served, served, settings_in
 
@@ -169,7 +169,7 @@ def test_the_cookie_is_httponly_and_strict(plain: Served) -> None:
 
 
 def test_wrong_passwords_end_in_429_and_then_the_right_one_waits_too(locked: Served) -> None:
-    for _ in range(PER_CLIENT):
+    for _ in range(MAX_FAILURES_PER_CLIENT):
         assert_problem(locked.client.post("/login", data={"password": "wrong"}), 401)
     answer = locked.client.post("/login", data={"password": PASSWORD})
     assert_problem(answer, 429)
@@ -229,7 +229,7 @@ def test_behind_a_proxy_others_get_nothing_without_credentials(tmp_path: Path) -
 
 
 def test_a_forwarded_header_of_no_proxy_counts_for_nothing(locked: Served) -> None:
-    for number in range(PER_CLIENT):
+    for number in range(MAX_FAILURES_PER_CLIENT):
         headers = {"X-Forwarded-For": f"203.0.113.{number}"}
         assert_problem(locked.client.post("/login", data={"password": "wrong"}, headers=headers), 401)
     assert_problem(locked.client.post("/login", data={"password": "x"}, headers={"X-Forwarded-For": "9.9.9.9"}), 429)
