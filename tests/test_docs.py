@@ -13,7 +13,7 @@ from gpuwatch.cli.commands import ALIASES, SECTIONS
 from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
-from tests.checkout import ROOT
+from tests.checkout import ROOT, TESTS
 from tests.setting_lines import docs_line, general_rows, with_missing_rows, with_missing_variables
 
 EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
@@ -22,6 +22,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 _VARIABLE = re.compile(r"^# ((?:GPUWATCH_|[A-Z]+_API_|[A-Z]+_CLIENT_|[A-Z]+_IAM_)[A-Z0-9_]+)=(.*)$", re.MULTILINE)
+
+_PATH = re.compile(r"`(\w[^`\s=]*/[^`\s=]*|[\w.-]+\.(?:py|md|toml|csv))`")
+_PLACEHOLDER = re.compile(r"(?<![A-Za-z])(?:NAME|NOUN|COMMAND|NNNN)(?![A-Za-z])")
 
 
 def by_key(row: SettingRow) -> str:
@@ -131,6 +134,36 @@ def test_a_test_that_a_page_names_as_evidence_exists() -> None:
         for path, test in re.findall(r"(?<![\w/])(tests/[a-z0-9_/]+\.py)(?:::(\w+))?", text):
             assert (ROOT / path).is_file(), (page.name, path)
             assert not test or f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), (page.name, path, test)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_path_that_a_page_about_the_code_names_exists(page: str) -> None:
+    """Below the checkout, the package or the tests; NAME, NOUN and the like stand for any name."""
+    named = set(_PATH.findall((ROOT / page).read_text(encoding="utf-8")))
+    assert len(named) > 20
+    assert sorted(path for path in named if not _exists(path)) == []
+
+
+def _exists(path: str) -> bool:
+    if (ROOT / path).exists():
+        return True
+    pattern = "/".join("*" if _PLACEHOLDER.search(part) else part for part in path.removesuffix("/").split("/"))
+    inside = pattern if "/" in pattern else f"**/{pattern}"  # a name alone: wherever it is
+    return any(True for base in (ROOT / "gpuwatch", TESTS) for _ in base.glob(inside)) or any(ROOT.glob(pattern))
+
+
+def test_contributing_shows_six_tasks_with_their_files() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    tasks = dict(re.findall(r"(?ms)^### (.+?)$(.*?)(?=^##)", page))
+    assert list(tasks) == [
+        "Add a provider",
+        "Add a channel",
+        "Change when a watch fires",
+        "Add a flag to a command",
+        "Add a column to the history, with export",
+        "Add a page that calls a use case",
+    ]
+    assert [title for title, text in tasks.items() if len(set(_PATH.findall(text))) < 3] == []
 
 
 def test_architecture_names_every_folder() -> None:

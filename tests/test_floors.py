@@ -18,6 +18,7 @@ each_floor = pytest.mark.parametrize("floor", FLOORS)
 BESIDE = {
     "cli": {
         "base": "the class of every command",
+        "commands": "the list of all commands",
         "options": "options that commands share",
         "output": "prints: lines, JSON, progress, pictures",
         "terminal_tables": "prints: tables",
