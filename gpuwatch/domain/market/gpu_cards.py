@@ -1,6 +1,7 @@
-"""Data-sheet figures of GPUs. Sources per row: `gpu-catalog.csv`.
+"""What a GPU can do by its data sheet, and which part of a GPU a spelling names. Pure.
 
-Slices of GPUs: MIG instances, vGPUs, machines with a part of a card. A slice does not count as a GPU. Pure.
+The figures are in `gpu-catalog.csv`, with the sources of each row. Slices of GPUs (MIG instances, vGPUs, machines with
+a part of a card) do not count as GPUs.
 
 source: NVIDIA's MIG profile tables and vGPU type names; EC2, Azure and Google Cloud instance types, read 2026-11.
 """
@@ -26,6 +27,33 @@ _FP32_SHARE = {"CDNA 1": 0.25, "CDNA 2": 0.25} | dict.fromkeys(
     ("Pascal", "Ampere", "Ada Lovelace", "Hopper", "Blackwell", "Blackwell Ultra"), 0.5
 )
 _LEAST_FP32_SHARE = 0.125
+
+WHOLE: Final = 1.0
+_LONGEST: Final = 200  # characters; longer texts are not spellings of a GPU
+
+_MIG: Final = r"(?<![a-z0-9.])([1-7])g[. -]?(\d{1,3})gb(?![a-z0-9])"  # "1g.24gb", "3g.40gb+me"
+_MIG_LABEL: Final = r"(?<![a-z0-9])mig[ :_-]*(\d{1,3}) ?gb(?![a-z0-9])"  # "PRO 6000 MIG 24GB"
+_VGPU_MIG: Final = r"(?<![a-z0-9])(a100|a100d|a30|h100|h200)[xl]?-([1-7])-(\d{1,3})c(?:me)?(?![a-z0-9])"
+_VGPU: Final = r"(?<![a-z0-9])([a-z]{0,4}\d{1,4}[a-z]{0,3})-(\d{1,3})[abcq](?![a-z0-9])"  # "RTXA6000-12Q"
+_VRAM: Final = r"(?<![a-z0-9])vcg-([a-z0-9]+)-.*?-(\d{1,3})vram(?![a-z0-9])"  # "vcg-a16-2c-8g-2vram"
+_SHARE: Final = r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\w/-]|\.\d)"  # "1/2", but not a date or a path
+_DECIMAL: Final = r"(?<![\w.])0?\.(\d{1,4}) ?(?:x|×|gpus?)(?![a-z0-9])"  # "0.5x A10", "0.125 GPU"
+_AZURE_A10: Final = r"(?<![a-z0-9])nv(\d{1,2})a[a-z]*_a10_v5(?![a-z0-9])"
+_EC2: Final = r"(?<![a-z0-9])g(r?)6f\.(large|xlarge|2xlarge|4xlarge)(?![a-z0-9])"
+_GCP_G4: Final = r"(?<![a-z0-9])g4-standard-(6|12|24)(?![a-z0-9])"
+
+_EC2_SHARES: Final = {"large": 1 / 8, "xlarge": 1 / 8, "2xlarge": 1 / 4, "4xlarge": 1 / 2}
+_GCP_SHARES: Final = {"6": 1 / 8, "12": 1 / 4, "24": 1 / 2}
+_AZURE_A10_VCPUS: Final = 36  # of the machine with one whole A10
+# MIG splits an A100, H100, H200 or B200 into 7, an A30 or RTX PRO 6000 into 4; the profile's memory shows which.
+_OF_FOUR: Final = frozenset({("1", "6"), ("2", "12"), ("4", "24"), ("1", "24"), ("2", "48"), ("4", "96")})
+_MIG_LABELS: Final = {"24": 1 / 4, "48": 1 / 2}  # RTX PRO 6000, as RunPod sells it
+_CARDS_GB: Final = {
+    "a2": 16, "a10": 24, "a10g": 24, "a16": 16, "a30": 24, "a40": 48, "a100": 40, "a100d": 80, "a100x": 80,
+    "h100": 80, "h100l": 94, "h200": 141, "l4": 24, "l40": 48, "l40s": 48, "t4": 16, "m10": 8, "m60": 8,
+    "p4": 8, "p6": 16, "p40": 24, "p100": 16, "v100": 16, "v100d": 32, "v100x": 16, "v100dx": 32,
+    "rtx6000": 24, "rtx8000": 48, "rtxa5000": 24, "rtxa6000": 48,
+}  # fmt: skip
 
 
 class GpuSpecs(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,34 +115,6 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-WHOLE: Final = 1.0
-_LONGEST: Final = 200  # characters; longer texts are not spellings of a GPU
-
-_MIG: Final = r"(?<![a-z0-9.])([1-7])g[. -]?(\d{1,3})gb(?![a-z0-9])"  # "1g.24gb", "3g.40gb+me"
-_MIG_LABEL: Final = r"(?<![a-z0-9])mig[ :_-]*(\d{1,3}) ?gb(?![a-z0-9])"  # "PRO 6000 MIG 24GB"
-_VGPU_MIG: Final = r"(?<![a-z0-9])(a100|a100d|a30|h100|h200)[xl]?-([1-7])-(\d{1,3})c(?:me)?(?![a-z0-9])"
-_VGPU: Final = r"(?<![a-z0-9])([a-z]{0,4}\d{1,4}[a-z]{0,3})-(\d{1,3})[abcq](?![a-z0-9])"  # "RTXA6000-12Q"
-_VRAM: Final = r"(?<![a-z0-9])vcg-([a-z0-9]+)-.*?-(\d{1,3})vram(?![a-z0-9])"  # "vcg-a16-2c-8g-2vram"
-_SHARE: Final = r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\w/-]|\.\d)"  # "1/2", but not a date or a path
-_DECIMAL: Final = r"(?<![\w.])0?\.(\d{1,4}) ?(?:x|×|gpus?)(?![a-z0-9])"  # "0.5x A10", "0.125 GPU"
-_AZURE_A10: Final = r"(?<![a-z0-9])nv(\d{1,2})a[a-z]*_a10_v5(?![a-z0-9])"
-_EC2: Final = r"(?<![a-z0-9])g(r?)6f\.(large|xlarge|2xlarge|4xlarge)(?![a-z0-9])"
-_GCP_G4: Final = r"(?<![a-z0-9])g4-standard-(6|12|24)(?![a-z0-9])"
-
-_EC2_SHARES: Final = {"large": 1 / 8, "xlarge": 1 / 8, "2xlarge": 1 / 4, "4xlarge": 1 / 2}
-_GCP_SHARES: Final = {"6": 1 / 8, "12": 1 / 4, "24": 1 / 2}
-_AZURE_A10_VCPUS: Final = 36  # of the machine with one whole A10
-# MIG splits an A100, H100, H200 or B200 into 7, an A30 or RTX PRO 6000 into 4; the profile's memory shows which.
-_OF_FOUR: Final = frozenset({("1", "6"), ("2", "12"), ("4", "24"), ("1", "24"), ("2", "48"), ("4", "96")})
-_MIG_LABELS: Final = {"24": 1 / 4, "48": 1 / 2}  # RTX PRO 6000, as RunPod sells it
-_CARDS_GB: Final = {
-    "a2": 16, "a10": 24, "a10g": 24, "a16": 16, "a30": 24, "a40": 48, "a100": 40, "a100d": 80, "a100x": 80,
-    "h100": 80, "h100l": 94, "h200": 141, "l4": 24, "l40": 48, "l40s": 48, "t4": 16, "m10": 8, "m60": 8,
-    "p4": 8, "p6": 16, "p40": 24, "p100": 16, "v100": 16, "v100d": 32, "v100x": 16, "v100dx": 32,
-    "rtx6000": 24, "rtx8000": 48, "rtxa5000": 24, "rtxa6000": 48,
-}  # fmt: skip
 
 
 def gpu_fraction(text: str) -> float:

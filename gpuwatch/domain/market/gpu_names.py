@@ -44,6 +44,16 @@ _REFUSED: Final[Mapping[str, str]] = {
     "a5000ada": "RTX A5000 and RTX 5000 Ada are two cards, and this is the name of neither",
 }
 
+_SOCKETS: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
+    "sxm": lambda gpu: gpu.form_factor.startswith("SXM") or gpu.form_factor == "superchip",
+    "pcie": lambda gpu: gpu.form_factor == "PCIe" and not gpu.name.endswith("NVL"),
+    "nvl": lambda gpu: gpu.name.endswith("NVL"),
+    "oam": lambda gpu: gpu.form_factor == "OAM",
+}
+_BROADER: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
+    "pcie": lambda gpu: gpu.form_factor == "PCIe"
+}  # an NVL card is a PCIe card
+
 
 class GpuName(msgspec.Struct, frozen=True):
     """The meaning of a spelling. `known` False: not in the catalog, and `name` is the spelling without decoration.
@@ -304,15 +314,10 @@ class GpuCatalog:
         return GpuName(name, family, True, False, names, reason)
 
 
-_SOCKETS: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
-    "sxm": lambda gpu: gpu.form_factor.startswith("SXM") or gpu.form_factor == "superchip",
-    "pcie": lambda gpu: gpu.form_factor == "PCIe" and not gpu.name.endswith("NVL"),
-    "nvl": lambda gpu: gpu.name.endswith("NVL"),
-    "oam": lambda gpu: gpu.form_factor == "OAM",
-}
-_BROADER: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
-    "pcie": lambda gpu: gpu.form_factor == "PCIe"
-}  # an NVL card is a PCIe card
+@cache
+def catalog() -> GpuCatalog:
+    """Return the catalog that ships with gpuwatch; read once."""
+    return GpuCatalog(_rows())
 
 
 def _fits(gpu: CatalogGpu, reading: Reading) -> bool:
@@ -320,12 +325,6 @@ def _fits(gpu: CatalogGpu, reading: Reading) -> bool:
     if size_gib is not None and gpu.memory_distance(size_gib) > size_gib * _OWN_SIZE:
         return False
     return reading.architecture is None or gpu.architecture.casefold() == reading.architecture
-
-
-@cache
-def catalog() -> GpuCatalog:
-    """Return the catalog that ships with gpuwatch; read once."""
-    return GpuCatalog(_rows())
 
 
 def _unclear(by_key: Mapping[str, list[CatalogGpu]], by_name: Mapping[str, CatalogGpu]) -> dict[str, CatalogGpu]:

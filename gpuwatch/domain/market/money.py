@@ -1,15 +1,12 @@
-"""Conversion of values to JSON; money is in `money.py`.
+"""Money: what an offer costs, in whole micro-dollars, and money as text for people and as numbers for JSON. Pure.
 
-Converts a quote to money: the requested disk, the commission, whole micro-dollars.
+A quote becomes a price with the requested disk and the commission, rounded half-even once, at the very end. The
+arithmetic uses floats, which are exact to about 1e-9 micro-dollars here. If a result is so close to a tie that a float
+might round the wrong way, it is computed again in exact fractions. Decimal for every offer of every poll would cost
+five times as much as parsing.
 
-Money is rounded half-even once, at the very end. The arithmetic uses floats, which are exact to about
-1e-9 micro-dollars here. If a result is so close to a tie that a float might round the wrong way, it is computed again
-in exact fractions. Decimal for every offer of every poll would cost five times as much as parsing.
-
-Money as text for people and as numbers for JSON: the only module that rounds dollars for display.
-
-Prices (per hour) show two to four decimals, amounts (costs, budgets, balances) show cents. Both round half-even, as
-`pricing` does. Exact arithmetic stays in whole micro-dollars; see `pricing`.
+Texts: only this module rounds dollars for display. Prices (per hour) show two to four decimals, amounts (costs,
+budgets, balances) show cents; both round half-even.
 """
 
 from __future__ import annotations
@@ -26,28 +23,15 @@ import msgspec
 
 from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer
 
-
-@overload
-def rfc3339(moment: datetime) -> str: ...
-@overload
-def rfc3339(moment: datetime | None) -> str | None: ...
-def rfc3339(moment: datetime | None) -> str | None:
-    """A time in UTC with `Z`, to the second."""
-    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def number(amount: Decimal | float | int | None) -> float | None:
-    """Money or a measure as a JSON number."""
-    return None if amount is None else float(amount)
-
-
 MICRO = 1_000_000
 REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
 HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
-REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
 MAX_USD_HOUR = 10_000.0  # nothing on offer costs more; a larger number is an error
 _TIE_MARGIN = 1e-3  # micro-dollars around a tie within which exact fractions are used
 _FLOATS_TO = 1e11  # micro-dollars up to which a float is more precise than that margin
+
+_EXACT = Context(prec=400)  # providers send numbers up to 1e300
+_MOST_DECIMALS = 6  # a micro-dollar
 
 
 class CommissionMode(StrEnum):
@@ -187,10 +171,6 @@ def _listed_microusd(offer: Offer, disk_gb: float | None, factor: _Factor) -> in
     return round(total * MICRO * Fraction(factor.exact))
 
 
-_EXACT = Context(prec=400)  # providers send numbers up to 1e300
-_MOST_DECIMALS = 6  # a micro-dollar
-
-
 def price_text(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
     """A price without its currency sign: 3.6 → "3.60", 0.123456 → "0.1235".
 
@@ -256,3 +236,21 @@ def _rounded(usd: Decimal | float, decimals: int, rounding: str = ROUND_HALF_EVE
 def usd_number(microusd: int | None) -> float | None:
     """Micro-dollars as a JSON number; None stays None."""
     return None if microusd is None else microusd / MICRO
+
+
+@overload
+def rfc3339(moment: datetime) -> str: ...
+
+
+@overload
+def rfc3339(moment: datetime | None) -> str | None: ...
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    """A time in UTC with `Z`, to the second."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def number(amount: Decimal | float | int | None) -> float | None:
+    """Money or a measure as a JSON number."""
+    return None if amount is None else float(amount)

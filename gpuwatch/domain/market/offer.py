@@ -1,8 +1,8 @@
-"""An offer: one rentable configuration at one provider at one moment.
+"""An offer: one rentable configuration at one provider at one moment. Pure.
 
-Short marks that distinguish an offer from a plain one, for tables, alerts and watches.
-
-Makes text from outside safe to store: no control characters, no oversized values.
+- `Offer` and its parts, as every provider's answer is normalised;
+- `marks`: short words that distinguish an offer from a plain one, for tables, alerts and watches;
+- `clean` and its neighbours: text from outside, made safe to store and to show.
 """
 
 from __future__ import annotations
@@ -16,6 +16,19 @@ from fractions import Fraction
 from typing import Final
 
 import msgspec
+
+X86_64: Final = "x86_64"
+ARM64: Final = "arm64"
+_ARCHS: Final = {"arm64": ARM64, "aarch64": ARM64, "arm": ARM64, "amd64": X86_64, "x86_64": X86_64, "x64": X86_64}
+_WITH_GRACE: Final = frozenset({"GH200", "GB200", "GB300", "GB10"})  # the CPU is part of them, and is Arm
+_MOST_PARTS: Final = 64  # of one GPU; no product has more slices
+
+MAX_TEXT_LENGTH = 200
+_REMEMBERED_MAX = 20_000  # texts; hostile answers must not fill the memory
+_SEPARATORS = ("\u2028", "\u2029")
+_remembered: dict[str, str] = {}
+
+_FORMULA = re.compile(r"'*[=+\-@|%\t\r\n]")
 
 
 class Verification(StrEnum):
@@ -163,13 +176,6 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]  # copy.copy() in half its time
 
 
-X86_64: Final = "x86_64"
-ARM64: Final = "arm64"
-_ARCHS: Final = {"arm64": ARM64, "aarch64": ARM64, "arm": ARM64, "amd64": X86_64, "x86_64": X86_64, "x64": X86_64}
-_WITH_GRACE: Final = frozenset({"GH200", "GB200", "GB300", "GB10"})  # the CPU is part of them, and is Arm
-_MOST_PARTS: Final = 64  # of one GPU; no product has more slices
-
-
 def arch_of(offer: Offer) -> str | None:
     """Return `x86_64` or `arm64` as reported, else as implied by the GPU; None: unknown."""
     reported = (offer.cpu_arch or "").strip().casefold().replace("-", "_")
@@ -218,12 +224,6 @@ def _currency(terms: OfferTerms) -> str:
     return f"{terms.currency} at {terms.usd_rate:g}{day}"
 
 
-MAX_TEXT_LENGTH = 200
-_REMEMBERED_MAX = 20_000  # texts; hostile answers must not fill the memory
-_SEPARATORS = ("\u2028", "\u2029")
-_remembered: dict[str, str] = {}
-
-
 def clean(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
     """Replace every control, format, surrogate, private and unassigned character by "�", and cut the text to length.
 
@@ -252,9 +252,6 @@ def clean_word(text: str) -> str:
 def is_hostile(character: str) -> bool:
     """Whether it is a control, format, surrogate, private or unassigned character, or a line separator."""
     return character in _SEPARATORS or unicodedata.category(character).startswith("C")
-
-
-_FORMULA = re.compile(r"'*[=+\-@|%\t\r\n]")
 
 
 def escape_formula(cell: str) -> str:

@@ -44,6 +44,8 @@ _WIDE: Final = frozenset({
     "us", "usa",
 })  # fmt: skip
 
+_Key = tuple[str, str, int, bool, OfferKind, float]
+
 
 class PricedOffer(Protocol):
     """An offer with what it costs."""
@@ -74,9 +76,6 @@ class FoldedOffer(msgspec.Struct, Generic[P]):
         at = [name for name in self.also if known_as(name) == owner]
         parts = [f"also {word} {', '.join(names)}" for word, names in (("at", at), ("via", via)) if names]
         return ", ".join(parts)
-
-
-_Key = tuple[str, str, int, bool, OfferKind, float]
 
 
 def fold_resold(found: Sequence[P], *, keep_first: bool = False) -> list[FoldedOffer[P]]:

@@ -1,6 +1,6 @@
-"""The query to a market, and how several queries are joined into one.
+"""The query to a market: its filters, several queries joined into one, and the expected rows of its answer. Pure.
 
-The expected number of rows of an answer, from the prices on sale when they were last read. Pure.
+The rows are estimated from the prices on sale when they were last read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import msgspec
 
 from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer
+
+SaleKey = tuple[str, bool]  # canonical name of a GPU, spot
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,9 +61,6 @@ def joined(queries: Sequence[Query], limit: int | None) -> Query:
         min_reliability=None if None in least else min(share for share in least if share is not None),
         limit=limit,
     )
-
-
-SaleKey = tuple[str, bool]  # canonical name of a GPU, spot
 
 
 class SalePrice(msgspec.Struct, frozen=True, gc=False):

@@ -1,7 +1,6 @@
-"""Splits a GPU's spelling into the name to compare and the other facts in it: memory, socket, count. Pure.
+"""The parts of a GPU's spelling, and one name for every spelling of a card that the catalogue lacks. Pure.
 
-Cards that the catalogue lacks: one name for all spellings of such a card, and which texts may name one. Pure.
-
+A spelling is split into the name to compare and the other facts in it: memory, socket, architecture, count.
 A name of a new card ("H800", "RTX 5090 D", "RTX PRO 2000") is as good as a catalogued one: it can be watched, imported
 and found again. A slip of a catalogued name ("H10O", "RTX 4900", "H100 SXN") is none.
 """
@@ -35,6 +34,23 @@ _KEEP = {ord(c): c for c in "abcdefghijklmnopqrstuvwxyz0123456789"} | {
     ord(c): c.lower() for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 }
 _BLANKS = str.maketrans("_-()/,", "      ")
+
+_USUAL_SOCKETS: Final = ("SXM", "PCIe")
+_SOCKETS: Final = {"sxm": "SXM", "pcie": "PCIe", "nvl": "NVL", "oam": "OAM"}
+_OTHER_SERIES: Final = frozenset({"arca", "arcb", "arcprob", "r", "rtxa", "rtxpro", "vr"})  # of new lines
+_PCIE_ONLY: Final = ("RTX", "GTX", "RX", "ARC", "QUADRO")  # every card of these series has this socket
+_SHOWN: Final = {
+    "TI": "Ti", "ADA": "Ada", "LAPTOP": "Laptop", "MOBILE": "Mobile", "TITAN": "Titan", "TESLA": "Tesla",
+    "QUADRO": "Quadro", "RADEON": "Radeon", "GAUDI": "Gaudi", "ARC": "Arc", "JETSON": "Jetson", "ORIN": "Orin",
+    "V2": "v2",
+}  # fmt: skip
+_WORDS: Final = ("sxm", "pcie", "nvl", "oam", "super", "laptop", "mobile", "server", "workstation", "generation", "ada")
+_SERIES: Final = re.compile(r"[a-z]+")
+_JOINED: Final = re.compile(r"(?i)\b(RTX|GTX|RX|ARC)[ ]?(PRO|A(?=\d))?[ ]?(\d{3,4})(?:[ ]?([A-Z]{1,6}))?\b")
+_SPELLING: Final = re.compile(r"[A-Za-z0-9 ,._+/()-]+")  # other characters are of no name: "H100: a note"
+_CONFUSABLE: Final = str.maketrans("oil", "011")
+_SIZE_TEXT: Final = "{:g}GB"
+_WORD_LENGTH: Final = 3  # shorter words are of a card: "D", "X", "Ti"
 
 
 def fold(text: str) -> str:
@@ -103,10 +119,6 @@ def readings(text: str) -> Iterator[Reading]:
         yield msgspec.structs.replace(loose, base=_tidy(_EDITION.sub(" ", base)))
 
 
-def _tidy(text: str) -> str:
-    return " ".join(text.split())
-
-
 def socket_of(text: str | None) -> str | None:
     """Return the socket in a provider's text: "SXM5" is "sxm"; None: no known socket."""
     found = _SOCKET.search(text.casefold()) if text else None
@@ -132,24 +144,6 @@ def common_name(names: list[str], family: str) -> str:
     rest = [frozenset(name.split()) for name in names[1:]]
     words = [word for word in names[0].split() if all(word in other for other in rest)]
     return " ".join(words) or family
-
-
-_USUAL_SOCKETS: Final = ("SXM", "PCIe")
-_SOCKETS: Final = {"sxm": "SXM", "pcie": "PCIe", "nvl": "NVL", "oam": "OAM"}
-_OTHER_SERIES: Final = frozenset({"arca", "arcb", "arcprob", "r", "rtxa", "rtxpro", "vr"})  # of new lines
-_PCIE_ONLY: Final = ("RTX", "GTX", "RX", "ARC", "QUADRO")  # every card of these series has this socket
-_SHOWN: Final = {
-    "TI": "Ti", "ADA": "Ada", "LAPTOP": "Laptop", "MOBILE": "Mobile", "TITAN": "Titan", "TESLA": "Tesla",
-    "QUADRO": "Quadro", "RADEON": "Radeon", "GAUDI": "Gaudi", "ARC": "Arc", "JETSON": "Jetson", "ORIN": "Orin",
-    "V2": "v2",
-}  # fmt: skip
-_WORDS: Final = ("sxm", "pcie", "nvl", "oam", "super", "laptop", "mobile", "server", "workstation", "generation", "ada")
-_SERIES: Final = re.compile(r"[a-z]+")
-_JOINED: Final = re.compile(r"(?i)\b(RTX|GTX|RX|ARC)[ ]?(PRO|A(?=\d))?[ ]?(\d{3,4})(?:[ ]?([A-Z]{1,6}))?\b")
-_SPELLING: Final = re.compile(r"[A-Za-z0-9 ,._+/()-]+")  # other characters are of no name: "H100: a note"
-_CONFUSABLE: Final = str.maketrans("oil", "011")
-_SIZE_TEXT: Final = "{:g}GB"
-_WORD_LENGTH: Final = 3  # shorter words are of a card: "D", "X", "Ti"
 
 
 def plain_name(spelling: str, series: Collection[str], known: Collection[str]) -> tuple[str, str]:
@@ -200,6 +194,10 @@ def unlisted_names(text: str, series: Collection[str], known: Collection[str]) -
 def letters_of(names: Collection[str]) -> frozenset[str]:
     """Return the letters that these folded names begin with: "rtx", "h", "mi"."""
     return frozenset(found[0] for name in names if (found := _SERIES.match(name))) | _OTHER_SERIES
+
+
+def _tidy(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _is_model(base: str, series: Collection[str]) -> bool:

@@ -1,6 +1,7 @@
-"""Durations as people write them (`90s`, `15m`, `6h`, `2d`, `1h30m`), and times as they read them.
+"""Durations and times as people write and read them, and text from the environment. Pure.
 
-Values from the environment: text that represents a number, a switch or JSON, depending on its key.
+A duration is `90s`, `15m`, `6h`, `2d` or `1h30m`. Text from the environment represents a number, a switch or JSON,
+depending on its key. This module loads no library: commands that answer at once import it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ DURATION_PATTERN = (
 # the same without zero durations, such as "0s"
 POSITIVE_DURATION_PATTERN = DURATION_PATTERN.replace("^", r"^(?![0.dhmsDHMS\s]*$)")
 _FORM = "".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){unit})?" for unit in _UNITS)
+
+EXPECTED_JSON: Final = 'expected JSON, such as ["a", "b"] or {"key": 1}'
 
 
 def parse_duration(text: str) -> float:
@@ -64,9 +67,6 @@ def is_recent(moment: datetime, now: datetime, span: timedelta) -> bool:
 def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
     """Format a time for a person, with its time zone."""
     return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
-
-
-EXPECTED_JSON: Final = 'expected JSON, such as ["a", "b"] or {"key": 1}'
 
 
 class EnvText(str):

@@ -27,6 +27,9 @@ MAX_MEASURE = Decimal(10**9)
 _TRUE = {"true", "1", "yes", "on"}
 _FALSE = {"false", "0", "no", "off"}
 
+_NUMBER: dict[str, Any] = {"type": "number"}
+_SPAN: dict[str, Any] = {"type": "string", "pattern": DURATION_PATTERN, "examples": ["90s", "15m", "6h", "2d", "1h30m"]}
+
 
 class UnknownName(ValueError):
     """A GPU or a region that the catalogue lacks; the store may have it, as a provider reported it."""
@@ -124,9 +127,6 @@ def _strict_bool(value: Any) -> Any:
         raise ValueError("expected true or false")  # noqa: TRY004
     return value
 
-
-_NUMBER: dict[str, Any] = {"type": "number"}
-_SPAN: dict[str, Any] = {"type": "string", "pattern": DURATION_PATTERN, "examples": ["90s", "15m", "6h", "2d", "1h30m"]}
 
 Text = Annotated[str, BeforeValidator(_text)]  # may be empty or have several lines
 Line = Annotated[str, BeforeValidator(_line), Field(max_length=500)]
