@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from gpuwatch.domain.history.market_history import Ints
+from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_columns import NO_LISTING, OfferIndex, PriceColumns, PriceSource
 from gpuwatch.domain.market.offer import OfferKind
 

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from gpuwatch.domain.history.market_history import CompletePoll, Flags, Ints, ListedOffer
+from gpuwatch.domain.history.market_history import CompletePoll, ListedOffer
+from gpuwatch.domain.history.poll_timeline import Flags, Ints
 from gpuwatch.domain.history.price_rows import SAW_NOTHING_MICROUSD, PriceRow, canonical_gpu, listing_of, offer_kind_of
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind

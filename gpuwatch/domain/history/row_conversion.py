@@ -16,17 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuwatch.domain.history.market_history import (
-    NEVER_S,
-    CompletePoll,
-    ListedOffer,
-    MarketHistory,
-    MarketPoll,
-    OfferInterval,
-    PollTimeline,
-    price_runs,
-    run_ends,
-)
+from gpuwatch.domain.history.market_history import CompletePoll, ListedOffer, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.poll_timeline import NEVER_S, PollTimeline, price_runs, run_ends
 from gpuwatch.domain.history.price_columns import (
     NO_LISTING,
     OfferIndex,

@@ -91,7 +91,7 @@ def score_due(forecasts: ForecastRepository, now: datetime) -> int:
     due, found = forecasts.unscored(now), 0
     if not due:
         return 0
-    from gpuwatch.domain.forecasts.price_forecasts import score  # noqa: PLC0415 numpy: 16 MB
+    from gpuwatch.domain.forecasts.forecast_scoring import score  # noqa: PLC0415 numpy: 16 MB
 
     for made in due:
         one = score(made, forecasts.series(made, now), now)
@@ -103,7 +103,7 @@ def score_due(forecasts: ForecastRepository, now: datetime) -> int:
 
 def scored_until(forecasts: ForecastRepository, now: datetime) -> list[Scored]:
     """Return every forecast with its score; writes nothing. Raises StoreError."""
-    from gpuwatch.domain.forecasts.price_forecasts import score  # noqa: PLC0415 numpy: 16 MB
+    from gpuwatch.domain.forecasts.forecast_scoring import score  # noqa: PLC0415 numpy: 16 MB
 
     return [
         (made, kept if kept is not None or made.due_at >= now else score(made, forecasts.series(made, now), now))

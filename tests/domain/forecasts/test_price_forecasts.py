@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.forecasts.forecast_scoring import LATER_OFFER_WITHIN, score
 from gpuwatch.domain.forecasts.price_forecasts import (
-    LATER_OFFER_WITHIN,
     ForecastOutcome,
     ForecastScore,
     ForecastSource,
     PriceForecast,
     forecast_record,
-    score,
 )
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.price_series import PriceSeries

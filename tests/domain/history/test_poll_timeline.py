@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.history.market_history import NEVER_S, CompletePoll, PollTimeline, PriceRuns, price_runs, run_ends
+from gpuwatch.domain.history.market_history import CompletePoll
+from gpuwatch.domain.history.poll_timeline import NEVER_S, PollTimeline, PriceRuns, price_runs, run_ends
 
 MOMENTS = st.integers(0, 20)
 PRICES = st.sampled_from([100, 200])

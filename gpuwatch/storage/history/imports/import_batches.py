@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, func, insert, select, update
 
-from gpuwatch.domain.history.market_history import Ints, ListedOffer
+from gpuwatch.domain.history.market_history import ListedOffer
+from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_columns import (
     NO_LISTING,
     OfferIndex,

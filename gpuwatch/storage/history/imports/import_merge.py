@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 
-from gpuwatch.domain.history.market_history import CompletePoll, Flags, Ints, PollTimeline, PriceRuns, price_runs
+from gpuwatch.domain.history.market_history import CompletePoll
+from gpuwatch.domain.history.poll_timeline import Flags, Ints, PollTimeline, PriceRuns, price_runs
 from gpuwatch.domain.history.price_columns import StatedPolls, cheapest_at_once, keyed
 from gpuwatch.storage.history.imports.import_batches import (
     NO_OBSERVATIONS,

@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 
-from gpuwatch.domain.history.market_history import Ints
+from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_columns import PriceColumns
 from gpuwatch.domain.history.price_rows import COLUMNS, PriceRow, missing_columns
 from gpuwatch.errors import UsageError

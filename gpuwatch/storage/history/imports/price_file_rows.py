@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from gpuwatch.domain.history.market_history import Ints
+from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_columns import PriceColumns
 from gpuwatch.domain.history.price_rows import (
     COLUMNS,

@@ -15,7 +15,8 @@ from sqlalchemy import Connection, bindparam, func, or_, select
 
 from gpuwatch.domain.history.gpu_status import NEVER, GpuHistory, OfferIntervalColumns
 from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, HOUR_S, HourlyAggregate, Segment
-from gpuwatch.domain.history.market_history import Ints, MarketFilter
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_periods import poll_windows
 from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.domain.market.money import HOURS_A_MONTH, REFERENCE_DISK_GB
