@@ -11,7 +11,6 @@ import numpy as np
 from gpuwatch.domain.forecasts.optimal_stopping import (
     BestRule,
     EvaluatedRule,
-    Flags,
     Numbers,
     PricePath,
     RuleKind,
@@ -21,6 +20,7 @@ from gpuwatch.domain.forecasts.optimal_stopping import (
 )
 from gpuwatch.domain.forecasts.price_forecasts import ForecastRecord
 from gpuwatch.domain.history.nonparametric import kaplan_meier
+from gpuwatch.domain.history.poll_timeline import Flags
 from gpuwatch.domain.history.price_series import LEAST_KNOWN_SHARE, PriceSeries, step_name
 
 REACHED_SHARES = (0.5, 0.8, 0.95)

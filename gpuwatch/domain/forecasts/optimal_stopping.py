@@ -36,10 +36,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwatch.domain.history.poll_timeline import Flags
 from gpuwatch.domain.history.price_series import PriceSeries
 
 Numbers = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from gpuwatch.domain.forecasts.week_patterns import (
     DAY,
     WEEK,
-    Bools,
     HourlyLogs,
     HourOfWeekPrice,
     daily_pattern,
@@ -33,6 +32,7 @@ from gpuwatch.domain.history.nonparametric import (
     t_quantile,
     t_two_sided_p,
 )
+from gpuwatch.domain.history.poll_timeline import Flags
 from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.domain.watches.windows import parse_window
 
@@ -323,7 +323,7 @@ def _with_no_offers(effect: CalendarEffect, part: WeekPart, hours: HourlyLogs, s
     return msgspec.structs.replace(effect, without_offers_share=shares[0], without_offers_elsewhere_share=shares[1])
 
 
-def _share(absent: Bools, among: Bools) -> float | None:
+def _share(absent: Flags, among: Flags) -> float | None:
     return float(absent[among].mean()) if among.any() else None
 
 

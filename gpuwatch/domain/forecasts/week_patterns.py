@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwatch.domain.history.nonparametric import Floats
+from gpuwatch.domain.history.poll_timeline import Flags, Ints
 from gpuwatch.domain.history.price_series import PriceSeries
-
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 DAY, WEEK = 24, 168
 _KNOWN = 0.75  # share of the hours that must be known; otherwise a row or a window is left out
@@ -44,7 +42,7 @@ def hourly_logs(series: PriceSeries, zone: tzinfo) -> HourlyLogs:
     return HourlyLogs(logs=logs, labels=labels, days=days)
 
 
-def rotated_contrasts(hours: HourlyLogs, mask: Bools, compared: Bools, period: int, fewest: int) -> Floats:
+def rotated_contrasts(hours: HourlyLogs, mask: Flags, compared: Flags, period: int, fewest: int) -> Floats:
     """Row × rotation → how much more expensive (in logarithms) the masked part is than the rest of its row.
 
     Args:
@@ -77,7 +75,7 @@ def _padded(hours: HourlyLogs, more: int) -> tuple[Floats, Ints]:
     return np.pad(hours.logs, more, constant_values=np.nan), np.concatenate([before, hours.labels, after])
 
 
-def _best_start(inside: Floats, known: Bools, wanted: Bools, period: int, fewest: int) -> int:
+def _best_start(inside: Floats, known: Flags, wanted: Flags, period: int, fewest: int) -> int:
     """The row start with the most information: the part in the middle, few hours lost."""
     found: list[tuple[int, float]] = []
     for first in range(min(period, max(0, len(inside) - period + 1))):
@@ -93,10 +91,10 @@ def _best_start(inside: Floats, known: Bools, wanted: Bools, period: int, fewest
     return scores.index(max(scores)) if scores else 0
 
 
-def _is_long(known: Bools, wanted: Bools) -> Bools:
+def _is_long(known: Flags, wanted: Flags) -> Flags:
     """The rows that have a price in enough of the hours that count."""
     counted = wanted.sum(1)
-    found: Bools = (counted > 0) & (known.sum(1) >= _KNOWN * counted)
+    found: Flags = (counted > 0) & (known.sum(1) >= _KNOWN * counted)
     return found
 
 
@@ -106,7 +104,7 @@ def _information(inside: Floats, weight: Floats) -> Floats:
     return found
 
 
-def _fits(logs: Floats, inside: Floats, wanted: Bools, rotations: range) -> Floats:
+def _fits(logs: Floats, inside: Floats, wanted: Flags, rotations: range) -> Floats:
     """Least squares of each row on a constant, a straight line and the part, per rotation; NaN: too few known hours."""
     known = ~np.isnan(logs) & wanted
     weight, price = known.astype(np.float64), np.where(known, logs, 0.0)

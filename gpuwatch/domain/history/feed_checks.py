@@ -1,4 +1,4 @@
-"""Checks for doubtful price files: a whole GPU family that jumps at once, and prices that never move.
+"""Checks for doubtful price files: a whole GPU family that jumps at once, and prices that never move. Pure.
 
 A wrong unit, a wrong column or a rate card would otherwise pass as a market, and a backtest would overstate savings.
 """

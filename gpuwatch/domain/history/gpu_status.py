@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuwatch.domain.history.market_history import MarketHistory
 from gpuwatch.domain.history.nonparametric import SurvivalCurve, kaplan_meier
+from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_periods import GpuPriceOf, Windows, complete_polls, covered_s, poll_windows
 from gpuwatch.domain.history.price_series import (
     HOUR_S,
@@ -34,7 +34,6 @@ METHOD = (
     "it; percentile: mid-rank among the lowest prices of the hours with offers; life: Kaplan-Meier median of the offers"
     " that were seen to come to or under the price, from the middle between two looks to the middle between two looks"
 )
-Ints = NDArray[np.int64]
 
 
 class OfferIntervalColumns(NamedTuple):
@@ -114,14 +113,6 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
     )
 
 
-def _rank(history: PriceSeries, now: int) -> float | None:
-    lows = [low for low in history.lows if low is not None]
-    if len(lows) < MIN_HOURS:
-        return None
-    nearest = min(lows, key=lambda low: abs(low - now))
-    return percentile_rank(history, nearest if abs(nearest - now) <= _ROUNDED_APART else now)
-
-
 def median_price(past: GpuHistory, since_s: int) -> int | None:
     """The median price, weighted by time on offer; gaps between polls do not count."""
     intervals = past.intervals
@@ -153,6 +144,14 @@ def lifetime_curve_at(intervals: OfferIntervalColumns, limit: int, since_s: int)
     observed = mine.delisted_s[last] != NEVER
     durations = np.where(observed, (shortest + mine.delisted_s[last] - mine.before_s[first]) / 2, shortest)
     return kaplan_meier(durations.tolist(), observed.tolist())
+
+
+def _rank(history: PriceSeries, now: int) -> float | None:
+    lows = [low for low in history.lows if low is not None]
+    if len(lows) < MIN_HOURS:
+        return None
+    nearest = min(lows, key=lambda low: abs(low - now))
+    return percentile_rank(history, nearest if abs(nearest - now) <= _ROUNDED_APART else now)
 
 
 def gpu_histories_of(market_history: MarketHistory, priced: GpuPriceOf, until_s: int) -> list[GpuHistory]:

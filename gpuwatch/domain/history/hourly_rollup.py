@@ -1,12 +1,11 @@
-"""Prices of an hour as weights in steps of 1 %: the median of any set of hours is accurate to half a step.
-
-Stored as bytes: `width, first step, count`, the gaps between steps (a byte each), the weights (1, 2 or 4 bytes).
-Weights are minutes: seconds would double the size without changing a median.
-
-Aggregates an hour: listed GPU prices, weighted by the time each was on offer. Pure: intervals in, rows out.
+"""The aggregate of an hour: listed GPU prices, weighted by the time each was on offer. Intervals in, rows out. Pure.
 
 A price counts only as long as polls prove it: a covering poll proves what it showed until the next one, and for at most
 `COVERAGE_S`. So a gap means neither "no offers" nor "unchanged".
+
+The prices of an hour are kept as a sketch: weights in steps of 1 %, so that the median of any set of hours is accurate
+to half a step. As bytes: `width, first step, count`, the gaps between steps (a byte each), the weights (1, 2 or 4
+bytes). Weights are minutes: seconds would double the size without changing a median.
 """
 
 from __future__ import annotations
@@ -28,74 +27,6 @@ _MUST_SWAP = sys.byteorder == "big"
 _TYPES = {1: "B", 2: "H", 4: "I"}
 
 SketchWeights = dict[int, int]  # step → minutes on offer
-
-
-def step_of(price_microusd: int) -> int:
-    """Return the step of a price; its middle differs from the price by at most half a percent."""
-    return round(math.log(max(price_microusd, 1)) / _LOG_STEP)
-
-
-def price_of_step(step: int) -> int:
-    """Return the middle of a step, in micro-dollars."""
-    return round(math.exp(step * _LOG_STEP))
-
-
-def encode_sketch(seconds: Mapping[int, int]) -> bytes:
-    """Encode a sketch as bytes.
-
-    Args:
-        seconds: step → seconds on offer; at least one.
-    """
-    weights = {step: max(1, round(time / 60)) for step, time in seconds.items()}
-    steps = sorted(weights)
-    gaps, values = bytearray(), [weights[steps[0]]]
-    for before, step in pairwise(steps):
-        gap = step - before
-        while gap > 255:  # a distant price: steps without weight bridge the gap
-            gaps.append(255)
-            values.append(0)
-            gap -= 255
-        gaps.append(gap)
-        values.append(weights[step])
-    packed_values = array("B" if max(values) < 256 else "H" if max(values) < 65_536 else "I", values)
-    if _MUST_SWAP:
-        packed_values.byteswap()
-    return pack_sketch(steps[0], bytes(gaps), packed_values.tobytes())
-
-
-def pack_sketch(first_step: int, gaps: bytes, weights: bytes) -> bytes:
-    """Encode the parts of a sketch, as described at the top of the module."""
-    count = len(gaps) + 1
-    return _HEAD.pack(len(weights) // count, first_step, count) + gaps + weights
-
-
-def merge_sketches(sketches: Iterable[bytes]) -> SketchWeights:
-    """Merge sketches into one."""
-    total: SketchWeights = {}
-    get = total.get
-    for sketch in sketches:
-        width, first, count = _HEAD.unpack_from(sketch)
-        start = _HEAD.size + count - 1
-        weights = array(_TYPES[width])
-        weights.frombytes(sketch[start : start + width * count])
-        if _MUST_SWAP:
-            weights.byteswap()
-        for step, weight in zip(accumulate(sketch[_HEAD.size : start], initial=first), weights, strict=True):
-            total[step] = get(step, 0) + weight
-    return total
-
-
-def quantile(weights: SketchWeights, share: float) -> int | None:
-    """Return the price (micro-dollars) under which this share of the time lies, or None without any weight."""
-    remaining = sum(weights.values()) * share
-    if not weights or not any(weights.values()):
-        return None
-    for step in sorted(weights):
-        remaining -= weights[step]
-        if weights[step] and remaining <= 0:
-            return price_of_step(step)
-    return price_of_step(max(weights))
-
 
 HOUR_S = 3600
 COVERAGE_S = 3 * HOUR_S  # with a quota of 20,000 rows a day, a big market can be read every two hours
@@ -200,7 +131,7 @@ class HourlyRollup:
 
 
 def ended_at(series: Sequence[tuple[int, int | None]], index: int, covers: Sequence[int]) -> int | None:
-    """Return when the interval `series[at]` (from, to) of one identity ended; None: it is current.
+    """Return when the interval `series[index]` (from, to) of one identity ended; None: it is current.
 
     It ended with the first covering poll after it was last seen, or with the identity's next price.
     """
@@ -240,3 +171,70 @@ def _row(prices: Mapping[int, int], offers: int) -> HourlyAggregate:
     return HourlyAggregate(
         sorted_prices[0], quarters[0], quarters[1], quarters[2], offers, total, encode_sketch(weights)
     )
+
+
+def step_of(price_microusd: int) -> int:
+    """Return the step of a price; its middle differs from the price by at most half a percent."""
+    return round(math.log(max(price_microusd, 1)) / _LOG_STEP)
+
+
+def price_of_step(step: int) -> int:
+    """Return the middle of a step, in micro-dollars."""
+    return round(math.exp(step * _LOG_STEP))
+
+
+def encode_sketch(seconds: Mapping[int, int]) -> bytes:
+    """Encode a sketch as bytes.
+
+    Args:
+        seconds: step → seconds on offer; at least one.
+    """
+    weights = {step: max(1, round(time / 60)) for step, time in seconds.items()}
+    steps = sorted(weights)
+    gaps, values = bytearray(), [weights[steps[0]]]
+    for before, step in pairwise(steps):
+        gap = step - before
+        while gap > 255:  # a distant price: steps without weight bridge the gap
+            gaps.append(255)
+            values.append(0)
+            gap -= 255
+        gaps.append(gap)
+        values.append(weights[step])
+    packed_values = array("B" if max(values) < 256 else "H" if max(values) < 65_536 else "I", values)
+    if _MUST_SWAP:
+        packed_values.byteswap()
+    return pack_sketch(steps[0], bytes(gaps), packed_values.tobytes())
+
+
+def pack_sketch(first_step: int, gaps: bytes, weights: bytes) -> bytes:
+    """Encode the parts of a sketch, as described at the top of the module."""
+    count = len(gaps) + 1
+    return _HEAD.pack(len(weights) // count, first_step, count) + gaps + weights
+
+
+def merge_sketches(sketches: Iterable[bytes]) -> SketchWeights:
+    """Merge sketches into one."""
+    total: SketchWeights = {}
+    get = total.get
+    for sketch in sketches:
+        width, first, count = _HEAD.unpack_from(sketch)
+        start = _HEAD.size + count - 1
+        weights = array(_TYPES[width])
+        weights.frombytes(sketch[start : start + width * count])
+        if _MUST_SWAP:
+            weights.byteswap()
+        for step, weight in zip(accumulate(sketch[_HEAD.size : start], initial=first), weights, strict=True):
+            total[step] = get(step, 0) + weight
+    return total
+
+
+def quantile(weights: SketchWeights, share: float) -> int | None:
+    """Return the price (micro-dollars) under which this share of the time lies, or None without any weight."""
+    remaining = sum(weights.values()) * share
+    if not weights or not any(weights.values()):
+        return None
+    for step in sorted(weights):
+        remaining -= weights[step]
+        if weights[step] and remaining <= 0:
+            return price_of_step(step)
+    return price_of_step(max(weights))

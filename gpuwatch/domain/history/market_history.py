@@ -1,9 +1,7 @@
-"""The observed market over time: offers and their prices from poll to poll, and the polls themselves.
+"""The observed market over time: offers and their prices from poll to poll, and the polls themselves. Pure.
 
-All questions about the past use a market history, from the store (`storage.stored_prices`) or from a file of price
-rows (`price_rows`). Times are whole seconds since 1970 (UTC), money whole micro-dollars.
-
-Join single observations of offers into intervals, for many offers at once: how long each price lasted.
+All questions about the past use a market history, from the store or from a file of price rows (`price_rows`). Times are
+whole seconds since 1970 (UTC), money whole micro-dollars.
 """
 
 from __future__ import annotations
@@ -97,21 +95,6 @@ class MarketHistory(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, intervals=intervals, polls=_until(self.polls, at_s))
 
 
-def moment_of(at_s: int | None) -> datetime | None:
-    """A time of a history as a datetime; None stays None."""
-    return None if at_s is None else datetime.fromtimestamp(at_s, UTC)
-
-
-def _cut(interval: OfferInterval, at_s: int) -> OfferInterval:
-    if interval.delisted_s is not None and interval.delisted_s < at_s:
-        return interval
-    return interval._replace(seen_s=min(interval.seen_s, at_s - 1), delisted_s=None)
-
-
-def _until(polls: Sequence[MarketPoll], at_s: int) -> Sequence[MarketPoll]:
-    return polls[: bisect_left(polls, at_s, key=lambda poll: poll.at_s)]
-
-
 class MarketFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the market. None: any.
 
@@ -138,3 +121,18 @@ class MarketFilter(msgspec.Struct, frozen=True, kw_only=True):
     def has_gpu(self, gpu: str, family: str, models: frozenset[str]) -> bool:
         """Does it include this GPU? "RTX 4090" is a family, too; if it is in `models`, it means only that model."""
         return self.gpus is None or gpu in self.gpus or (family in self.gpus and family not in models)
+
+
+def moment_of(at_s: int | None) -> datetime | None:
+    """A time of a history as a datetime; None stays None."""
+    return None if at_s is None else datetime.fromtimestamp(at_s, UTC)
+
+
+def _cut(interval: OfferInterval, at_s: int) -> OfferInterval:
+    if interval.delisted_s is not None and interval.delisted_s < at_s:
+        return interval
+    return interval._replace(seen_s=min(interval.seen_s, at_s - 1), delisted_s=None)
+
+
+def _until(polls: Sequence[MarketPoll], at_s: int) -> Sequence[MarketPoll]:
+    return polls[: bisect_left(polls, at_s, key=lambda poll: poll.at_s)]

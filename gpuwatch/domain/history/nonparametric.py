@@ -1,12 +1,12 @@
-"""Tests and intervals without distributional assumptions: rotations, block bootstrap, Holm. Textbook methods.
+"""Statistics without distributional assumptions: tests, intervals, and survival curves. Textbook methods. Pure.
 
-Rotation test: a randomisation test (Edgington and Onghena, *Randomization Tests*) in which the start of the clock is
-random, as with random start times; on a studentised mean it keeps its level even if rows differ in spread
-(Janssen 1997; Chung and Romano 2013). The largest of many: Westfall and Young 1993. p = (1 + b) / (1 + B): Phipson and
-Smyth 2010. Blocks: the circular block bootstrap (Politis and Romano 1992), its percentiles widened for few blocks
-(Hesterberg 2015). A few groups with dependence inside each: Student's t on their means (Ibragimov and Müller 2010).
-
-Survival times when some samples had not ended by the end of observation (Kaplan and Meier, 1958).
+- Rotation test: a randomisation test (Edgington and Onghena, *Randomization Tests*) in which the start of the clock is
+  random, as with random start times; on a studentised mean it keeps its level even if rows differ in spread
+  (Janssen 1997; Chung and Romano 2013). The largest of many: Westfall and Young 1993. p = (1 + b) / (1 + B): Phipson
+  and Smyth 2010. Several tests at once: Holm 1979.
+- Intervals: the circular block bootstrap (Politis and Romano 1992), its percentiles widened for few blocks (Hesterberg
+  2015). A few groups with dependence inside each: Student's t on their means (Ibragimov and Müller 2010).
+- Survival curve: durations of which some had not ended by the end of observation (Kaplan and Meier, 1958).
 """
 
 from __future__ import annotations
@@ -27,6 +27,41 @@ _FEWEST, _MOST = 1_999, 9_999
 _CHUNK = 1_000_000  # numbers in memory at the same time
 _SAME = 1e-9
 _ROUNDING = 1e-12
+
+_Z = 1.959964  # 95 %
+
+
+class SurvivalCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """The share that lasts longer than each observed end, with its 95 % interval."""
+
+    times_s: Sequence[float]
+    survival: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    samples: int
+    ended: int  # samples whose end was observed
+    longest_s: float  # the longest observation
+
+    def at(self, time_s: float) -> float:
+        """The share that lasts longer than this; beyond the longest observation, the share at its end."""
+        index = int(np.searchsorted(self.times_s, time_s, side="right")) - 1
+        return 1.0 if index < 0 else float(self.survival[index])
+
+    @property
+    def median_s(self) -> float | None:
+        """The median duration; None: more than half outlasted the observation."""
+        return _first_at_or_under(self.times_s, self.survival, 0.5)
+
+    @property
+    def median_interval_s(self) -> tuple[float | None, float | None]:
+        """95 % interval of the median: where the curve's interval crosses one half (Brookmeyer and Crowley, 1982)."""
+        return _first_at_or_under(self.times_s, self.low, 0.5), _first_at_or_under(self.times_s, self.high, 0.5)
+
+    def mean_up_to(self, limit_s: float) -> float:
+        """The mean of min(duration, limit): the area under the curve up to the limit."""
+        edges = np.concatenate(([0.0], np.minimum(self.times_s, limit_s), [limit_s]))
+        heights = np.concatenate(([1.0], self.survival))
+        return float(np.sum(np.diff(edges) * heights))
 
 
 def abs_t_statistic(values: Floats) -> Floats:
@@ -137,42 +172,6 @@ def t_quantile(share: float, freedom: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if t_two_sided_p(middle, freedom) / 2 > 1 - share else (low, middle)
     return low
-
-
-_Z = 1.959964  # 95 %
-
-
-class SurvivalCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """The share that lasts longer than each observed end, with its 95 % interval."""
-
-    times_s: Sequence[float]
-    survival: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
-    samples: int
-    ended: int  # samples whose end was observed
-    longest_s: float  # the longest observation
-
-    def at(self, time_s: float) -> float:
-        """The share that lasts longer than this; beyond the longest observation, the share at its end."""
-        index = int(np.searchsorted(self.times_s, time_s, side="right")) - 1
-        return 1.0 if index < 0 else float(self.survival[index])
-
-    @property
-    def median_s(self) -> float | None:
-        """The median duration; None: more than half outlasted the observation."""
-        return _first_at_or_under(self.times_s, self.survival, 0.5)
-
-    @property
-    def median_interval_s(self) -> tuple[float | None, float | None]:
-        """95 % interval of the median: where the curve's interval crosses one half (Brookmeyer and Crowley, 1982)."""
-        return _first_at_or_under(self.times_s, self.low, 0.5), _first_at_or_under(self.times_s, self.high, 0.5)
-
-    def mean_up_to(self, limit_s: float) -> float:
-        """The mean of min(duration, limit): the area under the curve up to the limit."""
-        edges = np.concatenate(([0.0], np.minimum(self.times_s, limit_s), [limit_s]))
-        heights = np.concatenate(([1.0], self.survival))
-        return float(np.sum(np.diff(edges) * heights))
 
 
 def kaplan_meier(durations_s: Sequence[float], observed: Sequence[bool]) -> SurvivalCurve:

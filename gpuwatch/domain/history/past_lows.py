@@ -1,6 +1,7 @@
-"""The limits of `new_low`, `drop_by` and `percentile`, from the hourly lowest prices of a span. Pure.
+"""What the lowest prices of past hours say about a price: the limits of three clauses, and its rank. Pure.
 
-The rank of a price among the hourly lowest prices of the last 30 days, as shown in an alert. Pure.
+- `new_low`, `drop_by` and `percentile`: the limit of each, from the hourly lowest prices of its span;
+- `rank_in`: the rank of a price among those of the last 30 days, as shown in an alert.
 """
 
 from __future__ import annotations
@@ -21,6 +22,37 @@ from gpuwatch.domain.watches.watch import DROP_BY, NEW_LOW, PERCENTILE, PastLimi
 
 PARTS = 30  # known time is counted in thirtieths of the span, so that one price a day makes a month of history
 _LEAST_SHARE = 3  # a third of them must be known
+
+WINDOW_DAYS = 30
+MIN_DAYS = 7  # with offers at an hour of the day; with fewer, no statement about that hour
+MIN_HOURS = 72  # with offers; with fewer, no statement about the month
+
+
+class PriceRank(msgspec.Struct, frozen=True, kw_only=True):
+    """A percentile rank and the data behind it."""
+
+    share: float  # mid-rank, 0 to 1: 0 is lower than ever before
+    hours: int  # hours with offers that the price was compared with
+    days: int  # from the first of them to the last
+
+    @property
+    def text(self) -> str:
+        """ "cheapest 4 % of 30 days (n = 702 hours)"."""
+        if self.share == 0:
+            rank = f"the lowest of {count_text(self.days, 'day')}"
+        elif self.share > 0.5:
+            rank = f"{math.floor(self.share * 100)} % of {count_text(self.days, 'day')} were cheaper"
+        else:
+            rank = f"cheapest {math.ceil(self.share * 100)} % of {count_text(self.days, 'day')}"
+        return f"{rank} (n = {count_text(self.hours, 'hour')})"
+
+
+class HourlyLows(msgspec.Struct, frozen=True):
+    """The lowest listed GPU prices of the hours with offers, in micro-dollars, ascending."""
+
+    lows: Sequence[int]
+    days: int
+    by_hour: Mapping[int, int] = {}  # hour since 1970 → its lowest price
 
 
 def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now: datetime) -> PastLimit:
@@ -118,38 +150,6 @@ def _moment(hour: int) -> datetime:
 
 def _text(microusd: float) -> str:
     return price_text(usd(round(microusd)), most=6)
-
-
-WINDOW_DAYS = 30
-MIN_DAYS = 7  # with offers at an hour of the day; with fewer, no statement about that hour
-MIN_HOURS = 72  # with offers; with fewer, no statement about the month
-
-
-class PriceRank(msgspec.Struct, frozen=True, kw_only=True):
-    """A percentile rank and the data behind it."""
-
-    share: float  # mid-rank, 0 to 1: 0 is lower than ever before
-    hours: int  # hours with offers that the price was compared with
-    days: int  # from the first of them to the last
-
-    @property
-    def text(self) -> str:
-        """ "cheapest 4 % of 30 days (n = 702 hours)"."""
-        if self.share == 0:
-            rank = f"the lowest of {count_text(self.days, 'day')}"
-        elif self.share > 0.5:
-            rank = f"{math.floor(self.share * 100)} % of {count_text(self.days, 'day')} were cheaper"
-        else:
-            rank = f"cheapest {math.ceil(self.share * 100)} % of {count_text(self.days, 'day')}"
-        return f"{rank} (n = {count_text(self.hours, 'hour')})"
-
-
-class HourlyLows(msgspec.Struct, frozen=True):
-    """The lowest listed GPU prices of the hours with offers, in micro-dollars, ascending."""
-
-    lows: Sequence[int]
-    days: int
-    by_hour: Mapping[int, int] = {}  # hour since 1970 → its lowest price
 
 
 def rank_in(history: HourlyLows, gpu_microusd_hour: float) -> PriceRank | None:

@@ -8,17 +8,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuwatch.domain.history.market_history import CompletePoll
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
+Ints = NDArray[np.int64]
 
-
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
-
+Flags = NDArray[np.bool_]
 
 NEVER_S = np.iinfo(np.int64).max  # later than any time
 

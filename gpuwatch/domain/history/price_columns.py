@@ -1,6 +1,6 @@
 """Price rows as columns: each distinct offer of a file once, and for each row the offer's number, a time and a price.
 
-A file of a million rows holds some thousand offers, so work done once per offer costs almost nothing.
+A file of a million rows holds some thousand offers, so work done once per offer costs almost nothing. Pure.
 """
 
 from __future__ import annotations

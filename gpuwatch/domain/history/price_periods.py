@@ -1,4 +1,4 @@
-"""Prices per period, weighted by time on offer, as far as polls show it."""
+"""Prices per period, weighted by time on offer, as far as polls show it. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwatch.domain.history.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_series import (
     HOUR_S,
     POLL_LASTS_S,
@@ -24,7 +25,6 @@ from gpuwatch.domain.history.price_series import (
 )
 
 GpuPriceOf = Callable[[int, OfferInterval], float]
-_Ints = NDArray[np.int64]
 Windows = NDArray[np.int64]  # two columns: from, until; disjoint and in order
 _QUARTER_HOUR_S = 900  # all offsets of time zones are multiples of it
 _QUARTERS = (0.25, 0.5, 0.75)
@@ -33,11 +33,11 @@ _QUARTERS = (0.25, 0.5, 0.75)
 class _IntervalHours(NamedTuple):
     """Intervals cut into hours, or into quarters where a period starts within an hour: columns, sorted by time."""
 
-    hour: _Ints  # since 1970, in units of the cut
-    listing: _Ints
-    listed: _Ints  # micro-dollars per GPU-hour
-    priced: _Ints  # commission included
-    seconds: _Ints
+    hour: Ints  # since 1970, in units of the cut
+    listing: Ints
+    listed: Ints  # micro-dollars per GPU-hour
+    priced: Ints  # commission included
+    seconds: Ints
 
 
 def price_periods_of(
@@ -121,7 +121,7 @@ def _point(span: PeriodSpan, intervals: _IntervalHours, polled: set[int], unit_s
     )
 
 
-def _quartiles(prices: _Ints, seconds: _Ints) -> list[int]:
+def _quartiles(prices: Ints, seconds: Ints) -> list[int]:
     order = np.argsort(prices, kind="stable")
     elapsed = np.cumsum(seconds[order])
     at = np.searchsorted(elapsed, np.asarray(_QUARTERS) * elapsed[-1], side="left")
@@ -168,12 +168,12 @@ def _cut(
     return _IntervalHours(*(column[kept] for column in (hour, listing[who], listed[who], priced[who], seconds)))
 
 
-def poll_windows(times: _Ints, until_s: int) -> Windows:
+def poll_windows(times: Ints, until_s: int) -> Windows:
     """The time that polls cover, none later than `until_s`."""
     return _union([np.stack((times, np.minimum(times + POLL_LASTS_S, until_s)), axis=1)])
 
 
-def covered_s(windows: Windows, at_s: _Ints) -> NDArray[np.float64]:
+def covered_s(windows: Windows, at_s: Ints) -> NDArray[np.float64]:
     """The seconds before each moment that the polls cover."""
     edges = windows.ravel()
     elapsed = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))

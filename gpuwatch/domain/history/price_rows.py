@@ -5,7 +5,7 @@ stock), `offer_key`, `region`, `gpu_name_raw`, `gpu_count`, `gpu_mem_gib` (of on
 false), `price_usd_hour` (listed, whole offer, no commission). A row states that this price was listed at that time.
 
 A row without `offer_key` and `gpu_count` is a poll: it read every offer of this GPU (without a name: of every GPU) and
-rental type; with a price, every offer at or under it. `history_from_rows` defines what the rows imply.
+rental type; with a price, every offer at or under it. `row_conversion` defines what the rows imply. Pure.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def parse_price_row(cells: Mapping[str, str | None]) -> PriceRow:
 
 
 def csv_cells(row: PriceRow) -> tuple[str, ...]:
-    """The nine cells of a row; `read_row` is the inverse."""
+    """The nine cells of a row; `parse_price_row` is the inverse."""
     parts = [row.provider, row.seller or ("" if row.kind is None else row.kind.value)]
     return (
         _time_text(row.at_s),

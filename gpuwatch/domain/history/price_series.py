@@ -1,9 +1,10 @@
-"""The lowest price of each hour, and summaries of it: gaps, time under a price, rank in the history.
+"""Price series: the lowest price of each hour, and what follows from it. Pure.
 
-Slow markets: prices that are polled once a day or once a week, as series with a step of that length.
-
-The result of a poll counts for three hours. If polls are a day apart, seven of eight hours are unknown, and no wait
-could be followed hour by hour. By the day, nothing is missing and nothing is invented.
+- the series of a market history, its parts and its union with another;
+- gaps, the time under a price, the rank of a price;
+- periods (hours, days, weeks) of local time;
+- slow markets, polled once a day or once a week, as series with a step of that length: a poll counts for three hours,
+  so that by the hour seven of eight hours would be unknown, and no wait could be followed.
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ from gpuwatch.domain.market.money import Commission
 HOUR_S = 3600
 POLL_LASTS_S = 3 * HOUR_S  # a poll's result counts until the next poll, but at most this long
 
+_NEAR_HOURS = 1  # an hour without a poll takes the price of a neighbouring hour at most this far away
+
+STEPS_H = {"hour": 1, "day": 24, "week": 168}
+_LONGEST_STRETCH_H = 2 * POLL_LASTS_S // HOUR_S  # mean run of known hours; longer runs come from hourly polls
+LEAST_KNOWN_SHARE = 0.25  # of the entries of a series; with fewer, too much is unknown (assumed)
+
 
 class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One value per hour, commission included, in micro-dollars per GPU-hour.
 
     `lows[i]` is the lowest price of hour `first_hour + i` (hours since 1970, UTC). None: nothing was on offer if
-    `polled[i]`; otherwise there was no poll: a gap, never "no offers". With a longer step (`price_steps`), an
+    `polled[i]`; otherwise there was no poll: a gap, never "no offers". With a longer step (`with_step`), an
     entry covers `step_h` hours. With an offset, hours begin so many seconds after those of UTC.
     """
 
@@ -48,72 +55,6 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
     def starts_at(self, index: int) -> datetime:
         """The start of an entry."""
         return datetime.fromtimestamp((self.first_hour + index * self.step_h) * HOUR_S + self.offset_s, UTC)
-
-
-def gpu_pricer(
-    market_history: MarketHistory, commissions: Mapping[str, Commission], disk_gb: float
-) -> Callable[[int, OfferInterval], float]:
-    """Return a function that prices a GPU-hour of an interval: micro-dollars, with commission and a disk of this size.
-
-    Args:
-        commissions: by provider; default: no commission.
-    """
-    rates = {name: float(commission.on_top_rate(None)) for name, commission in commissions.items()}
-
-    def gpu_price(listing: int, interval: OfferInterval) -> float:
-        who = market_history.listings[listing].identity
-        return interval.listed_microusd_hour(disk_gb) * (1 + rates.get(who.provider, 0.0)) / who.gpu_count
-
-    return gpu_price
-
-
-def series_of(
-    market_history: MarketHistory, gpu_price: Callable[[int, OfferInterval], float], offset_s: int = 0
-) -> PriceSeries:
-    """Build the series of a market history, up to the time from which nothing is known.
-
-    Args:
-        gpu_price: the GPU price of an interval of this listing, commission included, in micro-dollars.
-        offset_s: seconds between the full hours of UTC and those of the series.
-    """
-    if market_history.starts_s is None or market_history.ends_s is None:
-        return PriceSeries(first_hour=0, lows=(), polled=(), source=market_history.source)
-    after_s = market_history.ends_s + POLL_LASTS_S
-    if market_history.until_s is not None:
-        after_s = max(market_history.starts_s + 1, min(after_s, market_history.until_s))
-    first, last = (market_history.starts_s - offset_s) // HOUR_S, (after_s - 1 - offset_s) // HOUR_S
-    polled = _polled_hours(market_history, first, last, offset_s)
-    last = max((at for at, is_known in enumerate(polled) if is_known), default=0)
-    lows: list[int | None] = [None] * (last + 1)
-    for interval in market_history.intervals:
-        price = max(1, round(gpu_price(interval.listing, interval)))  # never 0: other code divides by prices
-        for hour in range(max(first, (interval.from_s - offset_s) // HOUR_S), last_hour(interval, offset_s) + 1):
-            at = hour - first
-            known = lows[at] if at <= last and polled[at] else -1
-            if known is None or price < known:
-                lows[at] = price
-    return PriceSeries(
-        first_hour=first, lows=lows, polled=polled[: last + 1], source=market_history.source, offset_s=offset_s
-    )
-
-
-def last_hour(interval: OfferInterval, offset_s: int = 0) -> int:
-    """The last hour on offer: until the poll that missed it, or as long as the last poll counts."""
-    lasts_s = interval.seen_s + POLL_LASTS_S
-    return ((lasts_s if interval.delisted_s is None else min(interval.delisted_s, lasts_s)) - 1 - offset_s) // HOUR_S
-
-
-def _polled_hours(market_history: MarketHistory, first: int, last: int, offset_s: int) -> list[bool]:
-    polled = [False] * (last - first + 1)
-    for poll in market_history.polls:
-        if poll.proves_absence:
-            from_s = poll.at_s - offset_s
-            for hour in range(from_s // HOUR_S, min((from_s + POLL_LASTS_S - 1) // HOUR_S, last) + 1):
-                polled[hour - first] = True
-    return polled
-
-
-_NEAR_HOURS = 1  # an hour without a poll takes the price of a neighbouring hour at most this far away
 
 
 class PeriodLength(StrEnum):
@@ -191,6 +132,69 @@ class PeriodSpan(NamedTuple):
             if hour in polled
         )
         return min(self.hours, max(1, round(known_s / HOUR_S))) if known_s else 0
+
+
+def gpu_pricer(
+    market_history: MarketHistory, commissions: Mapping[str, Commission], disk_gb: float
+) -> Callable[[int, OfferInterval], float]:
+    """Return a function that prices a GPU-hour of an interval: micro-dollars, with commission and a disk of this size.
+
+    Args:
+        commissions: by provider; default: no commission.
+    """
+    rates = {name: float(commission.on_top_rate(None)) for name, commission in commissions.items()}
+
+    def gpu_price(listing: int, interval: OfferInterval) -> float:
+        who = market_history.listings[listing].identity
+        return interval.listed_microusd_hour(disk_gb) * (1 + rates.get(who.provider, 0.0)) / who.gpu_count
+
+    return gpu_price
+
+
+def series_of(
+    market_history: MarketHistory, gpu_price: Callable[[int, OfferInterval], float], offset_s: int = 0
+) -> PriceSeries:
+    """Build the series of a market history, up to the time from which nothing is known.
+
+    Args:
+        gpu_price: the GPU price of an interval of this listing, commission included, in micro-dollars.
+        offset_s: seconds between the full hours of UTC and those of the series.
+    """
+    if market_history.starts_s is None or market_history.ends_s is None:
+        return PriceSeries(first_hour=0, lows=(), polled=(), source=market_history.source)
+    after_s = market_history.ends_s + POLL_LASTS_S
+    if market_history.until_s is not None:
+        after_s = max(market_history.starts_s + 1, min(after_s, market_history.until_s))
+    first, last = (market_history.starts_s - offset_s) // HOUR_S, (after_s - 1 - offset_s) // HOUR_S
+    polled = _polled_hours(market_history, first, last, offset_s)
+    last = max((at for at, is_known in enumerate(polled) if is_known), default=0)
+    lows: list[int | None] = [None] * (last + 1)
+    for interval in market_history.intervals:
+        price = max(1, round(gpu_price(interval.listing, interval)))  # never 0: other code divides by prices
+        for hour in range(max(first, (interval.from_s - offset_s) // HOUR_S), last_hour(interval, offset_s) + 1):
+            at = hour - first
+            known = lows[at] if at <= last and polled[at] else -1
+            if known is None or price < known:
+                lows[at] = price
+    return PriceSeries(
+        first_hour=first, lows=lows, polled=polled[: last + 1], source=market_history.source, offset_s=offset_s
+    )
+
+
+def last_hour(interval: OfferInterval, offset_s: int = 0) -> int:
+    """The last hour on offer: until the poll that missed it, or as long as the last poll counts."""
+    lasts_s = interval.seen_s + POLL_LASTS_S
+    return ((lasts_s if interval.delisted_s is None else min(interval.delisted_s, lasts_s)) - 1 - offset_s) // HOUR_S
+
+
+def _polled_hours(market_history: MarketHistory, first: int, last: int, offset_s: int) -> list[bool]:
+    polled = [False] * (last - first + 1)
+    for poll in market_history.polls:
+        if poll.proves_absence:
+            from_s = poll.at_s - offset_s
+            for hour in range(from_s // HOUR_S, min((from_s + POLL_LASTS_S - 1) // HOUR_S, last) + 1):
+                polled[hour - first] = True
+    return polled
 
 
 def period_spans(first_hour: int, after_hour: int, every: PeriodLength, zone: tzinfo) -> Iterator[PeriodSpan]:
@@ -289,11 +293,6 @@ def with_newer(series: PriceSeries, newer: PriceSeries) -> PriceSeries:
             lows[at] = low if known is None or (low is not None and low < known) else known
             polled[at] = polled[at] or is_polled
     return msgspec.structs.replace(series, first_hour=first, lows=lows, polled=polled)
-
-
-STEPS_H = {"hour": 1, "day": 24, "week": 168}
-_LONGEST_STRETCH_H = 2 * POLL_LASTS_S // HOUR_S  # mean run of known hours; longer runs come from hourly polls
-LEAST_KNOWN_SHARE = 0.25  # of the entries of a series; with fewer, too much is unknown (assumed)
 
 
 def step_name(step_h: int) -> str:

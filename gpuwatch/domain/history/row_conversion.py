@@ -1,10 +1,9 @@
-"""Build a market history from price rows: the polls that the rows imply, and the intervals between them.
+"""From price rows to a market history, and back. Pure.
 
-An offer without a row at some time was not on offer then. So each time in a provider's rows counts as a complete poll
-of everything the file covers, for a rental type from its first row on, unless the file has explicit polls of the
-provider.
-
-Convert a market history to price rows: what each poll saw, and the polls. `history_from_rows` is the inverse.
+- `history_of_rows`: the polls that the rows imply, and the intervals between them. An offer without a row at some time
+  was not on offer then. So each time in a provider's rows counts as a complete poll of everything the file covers, for
+  a rental type from its first row on, unless the file has explicit polls of the provider.
+- `price_rows_of`: what each poll saw, and the polls, except those that the other rows imply.
 """
 
 from __future__ import annotations
@@ -34,6 +33,12 @@ from gpuwatch.domain.market.offer import OfferKind
 
 PollScope = tuple[PriceSource, str, bool]  # GPU ("": all), spot
 _Polled = Mapping[PollScope, StatedPolls]
+
+_CHEAPEST = 1  # micro-dollar: a row needs a price
+
+_QueryKey = tuple[str, bool]  # GPU ("": all, for polls), spot
+_Intervals = Mapping[_QueryKey, Sequence[OfferInterval]]
+_CompletePolls = Mapping[_QueryKey, set[CompletePoll]]
 
 
 def history_of_rows(
@@ -139,9 +144,6 @@ def _polls(polled: _Polled) -> list[MarketPoll]:
         polls.update(MarketPoll(at_s, provider, gpu, spot, True) for at_s in found.complete_s.tolist())
         polls.update(MarketPoll(poll.at_s, provider, gpu, spot, False) for poll in found.bounded)
     return sorted(polls)
-
-
-_CHEAPEST = 1  # micro-dollar: a row needs a price
 
 
 def price_rows_of(
@@ -258,11 +260,6 @@ def _stated_kind(provider: str, kind: OfferKind, kinds: Mapping[str, OfferKind])
 
 
 # --- polls that the rows imply ----------------------------------------------------------------------------------------
-
-
-_QueryKey = tuple[str, bool]  # GPU ("": all, for polls), spot
-_Intervals = Mapping[_QueryKey, Sequence[OfferInterval]]
-_CompletePolls = Mapping[_QueryKey, set[CompletePoll]]
 
 
 def implied_sources(
