@@ -1,4 +1,9 @@
-"""Advice whether to wait or to buy before a deadline, from an hourly price series."""
+"""Advice whether to wait or to buy before a deadline, from an hourly price series. Pure.
+
+- `advise`: the verdict, the limits from now to the deadline, and what they rest on;
+- how often a price was reached within a deadline, from starts like now;
+- what waiting saved, measured on hours that the rule was not fitted on.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +126,7 @@ def steps_until(series: PriceSeries, hours: int) -> int:
 def advise(series: PriceSeries, hours: int, record: ForecastRecord | None = None) -> Advice:
     """Advise what to do now, at the end of the series, which must be long enough (`why_too_little_data`).
 
-    A wait that has no GPU at the deadline pays for the next offer (`outcomes`). In a slow market, the deadline is
+    A wait that has no GPU at the deadline pays for the next offer (`wait_outcomes`). In a slow market, the deadline is
     rounded down to whole steps of the series.
 
     Args:
@@ -181,6 +186,17 @@ def limits_now(path: PricePath, found: EvaluatedRule, lowest: float | None = Non
     known = level[~np.isnan(level)]
     scale = float(known[-1]) if found.rule.relative and len(known) else 1.0
     return tuple(None if np.isinf(limit) else max(limit * scale, lowest or 0.0) for limit in found.rule.limits)
+
+
+def limit_changes(advice: Advice) -> Sequence[tuple[int, float | None]]:
+    """(steps left, limit from then on) where the limit changes; a sample if there are many changes."""
+    limits = advice.limits_usd
+    most = len(limits) - 1
+    changes = [left for left in range(most, -1, -1) if left == most or limits[left] != limits[left + 1]]
+    if len(changes) > _MOST_SHOWN:
+        picked = np.linspace(0, len(changes) - 1, _MOST_SHOWN).round().astype(int)
+        changes = [changes[at] for at in dict.fromkeys(picked.tolist())]
+    return [(left, limits[left]) for left in changes]
 
 
 def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | None) -> tuple[BuyVerdict, str]:
@@ -364,14 +380,3 @@ def _student(freedom: int) -> float:
     """The 97.5 % point of Student's t, by Cornish and Fisher's expansion: within 2 % from 3 degrees on."""
     z = _STANDARD_95
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-
-
-def limit_changes(advice: Advice) -> Sequence[tuple[int, float | None]]:
-    """(steps left, limit from then on) where the limit changes; a sample if there are many changes."""
-    limits = advice.limits_usd
-    most = len(limits) - 1
-    changes = [left for left in range(most, -1, -1) if left == most or limits[left] != limits[left + 1]]
-    if len(changes) > _MOST_SHOWN:
-        picked = np.linspace(0, len(changes) - 1, _MOST_SHOWN).round().astype(int)
-        changes = [changes[at] for at in dict.fromkeys(picked.tolist())]
-    return [(left, limits[left]) for left in changes]

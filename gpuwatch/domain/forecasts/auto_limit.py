@@ -1,4 +1,4 @@
-"""`max_price = "auto"`: the current limit from the price history and the time left, never above the cap."""
+"""`max_price = "auto"`: the current limit from the price history and the time left, never above the cap. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Outcomes of waits: bought at a price, nothing on offer, or unknown because there was no poll.
+"""Buy now or wait, with a deadline: the outcomes of waits, and optimal stopping on the empirical paths. Pure.
 
-One definition for the backtest, the sweep, `advise`, `max_price = "auto"` and the benchmarks:
+Outcomes: one definition for the backtest, the sweep, `advise`, `max_price = "auto"` and the benchmarks.
 
 - A wait starts at a poll. Its rule buys at the first poll, up to and including the deadline, at which it may buy; at
   the deadline it takes the cheapest fitting offer, at any price.
@@ -12,18 +12,16 @@ One definition for the backtest, the sweep, `advise`, `max_price = "auto"` and t
 
 So starts = bought + missed + unknown, and means are over the waits that bought or missed.
 
-Buy now or wait, with a deadline: optimal stopping on the empirical paths, and its value out of sample.
-
-A rule is one limit for each number of hours left. Backward induction finds the limits. With one hour left, the price is
-compared with the cost of the last hour; with two, with the cost of following the rule for one hour; and so on. Each
-limit is the one that costs least over all hours of the history (the parametrised boundary of Andersen, 2000, for
+Rules: a rule is one limit for each number of hours left. Backward induction finds the limits. With one hour left, the
+price is compared with the cost of the last hour; with two, with the cost of following the rule for one hour; and so on.
+Each limit is the one that costs least over all hours of the history (the parametrised boundary of Andersen, 2000, for
 options with early exercise). Whole paths are used, so that prices that last for days stay so. A limit never falls as
 the deadline approaches. Rules are fitted on the price itself and on the price relative to the median of the past week;
 a market that moves to another price level does not mislead the second.
 
 Two simple rules compete with them: a fixed limit at the median of the history, and buying at once. Each rule is judged
-on parts of the history after the part it was fitted on, by the outcomes of its waits (`outcomes`). The cheapest rule
-is used; as long as too few days show which one that is, it is the fixed median.
+on parts of the history after the part it was fitted on, by the outcomes of its waits. The cheapest rule is used; as
+long as too few days show which one that is, it is the fixed median.
 """
 
 from __future__ import annotations
@@ -41,6 +39,18 @@ from gpuwatch.domain.history.price_series import PriceSeries
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
+
+METHOD = (
+    "optimal stopping by backward induction on the empirical paths (Andersen, 2000), a fixed median and buying at "
+    "once, compared by rolling origin"
+)
+ORIGINS = 6
+LEVEL_HOURS = 168  # the level is the median of this many hours up to now …
+_MIN_LEVEL_HOURS = 24  # … if this many of them are known
+_WEEKS_AT_ONCE = 1024  # sorted together: 1.4 MB
+_HAIR = 1e-9
+_DAY_H = 24
+_LEAST_BLOCKS = 2  # blocks of days that a comparison needs
 
 
 class PollPrices(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +85,49 @@ class WaitOutcomes(msgspec.Struct, frozen=True, kw_only=True):
     def counted(self) -> Flags:
         """The starts with a known outcome."""
         return ~self.unknown
+
+
+class RuleKind(StrEnum):
+    """How the limits of a rule are found."""
+
+    MEDIAN = "fixed median"
+    AT_ONCE = "buy at once"
+    OPTIMAL = "optimal stopping"
+    OPTIMAL_RELATIVE = "optimal stopping, relative to the median of the week"
+
+
+class PricePath(msgspec.Struct, frozen=True, kw_only=True):
+    """A series as arrays, by the hour or by the step of a slow market.
+
+    `prices`: NaN if nothing was on offer, or without a poll. `day`: entries in a day, or 1.
+    """
+
+    prices: Numbers
+    polled: Flags
+    day: int = 24
+
+
+class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """`limits[k]`: buy at or under it with k hours left; with 0, at any price. In dollars, or relative to the level."""
+
+    limits: tuple[float, ...]
+    relative: bool
+
+
+class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule cost in hours that it was not fitted on. NaN: unknown from the history."""
+
+    kind: RuleKind
+    rule: StoppingRule  # fitted on the whole history
+    costs: Numbers  # by the hour in which the wait starts
+    waits: Flags  # it would not have bought in that hour
+    missed: Flags  # nothing was on offer at the deadline, and the rule had not bought before
+
+
+class BestRule(EvaluatedRule, frozen=True, kw_only=True):
+    """The rule that won, beside buying at the first price available."""
+
+    at_once: Numbers  # cost of that
 
 
 def wait_outcomes(polls: PollPrices, starts: Indices, deadline_s: float) -> WaitOutcomes:
@@ -122,62 +175,6 @@ def next_price(offered: Numbers) -> tuple[Numbers, Flags]:
     prices = np.full(len(offered), highest)
     prices[has_one] = offered[places[has_one]]
     return prices, has_one
-
-
-METHOD = (
-    "optimal stopping by backward induction on the empirical paths (Andersen, 2000), a fixed median and buying at "
-    "once, compared by rolling origin"
-)
-ORIGINS = 6
-LEVEL_HOURS = 168  # the level is the median of this many hours up to now …
-_MIN_LEVEL_HOURS = 24  # … if this many of them are known
-_WEEKS_AT_ONCE = 1024  # sorted together: 1.4 MB
-_HAIR = 1e-9
-_DAY_H = 24
-_LEAST_BLOCKS = 2  # blocks of days that a comparison needs
-
-
-class RuleKind(StrEnum):
-    """How the limits of a rule are found."""
-
-    MEDIAN = "fixed median"
-    AT_ONCE = "buy at once"
-    OPTIMAL = "optimal stopping"
-    OPTIMAL_RELATIVE = "optimal stopping, relative to the median of the week"
-
-
-class PricePath(msgspec.Struct, frozen=True, kw_only=True):
-    """A series as arrays, by the hour or by the step of a slow market.
-
-    `prices`: NaN if nothing was on offer, or without a poll. `day`: entries in a day, or 1.
-    """
-
-    prices: Numbers
-    polled: Flags
-    day: int = 24
-
-
-class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`limits[k]`: buy at or under it with k hours left; with 0, at any price. In dollars, or relative to the level."""
-
-    limits: tuple[float, ...]
-    relative: bool
-
-
-class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule cost in hours that it was not fitted on. NaN: unknown from the history."""
-
-    kind: RuleKind
-    rule: StoppingRule  # fitted on the whole history
-    costs: Numbers  # by the hour in which the wait starts
-    waits: Flags  # it would not have bought in that hour
-    missed: Flags  # nothing was on offer at the deadline, and the rule had not bought before
-
-
-class BestRule(EvaluatedRule, frozen=True, kw_only=True):
-    """The rule that won, beside buying at the first price available."""
-
-    at_once: Numbers  # cost of that
 
 
 def price_path_of(series: PriceSeries) -> PricePath:

@@ -1,10 +1,8 @@
-"""Forecasts of `advise` and `max_price = "auto"`, their outcomes, and the record of both.
+"""Forecasts of `advise` and `max_price = "auto"`, their outcomes, and the record of both. Pure.
 
-A forecast is judged by the prices between the time it was made and its deadline. Outcomes are those of `outcomes`:
-bought, missed, or unknown because no poll covers the deadline. `forecast_scoring` computes them; the values live here,
-so that a daemon that makes no forecasts does not load numpy.
-
-Score a forecast of prices against the prices that came.
+A forecast is judged by the prices between the time it was made and its deadline: bought, missed, or unknown because no
+poll covers the deadline. `forecast_scoring` computes the outcomes; the values live here, so that a daemon that makes no
+forecasts does not load numpy.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class ForecastSource(StrEnum):
 
 
 class ForecastOutcome(StrEnum):
-    """The outcome of the wait; see `outcomes`."""
+    """The outcome of the wait, as `optimal_stopping` defines it."""
 
     BOUGHT = "bought"
     MISSED = "missed"
@@ -90,16 +88,6 @@ class PriceForecast(msgspec.Struct, frozen=True, kw_only=True):
         return self.steps * self.step_h
 
 
-def scope_of(watch: Watch) -> MarketFilter:
-    """The part of the market that a watch is about."""
-    return MarketFilter(
-        gpus=watch.gpu_names,
-        gpu_count_min=watch.gpu_count_min,
-        gpu_count_max=watch.gpu_count_max,
-        spot=_SPOT[watch.spot],
-    )
-
-
 class ForecastScore(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a forecast. Prices are None if it is unknown; `lowest_usd` also if nothing was on offer."""
 
@@ -108,6 +96,16 @@ class ForecastScore(msgspec.Struct, frozen=True, kw_only=True):
     at_once_usd: float | None = None
     median_paid_usd: float | None = None
     lowest_usd: float | None = None
+
+
+def scope_of(watch: Watch) -> MarketFilter:
+    """The part of the market that a watch is about."""
+    return MarketFilter(
+        gpus=watch.gpu_names,
+        gpu_count_min=watch.gpu_count_min,
+        gpu_count_max=watch.gpu_count_max,
+        spot=_SPOT[watch.spot],
+    )
 
 
 # --- the record -------------------------------------------------------------------------------------------------------

@@ -50,6 +50,10 @@ HOURS_METHOD = (
     "each hour against the centred mean of the 24 hours around it; p: rotation test of the largest (Westfall and Young)"
 )
 
+_ALL_HOURS = (True,) * WEEK
+
+NIGHT, WEEKEND = "22:00-08:00", "Sat-Sun"
+
 
 class EffectVerdict(StrEnum):
     """The verdict on a difference."""
@@ -59,9 +63,6 @@ class EffectVerdict(StrEnum):
     DEARER = "dearer"
     VARIES = "varies"  # the hours of the day differ
     NOT_ENOUGH = "not enough data"
-
-
-_ALL_HOURS = (True,) * WEEK
 
 
 class WeekPart(msgspec.Struct, frozen=True):
@@ -137,9 +138,6 @@ class Calendar(msgspec.Struct, frozen=True, kw_only=True):
     def is_answered(self) -> bool:
         """Was there enough data for any comparison?"""
         return self.comparisons > 0
-
-
-NIGHT, WEEKEND = "22:00-08:00", "Sat-Sun"
 
 
 def week_part(name: str, text: str) -> WeekPart:

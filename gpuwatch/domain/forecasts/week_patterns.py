@@ -24,6 +24,10 @@ _ROUNDING = 1e-9
 _SHORT = 12  # the first and the last row may lack 1/12 of their hours
 _MIN_INFORMATION = 0.25  # share of a full row's information, for every rotation
 
+_DRAWS = 500
+_MIN_WEEKS = 3  # for an interval
+_CHUNK = 2_000_000
+
 
 class HourlyLogs(msgspec.Struct, frozen=True, kw_only=True):
     """Natural logarithms of the lowest prices (NaN: no price), and the local hour of the week of each."""
@@ -177,10 +181,6 @@ def moving_average(values: Floats, period: int) -> Floats:
 
 
 # --- medians of the hours of the week ---------------------------------------------------------------------------------
-
-_DRAWS = 500
-_MIN_WEEKS = 3  # for an interval
-_CHUNK = 2_000_000
 
 
 class HourOfWeekPrice(msgspec.Struct, frozen=True, kw_only=True):

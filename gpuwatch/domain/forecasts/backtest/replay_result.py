@@ -1,8 +1,7 @@
-"""The result of a replay: the price paid, the time it took, what waiting saved and what it missed.
+"""The result of a replay: the price paid, the time it took, what waiting saved and what it missed. Pure.
 
-Unlike the replay, the report uses the whole history: only hindsight shows what was missed.
-
-Replays one watch at many thresholds: how much longer a lower price takes.
+Unlike the replay, the result uses the whole history: only hindsight shows what was missed. `sweep_thresholds` replays
+one watch at many thresholds: how much longer a lower price takes.
 """
 
 from __future__ import annotations
@@ -39,6 +38,10 @@ _STARTS_EVERY_S = 3600
 _DAY_S = 86_400
 _LEAST_DAYS = 5
 _HOUR = timedelta(hours=1)
+
+SWEPT_SETTING = "max_price"
+MAX_STEPS = 200
+_EXPECTED = f"expected {SWEPT_SETTING}=FROM:TO:STEP in dollars per GPU-hour, for example {SWEPT_SETTING}=2.0:4.0:0.1"
 
 
 class CheaperOffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +81,7 @@ class BacktestEvent(msgspec.Struct, frozen=True, kw_only=True):
 class WaitStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Results of the watch if it started at the first poll of every hour: the time until it could rent, and the price.
 
-    `starts` = `bought` + `missed` + `unknown` (`outcomes` defines them); the means are over those bought or missed.
+    `starts` = `bought` + `missed` + `unknown` (`optimal_stopping` defines them); the means are over those bought or missed.
     """
 
     starts: int
@@ -289,11 +292,6 @@ def _mean(microusd: Numbers) -> float | None:
 
 def _moment(at_s: float) -> datetime:
     return datetime.fromtimestamp(int(at_s), UTC)
-
-
-SWEPT_SETTING = "max_price"
-MAX_STEPS = 200
-_EXPECTED = f"expected {SWEPT_SETTING}=FROM:TO:STEP in dollars per GPU-hour, for example {SWEPT_SETTING}=2.0:4.0:0.1"
 
 
 def parse_sweep(text: str) -> tuple[Decimal, ...]:

@@ -1,6 +1,8 @@
-"""Every recorded price that a watch could have paid, evaluated once, and the price series of the fitting offers.
+"""The recorded prices that a watch could have paid, and which of them it knows at each time of a replay. Pure.
 
-The offers that a watch knows during a replay, by query. The cost depends only on the number of changes.
+- `find_candidates`: every price of a history that fits the watch, evaluated once;
+- `fitting_offers`, `fitting_series`: the same part of the history, and its lowest price of each hour;
+- `KnownOffers`: the offers that the watch knows, by query. The cost depends only on the number of changes.
 """
 
 from __future__ import annotations
@@ -31,6 +33,10 @@ PRICE_TOLERANCE = 1e-6  # more than floating-point error
 _AT = datetime.fromtimestamp(0, UTC)  # no recorded clause depends on the time
 _ANY_INTERVAL = OfferInterval(0, 0, 0, None, 1, None)
 
+HUNT = "hunt"
+_MAX_MISSED_POLLS = 3  # with more, the query's result is no longer known
+_RankedOffer = tuple[tuple[Any, ...], int]  # rank, number of the candidate
+
 
 class BacktestCandidate(NamedTuple):
     """One interval of an offer that fits the watch, apart from its price."""
@@ -42,6 +48,14 @@ class BacktestCandidate(NamedTuple):
     match: Match | None  # None: too expensive to be taken or to re-arm the watch
     rank: tuple[Any, ...] = ()
     accepted: bool = False  # the watch accepts it as is
+
+
+class _Fit(NamedTuple):
+    """A listing that fits at some price."""
+
+    listing: ListedOffer
+    key: QueryKey
+    factor: float  # GPU price ÷ listed price of the whole offer
 
 
 def find_candidates(
@@ -68,12 +82,11 @@ def find_candidates(
     return found
 
 
-class _Fit(NamedTuple):
-    """A listing that fits at some price."""
-
-    listing: ListedOffer
-    key: QueryKey
-    factor: float  # GPU price ÷ listed price of the whole offer
+def at_any_price(watch: Watch) -> Watch:
+    """The same watch without a price limit."""
+    return msgspec.structs.replace(
+        watch, max_price_usd_gpu_hour=_ANY_PRICE_USD, auto=None, max_job_cost_usd=None, job=None, past=None
+    )
 
 
 class _CandidateFinder:
@@ -144,13 +157,6 @@ class _CandidateFinder:
         return (*what, listing.verification, place, reliability)
 
 
-def at_any_price(watch: Watch) -> Watch:
-    """The same watch without a price limit."""
-    return msgspec.structs.replace(
-        watch, max_price_usd_gpu_hour=_ANY_PRICE_USD, auto=None, max_job_cost_usd=None, job=None, past=None
-    )
-
-
 def fitting_series(
     watch: Watch,
     market_history: MarketHistory,
@@ -188,11 +194,6 @@ def fitting_offers(
     intervals = [interval for interval in market_history.intervals if fitting[interval.listing]]
     gpu_price = gpu_pricer(market_history, commissions, reference_disk_gb if watch.disk_gb is None else watch.disk_gb)
     return msgspec.structs.replace(market_history, intervals=intervals), gpu_price
-
-
-HUNT = "hunt"
-_MAX_MISSED_POLLS = 3  # with more, the query's result is no longer known
-_RankedOffer = tuple[tuple[Any, ...], int]  # rank, number of the candidate
 
 
 class _QueryOffers:
