@@ -235,18 +235,6 @@ def test_check_starts_without_what_it_does_not_need() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_daemon_starts_without_arrays() -> None:
-    """numpy takes 16 MB and 80 ms; what the daemon needs of it is imported by the few functions that need it."""
-    modules = [
-        "gpuwatch." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for name in _sources()
-        if name.startswith(("engine/", "daemon/", "bootstrap/"))
-    ]
-    program = f"import sys, importlib; [importlib.import_module(n) for n in {modules!r}]; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "False"
-
-
 @pytest.mark.slow
 def test_importing_a_module_does_nothing() -> None:
     """No top-level code opens a file, a socket or a thread: the package imports in an empty, read-only place."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -91,3 +93,17 @@ def test_a_look_up_to_a_price_misses_nothing_dearer() -> None:
     looks = {CompletePoll(2, to_microusd=100)}
     assert of_offer(runs_of([{1: 200, 3: 200}], looks), 0) == [PriceRun(1, 3, 200)]
     assert of_offer(runs_of([{1: 100, 3: 100}], looks), 0) == [PriceRun(1, 1, 100), PriceRun(3, 3, 100)]
+
+
+def test_the_daemon_starts_without_arrays() -> None:
+    """numpy takes 16 MB and 80 ms; the few functions of a daemon that need it import it."""
+    program = (
+        "import importlib, pkgutil, sys\n"
+        "import gpuwatch.bootstrap, gpuwatch.daemon, gpuwatch.engine\n"
+        "for part in (gpuwatch.bootstrap, gpuwatch.daemon, gpuwatch.engine):\n"
+        "    for module in pkgutil.walk_packages(part.__path__, part.__name__ + '.'):\n"
+        "        importlib.import_module(module.name)\n"
+        "print('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

@@ -81,7 +81,8 @@ class BacktestEvent(msgspec.Struct, frozen=True, kw_only=True):
 class WaitStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Results of the watch if it started at the first poll of every hour: the time until it could rent, and the price.
 
-    `starts` = `bought` + `missed` + `unknown` (`optimal_stopping` defines them); the means are over those bought or missed.
+    `starts` = `bought` + `missed` + `unknown`, as `optimal_stopping` defines them; the means are over those bought or
+    missed.
     """
 
     starts: int
