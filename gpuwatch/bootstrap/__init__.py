@@ -18,7 +18,7 @@ from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.engine.launches.following.launch_hooks import LaunchHooks
-    from gpuwatch.ports import Channel, Now
+    from gpuwatch.ports import Alert, Channel, Now
     from gpuwatch.ports.declarations import Adapter, Tools
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.ports.market import HoldStore
@@ -190,6 +190,22 @@ def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
     from gpuwatch import notifiers
 
     return {name: notifiers.build(channel.revealed(), http) for name, channel in settings.channels.items()}
+
+
+def log_alert(alert: Alert) -> None:
+    """Log an alert completely, whatever channels there are: its headline as the message, all details below it."""
+    import logging
+
+    from gpuwatch.notifiers.toolkit import lines, plain
+    from gpuwatch.ports import AlertKind, Severity
+
+    details = [text for line in lines(alert)[1:] if (text := plain(line))]
+    fields = {"alert_id": alert.alert_id, "kind": alert.kind.value, "subject": alert.subject, "details": details}
+    levels = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Severity.CRITICAL: logging.CRITICAL}
+    level = levels[alert.severity]
+    if alert.kind is AlertKind.BLIND:  # blindness is urgent in every log, whatever its severity
+        level = max(level, logging.ERROR)
+    logging.getLogger("gpuwatch.alerts").log(level, "%s", alert.headline, extra=fields)
 
 
 @contextmanager

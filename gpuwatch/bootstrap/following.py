@@ -1,30 +1,25 @@
-"""The prerequisite gates of the providers: built if a watch rents for real, and the provider can be probed.
-
-Builds the parts that follow rented instances, for each provider where gpuwatch can rent.
-
-Watches that were renamed or removed since the last start.
-"""
+"""Builds the parts that follow rented instances, for each provider where gpuwatch can rent."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch.bootstrap import TimeSource, build_adapters, new_id, pace
+from gpuwatch.bootstrap import build_adapters, new_id, pace
 from gpuwatch.bootstrap.job_building import job_shells
-from gpuwatch.bootstrap.keeper_building import cluster_states, obligations_at, orchestrator
+from gpuwatch.bootstrap.keeper_building import obligations_at
 from gpuwatch.bootstrap.provider_access import (
     has_credentials,
     is_polled_for,
     label_lengths,
+    orchestrator,
     provider_account,
     with_previous_keys,
 )
-from gpuwatch.engine.alerts.work_alerts import abandoned_alerts
+from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.guarding.guard import ProviderGuard
 from gpuwatch.engine.launches.guarding.instance_lists import UnknownStatuses
@@ -37,63 +32,12 @@ from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteProbe
 from gpuwatch.remote.ssh_probe import SshProbe
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.launches.renting_blocks import SqlSkippedScopes
-from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.engine.launches.following.provider_account import ProviderAccount
-    from gpuwatch.ports import Launcher, OutboxAlert
-    from gpuwatch.ports.declarations import Adapter
-    from gpuwatch.ports.http import HttpClient
-    from gpuwatch.ports.market import HoldStore
-    from gpuwatch.settings import Settings
-    from gpuwatch.storage.setup.database import Database
-
-log = logging.getLogger(__name__)
-
-
-def build_gates(
-    settings: Settings,
-    adapters: Mapping[str, Adapter],
-    launchers: Mapping[str, Launcher],
-    holds: HoldStore,
-    enqueue: Callable[[OutboxAlert], object],
-    time_source: TimeSource,
-) -> dict[str, PrerequisiteGate]:
-    """By provider. In dry run, in rescue mode, or without watches that rent, nothing is probed."""
-    if settings.dry_run or settings.rescue:
-        return {}
-    renting = [watch for watch in settings.watches if watch.rents_itself]
-
-    def probe_of(name: str) -> Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]:
-        adapter, launcher = adapters[name], launchers[name]
-        commission = settings.providers[name].commission
-        watches = [watch for watch in renting if is_polled_for(name, watch)]
-
-        def probe() -> tuple[Sequence[Prerequisite], Sequence[str]]:
-            try:
-                rehearsals = [
-                    rehearsed_offers(watch, adapter.market, commission, adapter.info, time_source.now)
-                    for watch in watches
-                ]
-            except KeyRejected:  # for the offers; if listing instances fails as well, nothing is rented there
-                credentials = credentials_of(launcher, adapter.info)
-                if credentials.met is not False:
-                    raise
-                return (credentials,), ()
-            orders = [order for rehearsal in rehearsals for order in rehearsal.orders]
-            return prerequisites_of(launcher, adapter.info, orders), tuple({order.offer_id for order in orders})
-
-        return probe
-
-    return {
-        name: PrerequisiteGate(name, probe_of(name), holds, enqueue, new_id, pace())
-        for name, launcher in launchers.items()
-        if isinstance(launcher, PrerequisiteProbe) and any(is_polled_for(name, watch) for watch in renting)
-    }
+    from gpuwatch.ports import Launcher
 
 
 class Following:
@@ -107,7 +51,6 @@ class Following:
     def __init__(
         self,
         base: Essentials,
-        http: HttpClient,
         may_destroy: Callable[[Launch, datetime], bool],
         may_rent: Callable[[], bool],
     ) -> None:
@@ -129,10 +72,8 @@ class Following:
             name: self._reconciler(launcher, self.accounts[name], self.guards[name])
             for name, launcher in self.launchers.items()
         }
-        self._follow_previous_keys(http)
-        self.gates = build_gates(
-            settings, base.adapters, self.launchers, base.holds, base.launches.enqueue, time_source
-        )
+        self._follow_previous_keys()
+        self.gates = _build_gates(base, self.launchers)
 
     def contexts(self) -> dict[str, ProviderContext]:
         """Return what a launch needs at its provider; a cluster engine rents by itself."""
@@ -158,14 +99,16 @@ class Following:
             for name, adapter in base.adapters.items()
             if adapter.launcher is not None and has_credentials(base.settings.providers[name])
         }
-        engine = orchestrator(base.settings, launch_states=partial(cluster_states, base.launches))
+        engine = orchestrator(
+            base.settings, launch_states=lambda: {one.label: one.state for one in base.launches.alive(TOOL)}
+        )
         return launchers if engine is None else {**launchers, engine.name: engine}
 
-    def _follow_previous_keys(self, http: HttpClient) -> None:
+    def _follow_previous_keys(self) -> None:
         """Follow and end launches under a provider's previous key; nothing is rented with it."""
         base = self._base
         previous = with_previous_keys(base.settings)
-        adapters = build_adapters(previous, http, stop=base.stopping, time_source=base.time_source)
+        adapters = build_adapters(previous, base.http, stop=base.stopping, time_source=base.time_source)
         for name, adapter in adapters.items():
             if adapter.launcher is None or name not in self.accounts:
                 continue
@@ -229,13 +172,36 @@ class Following:
         )
 
 
-def apply_watch_changes(settings: Settings, store: Database, now: datetime) -> None:
-    """Take over renames, and report launches whose watch is gone. Raises StoreError."""
-    identities = SqlWatchIdentities(store)
-    applied = identities.apply(settings.watches, now)
-    for old, new in applied.changes.renamed.items():
-        log.info("watch %s is now %s: its launches, limits and history continue", old, new)
-    alerts = list(abandoned_alerts(applied.abandoned, applied.changes.blocked, new_id, now))
-    for alert in alerts:
-        log.warning("%s; %s", alert.alert.headline, "; ".join(alert.alert.can_do))
-    identities.report(alerts)
+def _build_gates(base: Essentials, launchers: Mapping[str, Launcher]) -> dict[str, PrerequisiteGate]:
+    """By provider that can be probed. In dry run, in rescue mode, or without watches that rent, nothing is probed."""
+    settings = base.settings
+    if settings.dry_run or settings.rescue:
+        return {}
+    renting = [watch for watch in settings.watches if watch.rents_itself]
+
+    def probe_of(name: str) -> Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]:
+        adapter, launcher = base.adapters[name], launchers[name]
+        commission = settings.providers[name].commission
+        watches = [watch for watch in renting if is_polled_for(name, watch)]
+
+        def probe() -> tuple[Sequence[Prerequisite], Sequence[str]]:
+            try:
+                rehearsals = [
+                    rehearsed_offers(watch, adapter.market, commission, adapter.info, base.time_source.now)
+                    for watch in watches
+                ]
+            except KeyRejected:  # for the offers; if listing instances fails as well, nothing is rented there
+                credentials = credentials_of(launcher, adapter.info)
+                if credentials.met is not False:
+                    raise
+                return (credentials,), ()
+            orders = [order for rehearsal in rehearsals for order in rehearsal.orders]
+            return prerequisites_of(launcher, adapter.info, orders), tuple({order.offer_id for order in orders})
+
+        return probe
+
+    return {
+        name: PrerequisiteGate(name, probe_of(name), base.holds, base.launches.enqueue, new_id, pace())
+        for name, launcher in launchers.items()
+        if isinstance(launcher, PrerequisiteProbe) and any(is_polled_for(name, watch) for watch in renting)
+    }

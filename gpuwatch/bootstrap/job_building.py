@@ -1,10 +1,10 @@
-"""Builds the part that runs jobs on rented instances."""
+"""Builds the parts that run jobs: the queue, the runner on rented instances, and the engine for several machines."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,6 @@ from gpuwatch.remote.ssh import OpenSshShells
 from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.domain.jobs.job import Job
     from gpuwatch.domain.watches.watch import Watch

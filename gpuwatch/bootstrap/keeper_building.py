@@ -1,73 +1,37 @@
-"""Logs every alert completely: in the journal, on a terminal, or as JSON, whatever channels there are.
-
-Builds the engine that multi-node jobs are submitted to.
-
-Builds the keeper from its own parts: it shares no client, rate limit, channel or lock with the rest.
-"""
+"""Builds the keeper from its own parts: it shares no client, rate limit, channel or lock with the rest."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.jobs.cluster_task import TOOL
+from gpuwatch.bootstrap import (
+    build_adapters,
+    build_channels,
+    log_alert,
+    new_id,
+    open_http,
+    real_monotonic,
+    real_now,
+)
 from gpuwatch.errors import ProviderError, UsageError
-from gpuwatch.notifiers.toolkit import lines, plain
-from gpuwatch.ports import AccountLookup, Alert, AlertKind, Severity
-from gpuwatch.remote.dstack import Dstack
+from gpuwatch.ports import AccountLookup
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.instances.obligation import Obligation
-    from gpuwatch.domain.launches.launch import LaunchState
     from gpuwatch.engine.launches.guarding.keeper import Keeper
-    from gpuwatch.ports import Launcher, LaunchReader
+    from gpuwatch.ports import Alert, Launcher
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.ports.market import Hold
     from gpuwatch.ports.store import ObligationReader
     from gpuwatch.settings import Settings
     from gpuwatch.storage.launches.obligation_file import ObligationFile
     from gpuwatch.storage.setup.database import Database
-
-log = logging.getLogger(__name__)
-
-
-_LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Severity.CRITICAL: logging.CRITICAL}
-
-
-def log_alert(alert: Alert) -> None:
-    """Log its headline as the message, with all details below it."""
-    details = [text for line in lines(alert)[1:] if (text := plain(line))]
-    fields = {"alert_id": alert.alert_id, "kind": alert.kind.value, "subject": alert.subject, "details": details}
-    level = _LEVELS[alert.severity]
-    if alert.kind is AlertKind.BLIND:  # blindness is urgent in every log, whatever its severity
-        level = max(level, logging.ERROR)
-    log.log(level, "%s", alert.headline, extra=fields)
-
-
-def orchestrator(
-    settings: Settings, name: str = TOOL, launch_states: Callable[[], Mapping[str, LaunchState]] = dict
-) -> Dstack | None:
-    """The engine of this name; None: not configured.
-
-    Args:
-        launch_states: the states of active launches, by label.
-    """
-    config = settings.orchestrator
-    if not config.tool or config.tool != name:
-        return None
-    return Dstack(config.program, config.project, os.environ, timeout_s=config.timeout_s, launch_states=launch_states)
-
-
-def cluster_states(launches: LaunchReader) -> dict[str, LaunchState]:
-    """The states of active cluster launches, by label. Raises StoreError."""
-    return {one.label: one.state for one in launches.alive(TOOL)}
 
 
 def obligations_at(provider: str, file: ObligationReader, store: Database) -> list[Obligation]:
@@ -110,8 +74,6 @@ def build_keeper(
         daemon_fault: one line: why the daemon itself may not be ending instances; None: it works.
         is_followed: whether the daemon follows launches at a provider.
     """
-    from gpuwatch.bootstrap import build_channels, new_id, open_http, real_monotonic
-    from gpuwatch.bootstrap.keeper_building import log_alert
     from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
     from gpuwatch.engine.launches.guarding.keeper import AFTER_S, Keeper
     from gpuwatch.storage.launches.extension_lookup import ExtensionLookup
@@ -144,8 +106,6 @@ def build_keeper(
 
 def build_heartbeat_client(settings: Settings) -> HttpClient:
     """A client for the heartbeat only."""
-    from gpuwatch.bootstrap import open_http
-
     return open_http(settings)
 
 
@@ -198,9 +158,7 @@ class _Launchers:
         return isinstance(launcher, AccountLookup) and launcher.account_id() == obligation.account
 
     def _build(self, name: str) -> Launcher:
-        from gpuwatch.bootstrap import build_adapters
-        from gpuwatch.bootstrap.keeper_building import orchestrator
-        from gpuwatch.bootstrap.provider_access import has_credentials
+        from gpuwatch.bootstrap.provider_access import has_credentials, orchestrator
 
         if (engine := orchestrator(self._settings, name)) is not None:
             return engine

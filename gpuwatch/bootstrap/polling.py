@@ -1,7 +1,4 @@
-"""Builds the parts that poll the marketplaces and evaluate their answers.
-
-The polling plan of each provider, from the settings and the history. Sends no request.
-"""
+"""Builds the parts that poll the marketplaces and evaluate their answers, and plans the polls of each provider."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from gpuwatch import providers
 from gpuwatch.bootstrap import new_id, pace, real_monotonic
-from gpuwatch.bootstrap.essentials import all_commissions, build_rules, commissions_of, watched_gpus
 from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.engine.forecasts.auto_limits import AutoPrices, ForecastLedger
 from gpuwatch.engine.history.answer_recorder import AnswerRecorder
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
     from gpuwatch.storage.setup.database import Database
-
 
 LAUNCH_PRIORITY_S = 0.2  # how long the history waits at most for launches that have just started
 
@@ -220,8 +216,6 @@ def _expected_rows(name: str, store: Database | None) -> ExpectedRows | None:
     info = providers.info(name)
     if store is None or not info.joins_gpus:
         return None
-    from gpuwatch.storage.history.queries.history_queries import prices_on_sale
-
     prices = PricesOnSale(info.default_disk_gb)
     try:
         prices.begin_with(prices_on_sale(store, name))

@@ -1,12 +1,10 @@
-"""The accounts of the configured keys, and what they mean for active launches.
-
-What gpuwatch can do at each provider according to the settings: search, rent, or neither. Sends no request.
-"""
+"""What gpuwatch can do at each provider according to the settings, and the accounts of the configured keys."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,111 +15,17 @@ from gpuwatch import providers
 from gpuwatch.bootstrap import build_adapters, missing_extra_hint
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.watch import Action, Watch
-from gpuwatch.engine.launches.following.provider_account import ProviderAccount
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
-from gpuwatch.storage.setup.account_rows import SqlAccountRepository
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.domain.launches.launch import Launch, LaunchState
+    from gpuwatch.engine.launches.following.provider_account import ProviderAccount
     from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
     from gpuwatch.ports import Launcher, ProviderSection
     from gpuwatch.ports.http import HttpClient
+    from gpuwatch.remote.dstack import Dstack
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
-
-
-def with_previous_keys(settings: Settings) -> Settings:
-    """The providers with a previous key, each with only that key."""
-    previous = {
-        name: msgspec.structs.replace(provider, api_key=provider.previous_api_key, previous_api_key=None)
-        for name, provider in settings.providers.items()
-        if provider.previous_api_key is not None
-    }
-    return msgspec.structs.replace(settings, providers=previous)
-
-
-def provider_account(
-    settings: Settings,
-    store: Database,
-    launcher: Launcher,
-    *,
-    accepts_older: bool = False,
-    of_provider: list[ProviderAccount] | None = None,
-) -> ProviderAccount:
-    """The account that a launcher uses. Sends no request.
-
-    Args:
-        accepts_older: launches of an older gpuwatch, which stored no account, belong to this one.
-        of_provider: the accounts of all keys of the provider, to which this one is added.
-    """
-    provider_settings = settings.providers.get(launcher.name)
-    key = None if provider_settings is None else provider_settings.api_key  # a cluster engine has none
-    text = None if key is None else key.reveal()
-    return ProviderAccount(
-        launcher, SqlAccountRepository(store), text, takes_older=accepts_older, of_provider=of_provider
-    )
-
-
-def identified_account(settings: Settings, store: Database, launcher: Launcher, now: datetime) -> ProviderAccount:
-    """The account that a launcher uses, with its id; asks the provider if its key was never seen.
-
-    Raises:
-        ProviderStateUnknown: it does not answer.
-    """
-    account = provider_account(settings, store, launcher)
-    try:
-        account.identify(now)
-    except ProviderError as error:
-        raise ProviderStateUnknown(f"cannot determine the account of the key of {launcher.name}: {error}") from error
-    return account
-
-
-def account_faults(
-    settings: Settings, store: Database, http: HttpClient, launches: Sequence[Launch], now: datetime
-) -> list[str]:
-    """Why active launches could not be reached with these settings, one line per provider. May send requests.
-
-    Raises:
-        StoreError: the known accounts cannot be read.
-    """
-    return [
-        fault
-        for name in sorted({launch.provider for launch in launches})
-        for fault in _faults_of_provider(
-            settings, store, http, [launch for launch in launches if launch.provider == name], now
-        )
-    ]
-
-
-def _faults_of_provider(
-    settings: Settings, store: Database, http: HttpClient, launches: Sequence[Launch], now: datetime
-) -> Iterator[str]:
-    name, launch_id = launches[0].provider, launches[0].launch_id
-    if name not in settings.providers or missing_extra_hint(name) is not None:
-        return  # unreachable for another reason, which is reported elsewhere
-    accounts = [
-        provider_account(key_settings, store, launcher)
-        for key_settings in (settings, with_previous_keys(settings))
-        if name in key_settings.providers
-        and (launcher := build_adapters(key_settings, http, [name])[name].launcher) is not None
-    ]
-    try:
-        for account in accounts:
-            account.identify(now)
-    except ProviderError as error:
-        yield (
-            f"launch {launch_id} is active at {name}, and it is unknown whether the configured key belongs to its "
-            f"account ({error}); try again when {name} answers"
-        )
-        return
-    if unreachable := [
-        launch.launch_id for launch in launches if not any(account.owns(launch) for account in accounts)
-    ]:
-        yield (
-            f"the configured key of {name} belongs to another account than launch {', '.join(unreachable)}; "
-            "keep the old key until the launch ends, or set it as previous_api_key; if both are of one account, run: "
-            f"gpuwatch accounts --same --provider {name}"
-        )
 
 
 def has_credentials(provider: ProviderSection) -> bool:
@@ -144,8 +48,6 @@ def providers_to_follow(settings: Settings, http: HttpClient, names: Iterable[st
 
     A key alone is not enough: a plugin may fail to load, an extra may be missing, an option may allow only prices.
     """
-    from gpuwatch.bootstrap import build_adapters, missing_extra_hint
-
     names = tuple(names)
     with_key = [
         name for name in sorted(providers_with_key(settings).intersection(names)) if missing_extra_hint(name) is None
@@ -154,6 +56,22 @@ def providers_to_follow(settings: Settings, http: HttpClient, names: Iterable[st
         name for name, adapter in build_adapters(settings, http, with_key).items() if adapter.launcher is not None
     }
     return frozenset({*rentable, *({settings.orchestrator.tool} & set(names))})
+
+
+def orchestrator(
+    settings: Settings, name: str | None = None, launch_states: Callable[[], Mapping[str, LaunchState]] = dict
+) -> Dstack | None:
+    """The engine that multi-node jobs are submitted to; None: not configured, or not of this name.
+
+    Args:
+        launch_states: the states of active launches, by label.
+    """
+    from gpuwatch.remote.dstack import Dstack
+
+    config = settings.orchestrator
+    if not config.tool or name not in {None, config.tool}:
+        return None
+    return Dstack(config.program, config.project, os.environ, timeout_s=config.timeout_s, launch_states=launch_states)
 
 
 def not_rentable(settings: Settings) -> UnavailableProviders:
@@ -249,3 +167,100 @@ def _enabled(settings: Settings) -> str:
 def label_lengths(names: Collection[str]) -> Mapping[str, int]:
     """Provider → the length of a label there."""
     return {name: providers.info(name).label_length for name in names}
+
+
+def with_previous_keys(settings: Settings) -> Settings:
+    """The providers with a previous key, each with only that key."""
+    previous = {
+        name: msgspec.structs.replace(provider, api_key=provider.previous_api_key, previous_api_key=None)
+        for name, provider in settings.providers.items()
+        if provider.previous_api_key is not None
+    }
+    return msgspec.structs.replace(settings, providers=previous)
+
+
+def provider_account(
+    settings: Settings,
+    store: Database,
+    launcher: Launcher,
+    *,
+    accepts_older: bool = False,
+    of_provider: list[ProviderAccount] | None = None,
+) -> ProviderAccount:
+    """The account that a launcher uses. Sends no request.
+
+    Args:
+        accepts_older: launches of an older gpuwatch, which stored no account, belong to this one.
+        of_provider: the accounts of all keys of the provider, to which this one is added.
+    """
+    from gpuwatch.engine.launches.following.provider_account import ProviderAccount
+    from gpuwatch.storage.setup.account_rows import SqlAccountRepository
+
+    provider_settings = settings.providers.get(launcher.name)
+    key = None if provider_settings is None else provider_settings.api_key  # a cluster engine has none
+    text = None if key is None else key.reveal()
+    return ProviderAccount(
+        launcher, SqlAccountRepository(store), text, takes_older=accepts_older, of_provider=of_provider
+    )
+
+
+def identified_account(settings: Settings, store: Database, launcher: Launcher, now: datetime) -> ProviderAccount:
+    """The account that a launcher uses, with its id; asks the provider if its key was never seen.
+
+    Raises:
+        ProviderStateUnknown: it does not answer.
+    """
+    account = provider_account(settings, store, launcher)
+    try:
+        account.identify(now)
+    except ProviderError as error:
+        raise ProviderStateUnknown(f"cannot determine the account of the key of {launcher.name}: {error}") from error
+    return account
+
+
+def account_faults(
+    settings: Settings, store: Database, http: HttpClient, launches: Sequence[Launch], now: datetime
+) -> list[str]:
+    """Why active launches could not be reached with these settings, one line per provider. May send requests.
+
+    Raises:
+        StoreError: the known accounts cannot be read.
+    """
+    return [
+        fault
+        for name in sorted({launch.provider for launch in launches})
+        for fault in _faults_of_provider(
+            settings, store, http, [launch for launch in launches if launch.provider == name], now
+        )
+    ]
+
+
+def _faults_of_provider(
+    settings: Settings, store: Database, http: HttpClient, launches: Sequence[Launch], now: datetime
+) -> Iterator[str]:
+    name, launch_id = launches[0].provider, launches[0].launch_id
+    if name not in settings.providers or missing_extra_hint(name) is not None:
+        return  # unreachable for another reason, which is reported elsewhere
+    accounts = [
+        provider_account(key_settings, store, launcher)
+        for key_settings in (settings, with_previous_keys(settings))
+        if name in key_settings.providers
+        and (launcher := build_adapters(key_settings, http, [name])[name].launcher) is not None
+    ]
+    try:
+        for account in accounts:
+            account.identify(now)
+    except ProviderError as error:
+        yield (
+            f"launch {launch_id} is active at {name}, and it is unknown whether the configured key belongs to its "
+            f"account ({error}); try again when {name} answers"
+        )
+        return
+    if unreachable := [
+        launch.launch_id for launch in launches if not any(account.owns(launch) for account in accounts)
+    ]:
+        yield (
+            f"the configured key of {name} belongs to another account than launch {', '.join(unreachable)}; "
+            "keep the old key until the launch ends, or set it as previous_api_key; if both are of one account, run: "
+            f"gpuwatch accounts --same --provider {name}"
+        )

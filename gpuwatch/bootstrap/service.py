@@ -1,10 +1,8 @@
-"""Signing of channel buttons, and which alerts have them.
-
-Builds and connects the daemon's parts; `daemon/tasks.py` defines what runs when.
-"""
+"""Builds and connects the daemon's parts; `daemon/tasks.py` defines what runs when."""
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,20 +16,22 @@ from gpuwatch.bootstrap import (
     TimeSource,
     build_channels,
     build_hooks,
+    log_alert,
     new_id,
     open_http,
     real_now,
 )
-from gpuwatch.bootstrap.essentials import Essentials, build_essentials, build_routing
-from gpuwatch.bootstrap.following import Following, apply_watch_changes
+from gpuwatch.bootstrap.essentials import Essentials, build_essentials
+from gpuwatch.bootstrap.following import Following
 from gpuwatch.bootstrap.job_building import build_cluster_jobs, build_job_queue, build_job_runner
-from gpuwatch.bootstrap.keeper_building import log_alert
 from gpuwatch.bootstrap.polling import Polling
 from gpuwatch.bootstrap.provider_access import account_faults, providers_to_follow
+from gpuwatch.bootstrap.rules import build_routing
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonSigner
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
 from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
+from gpuwatch.engine.alerts.work_alerts import abandoned_alerts
 from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
 from gpuwatch.errors import StoreError
@@ -44,8 +44,11 @@ from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecord
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
 from gpuwatch.storage.setup.account_rows import ensure_installation
+from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.engine.jobs.job_queue import JobQueue
     from gpuwatch.ports import Channel
@@ -53,42 +56,9 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 
+log = logging.getLogger(__name__)
 
 _NONCE = "abcdefghijklmnopqrstuvwxyz0123456789"
-
-
-def button_signer(channel: ButtonChannel, store: Database) -> ButtonSigner:
-    """A signer with secrets of this installation only: the channel's secret, and the salt in the database.
-
-    Raises:
-        StoreError: the installation cannot be read.
-    """
-    return ButtonSigner(_key(channel, store, "buttons"), channel.address, _nonce)
-
-
-def webhook_secret(channel: ButtonChannel, store: Database) -> str:
-    """The secret that a channel's service sends with each request to this installation. Raises StoreError."""
-    secret = _key(channel, store, "webhook").hex()
-    register_secret(secret)
-    return secret
-
-
-def attach_buttons(store: Database, channels: Iterable[Channel]) -> None:
-    """Add buttons to alerts on channels whose users may press them. Raises StoreError."""
-    for channel in channels:
-        if isinstance(channel, ButtonChannel) and channel.users:
-            channel.buttons = AlertButtons(button_signer(channel, store), SqlApprovalRepository(store).get, real_now)
-
-
-def _key(channel: ButtonChannel, store: Database, purpose: str) -> bytes:
-    with store.write() as connection:
-        installation = ensure_installation(connection, real_now())
-    message = f"gpuwatch {purpose} {installation.install_id} {installation.key_salt}"
-    return digest(channel.button_secret.encode(), message.encode(), "sha256")
-
-
-def _nonce() -> str:
-    return "".join(secrets.choice(_NONCE) for _ in range(6))
 
 
 class Service:
@@ -122,7 +92,7 @@ class Service:
         self.hooks = build_hooks(settings, store, http, base.stopping, time_source)
         self.job_queue = build_job_queue(base)
         self.rents = partial(_may_rent, settings, self.job_queue)
-        self.following = Following(base, http, self.hooks.may_destroy, self.rents)
+        self.following = Following(base, self.hooks.may_destroy, self.rents)
         self.executor = LaunchExecutor(
             base.launches, self.following.contexts(), base.launch_alerts, time_source.now, settings.budget, base.slots
         )
@@ -219,3 +189,52 @@ def _build_commands(base: Essentials) -> LaunchCommands:
         renting_fault=base.settings.rescue,
         generation=lambda: base.store.generation,
     )
+
+
+def apply_watch_changes(settings: Settings, store: Database, now: datetime) -> None:
+    """Take over renames, and report launches whose watch is gone. Raises StoreError."""
+    identities = SqlWatchIdentities(store)
+    applied = identities.apply(settings.watches, now)
+    for old, new in applied.changes.renamed.items():
+        log.info("watch %s is now %s: its launches, limits and history continue", old, new)
+    alerts = list(abandoned_alerts(applied.abandoned, applied.changes.blocked, new_id, now))
+    for alert in alerts:
+        log.warning("%s; %s", alert.alert.headline, "; ".join(alert.alert.can_do))
+    identities.report(alerts)
+
+
+# --- buttons of alerts ------------------------------------------------------------------------------------------------
+
+
+def button_signer(channel: ButtonChannel, store: Database) -> ButtonSigner:
+    """A signer with secrets of this installation only: the channel's secret, and the salt in the database.
+
+    Raises:
+        StoreError: the installation cannot be read.
+    """
+    return ButtonSigner(_key(channel, store, "buttons"), channel.address, _nonce)
+
+
+def webhook_secret(channel: ButtonChannel, store: Database) -> str:
+    """The secret that a channel's service sends with each request to this installation. Raises StoreError."""
+    secret = _key(channel, store, "webhook").hex()
+    register_secret(secret)
+    return secret
+
+
+def attach_buttons(store: Database, channels: Iterable[Channel]) -> None:
+    """Add buttons to alerts on channels whose users may press them. Raises StoreError."""
+    for channel in channels:
+        if isinstance(channel, ButtonChannel) and channel.users:
+            channel.buttons = AlertButtons(button_signer(channel, store), SqlApprovalRepository(store).get, real_now)
+
+
+def _key(channel: ButtonChannel, store: Database, purpose: str) -> bytes:
+    with store.write() as connection:
+        installation = ensure_installation(connection, real_now())
+    message = f"gpuwatch {purpose} {installation.install_id} {installation.key_salt}"
+    return digest(channel.button_secret.encode(), message.encode(), "sha256")
+
+
+def _nonce() -> str:
+    return "".join(secrets.choice(_NONCE) for _ in range(6))

@@ -1,8 +1,7 @@
 """Loads the settings for a command: with GPU names from the store, and best-effort for commands that stop costs.
 
-Rescue mode: if the settings are invalid but launches are active, the daemon starts with the usable settings.
-
-It follows and ends launches, sends alerts, and rents nothing (docs/decisions/0062).
+Rescue mode: if the settings are invalid but launches are active, the daemon starts with the usable settings. It follows
+and ends launches, sends alerts, and rents nothing (docs/decisions/0062).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from gpuwatch.errors import SettingsError, StoreError, StoreMissing
 from gpuwatch.settings import Settings, load, load_for_stopping, probable_store_url, store_url
 
 log = logging.getLogger(__name__)
-
 
 _MAX_LISTED = 20  # maximum number of instances to list
 

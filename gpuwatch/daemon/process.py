@@ -16,8 +16,7 @@ from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_fixed
 
-from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, real_monotonic, real_now
-from gpuwatch.bootstrap.keeper_building import log_alert
+from gpuwatch.bootstrap import build_channels, http_client, log_alert, new_id, open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_or_rescue, load_settings
 from gpuwatch.daemon import logs

@@ -13,7 +13,7 @@ import pytest
 from gpuwatch.app.setup.doctor import _missing_extras
 from gpuwatch.app.setup.doctor_account import image_findings
 from gpuwatch.bootstrap import build_adapters, http_client, open_store, provider_access
-from gpuwatch.bootstrap.essentials import build_rules
+from gpuwatch.bootstrap.rules import build_rules
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.emulator import Marketplace

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.bootstrap.essentials import build_routing
+from gpuwatch.bootstrap.rules import build_routing
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports import Severity
 from gpuwatch.settings import Settings, load

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 try:
-    from gpuwatch.bootstrap.following import apply_watch_changes
+    from gpuwatch.bootstrap.service import apply_watch_changes
     from tests.soak.keeper import build_keeper
 except ImportError:  # an older package without a keeper, in which a watch was identified by its name
     build_keeper = None  # type: ignore[assignment]

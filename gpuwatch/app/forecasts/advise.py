@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch.app.forecasts.scores import advice_record, record_json
 from gpuwatch.app.history.past_prices import known_gpu_names_of, load_prices, pricer
 from gpuwatch.bootstrap import new_id, open_store
-from gpuwatch.bootstrap.essentials import all_commissions
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.advice import BuyVerdict, advise, why_too_little_data
 from gpuwatch.domain.forecasts.optimal_stopping import METHOD
 from gpuwatch.domain.forecasts.price_forecasts import ForecastSource, PriceForecast

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only, real_now
-from gpuwatch.bootstrap.essentials import all_commissions
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.price_forecasts import ForecastRecord, ForecastSource, forecast_record
 from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.engine.forecasts.auto_limits import scored_until

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.bootstrap.essentials import all_commissions
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.history.price_series import HOUR_S, gpu_pricer, series_of
 from gpuwatch.domain.history.row_conversion import history_of_columns
 from gpuwatch.domain.market.gpu_names import catalog

@@ -15,7 +15,7 @@ import msgspec
 from gpuwatch.app.history.past_prices import load_prices
 from gpuwatch.app.jobs.jobs import new_job
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.bootstrap.essentials import all_commissions
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.auto_limit import limit_at, limit_schedule
 from gpuwatch.domain.forecasts.auto_limit import whole_hours_left as whole_hours
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import fitting_offers

@@ -17,8 +17,8 @@ import msgspec
 
 from gpuwatch.app.watches.watch_status import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, new_id, open_store, open_store_read_only, real_now
-from gpuwatch.bootstrap.keeper_building import obligation_file, orchestrator
-from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, resolve_provider
+from gpuwatch.bootstrap.keeper_building import obligation_file
+from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, orchestrator, resolve_provider
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, label_ids, launch_id_in
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.instances.obligation import latest_end

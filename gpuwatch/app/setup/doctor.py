@@ -17,9 +17,14 @@ from gpuwatch.app.setup.doctor_account import KnownLaunches, account_findings, i
 from gpuwatch.app.setup.doctor_adapters import channel_findings, own_checks, prerequisite_findings
 from gpuwatch.app.watches.checklist import unticked_watches
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
-from gpuwatch.bootstrap.keeper_building import orchestrator
 from gpuwatch.bootstrap.polling import polling_warnings
-from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow, resolve_provider
+from gpuwatch.bootstrap.provider_access import (
+    can_rent,
+    has_credentials,
+    orchestrator,
+    providers_to_follow,
+    resolve_provider,
+)
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.setup.durations import format_moment

@@ -10,8 +10,8 @@ import msgspec
 
 from gpuwatch.app.market.offers import current_offers
 from gpuwatch.app.setup.metric_specs import OTHER_GPU
-from gpuwatch.bootstrap.essentials import AGE_SLACK, MAX_MISSED_POLLS, stored_max_age, stored_pace
 from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, stored_max_age, stored_pace
 from gpuwatch.domain.history.hourly_rollup import COVERAGE_S
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, Commission, OfferPrice, price_of

@@ -60,7 +60,7 @@ def current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> 
 def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
     if all(watch.auto is None for watch in watches):
         return CurrentLimits(watches=watches, limits_by_watch={})
-    from gpuwatch.bootstrap.essentials import commissions_of
+    from gpuwatch.bootstrap.rules import commissions_of
     from gpuwatch.engine.forecasts.auto_limits import AutoPrices, ForecastLedger
     from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts
 
@@ -101,7 +101,7 @@ def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimit
     """The past prices; without a readable store none are known, and a watch that compares with them matches nothing."""
     if not any(watch.compares_with_past for watch in limits.watches):
         return limits
-    from gpuwatch.bootstrap.essentials import all_commissions
+    from gpuwatch.bootstrap.rules import all_commissions
     from gpuwatch.domain.market.money import REFERENCE_DISK_GB
     from gpuwatch.engine.watches.observed_limits import NoPastPrices, PastLimits
     from gpuwatch.storage.forecasts.forecast_rows import SqlPastPrices

@@ -18,8 +18,8 @@ from gpuwatch.app.market.offers import current_offers, match_json
 from gpuwatch.app.watches.blocked import blocked
 from gpuwatch.app.watches.check import blocked_json, current_limits
 from gpuwatch.bootstrap import open_store_read_only, real_now
-from gpuwatch.bootstrap.essentials import commissions_of, stored_max_age, stored_pace
 from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.bootstrap.rules import commissions_of, stored_max_age, stored_pace
 from gpuwatch.domain.market.money import MICRO, rfc3339
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, WatchMemory, decide

@@ -11,14 +11,18 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import median
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.history.price_series import HOUR_S, PriceSeries
+from gpuwatch.domain.history.hourly_rollup import HOUR_S
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.domain.setup.durations import format_duration, format_moment
 from gpuwatch.domain.watches.watch import DROP_BY, NEW_LOW, PERCENTILE, PastLimit
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.history.price_series import PriceSeries  # with numpy: a rank needs none
 
 PARTS = 30  # known time is counted in thirtieths of the span, so that one price a day makes a month of history
 _LEAST_SHARE = 3  # a third of them must be known

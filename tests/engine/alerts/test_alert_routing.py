@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.bootstrap.keeper_building import log_alert
+from gpuwatch.bootstrap import log_alert
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
 from gpuwatch.engine.alerts.alert_routing import AlertRouting, outbox_alert
 from gpuwatch.errors import StoreError

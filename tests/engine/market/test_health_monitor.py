@@ -263,7 +263,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 def test_a_dead_provider_is_a_warning_with_host_and_cause_at_once_then_a_line_an_hour_with_a_count(
     guard: HealthMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its blindness and its recovery are alerts, which are logged completely (`bootstrap/keeper_building.py`)."""
+    """Its blindness and its recovery are alerts, which are logged completely (`bootstrap.log_alert`)."""
     caplog.set_level(logging.INFO)
     for second in range(0, 2 * 3600 + 60, 30):
         guard.failed(HUNT, H100, DOWN, later(second))
