@@ -379,7 +379,7 @@ def test_a_list_that_fails_each_second_is_reported_once(tmp_path: Path) -> None:
     """In a process of its own: pytest's handlers would capture what a command writes to stderr."""
     (tmp_path / "gpuwatch.toml").write_text('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 2\n')
     code = (
-        "import logging, sys; from gpuwatch.app import stop; from gpuwatch.cli import run;"
+        "import logging, sys; from gpuwatch.app.launches import stop; from gpuwatch.cli import run;"
         " warn = logging.getLogger('gpuwatch.engine.launches.following.launch_reconciler').warning;"
         " stop.stop = lambda *_: any(warn('could not list instances: 401') for _ in range(3));"
         " sys.argv = ['gpuwatch', 'stop', 'abcdefghijkl']; sys.exit(run())"
