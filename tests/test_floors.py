@@ -39,13 +39,15 @@ BESIDE = {
         "pages": "the list of all pages",
         "problems": "errors as answers",
         "request_guard": "checks of every request",
-        "serving": "the server",
+        "server": "the HTTP server and its thread",
+        "serving": "the server as a part of the daemon, or alone",
     },
     "chat": {
         "telegram": "the interface to a messenger; actions do not know it",
         "chat_actions": "the list of all actions",
         "deciding": "actions on several nouns: they change something",
         "reading": "actions on several nouns: they only read",
+        "interface": "finds and runs the interfaces to messengers",
         "replies": "the type of a reply",
     },
     "app": {},
@@ -68,6 +70,7 @@ SAME_NAME = {
     "money": "amounts: in the domain, and what the conformance kit checks of them",
     "offers": "offers: as the owner lists them, and as providers' answers are parsed",
     "prerequisites": "the port, and its side of each provider",
+    "server": "an HTTP server: of the web page, and of the marketplace on loopback",
     "store": "the port to the store, and its maintenance",
 }
 MARKETPLACES = {"providers", "emulator", "testing"}  # one part of several marketplaces has one name

@@ -45,4 +45,4 @@ def test_the_list_of_alerts_is_what_the_command_prints() -> None:
 
 def test_the_floors_are_those_of_the_package() -> None:
     """Without numbers: a picture that every new module changes would be drawn again and no longer looked at."""
-    assert (PICTURES / "floors.svg").read_text("utf-8") == as_svg(), "make pictures"
+    assert (PICTURES / "floors.svg").read_text("utf-8") == as_svg(), "python -m tools.floors"
