@@ -1,6 +1,7 @@
-"""Provider invoices as rows. An instance's day is replaced as a whole; final days never change.
+"""What launches cost and used, as rows: the invoices of providers, and GPU utilisation, one row per poll.
 
-GPU utilisation of instances, one row per poll. `percent` NULL: the provider stated none, which is not 0.
+An instance's day of an invoice is replaced as a whole; final days never change. `percent` NULL in a sample: the
+provider stated none, which is not 0.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class SqlInvoiceRepository:
         """Save rows, each instance's day as a whole; return how many."""
         days: dict[tuple[str, str, int], list[InvoiceRow]] = {}
         for row in rows:
-            days.setdefault((row.provider, row.instance_id, _number(row.day)), []).append(row)
+            days.setdefault((row.provider, row.instance_id, (row.day - _EPOCH).days), []).append(row)
         if not days:
             return 0
         with self._database.write() as connection:
@@ -90,16 +91,12 @@ def _replace_day(connection: Connection, key: tuple[str, str, int], rows: Sequen
     return len(rows)
 
 
-def _number(day: date) -> int:
-    return (day - _EPOCH).days
-
-
 def _date(number: int) -> date:
     return _EPOCH + timedelta(days=number)
 
 
 class SqlUtilisationRepository:
-    """The samples of all launches."""
+    """The utilisation samples of all launches."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

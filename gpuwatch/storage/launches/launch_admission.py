@@ -1,9 +1,9 @@
-"""The circuit breaker of a watch: opened in the transaction of a failure, closed in that of a successful start.
-
-Admits a launch (`launches.admission`): reads the state and writes the intent in one transaction.
+"""Admits a launch (`launches.life.admission`): reads the state and writes the intent in one transaction.
 
 With two daemons on one PostgreSQL, a reservation takes a transaction lock, so that budgets are counted by one at a
 time; in addition, unique rows protect whatever must be unique (a slot of a watch, an offer).
+
+At the end the circuit breaker of a watch: opened in the transaction of a failure, closed in that of a successful start.
 """
 
 from __future__ import annotations
@@ -82,55 +82,10 @@ from gpuwatch.storage.setup.tables import launch as launches
 from gpuwatch.storage.watches.watch_identities import WATCH_ID, identify, renamed_candidate
 
 _FAILURE_WINDOW = timedelta(days=1)
-_ALERT_LIFETIME = timedelta(days=1)  # of the alert; the watch stays paused that long unless somebody resumes it
-_ENDED_LAUNCHES = select(launches).where(
-    launches.c.watch == bindparam("of_watch"),
-    launches.c.state.in_(OVER_STATES),
-    launches.c.ended_at_ms >= bindparam("since"),
-    launches.c.dry_run.is_(False),
-)
+_ALERT_LIFETIME = timedelta(days=1)  # of the breaker; the watch stays paused that long unless somebody resumes it
 
 
-def update_breaker(connection: Connection, launch: Launch, now: datetime) -> None:
-    """Update the breaker of a launch's watch after a transition was written."""
-    if launch.state is LaunchState.RUNNING:
-        breaker = after_run(load_pauses(connection).breaker_of(launch.watch), launch, now)
-        if breaker is not None:
-            save_breaker(connection, breaker)
-    elif is_counted_failure(launch):
-        _note_failure(connection, launch, now)
-
-
-def _note_failure(connection: Connection, launch: Launch, now: datetime) -> None:
-    rows = connection.execute(_ENDED_LAUNCHES, {"of_watch": launch.watch, "since": to_ms(now - _FAILURE_WINDOW)})
-    failed = [launch_of(row) for row in rows]
-    breaker = after_failure(load_pauses(connection).breaker_of(launch.watch), failed, launch, now)
-    if breaker is None:
-        return
-    save_breaker(connection, breaker)
-    key = f"breaker:{launch.watch[:150]}:{to_ms(breaker.at)}"  # one alert per episode, however often it trips again
-    alert = _alert(breaker, failed, key, now)
-    enqueue(connection, OutboxAlert(alert=alert, expires_at=now + _ALERT_LIFETIME, once_key=key))
-
-
-def _alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: datetime) -> Alert:
-    counted = sorted(filter(is_counted_failure, failed), key=lambda launch: launch.ended_at or now)
-    newest = newest_by_place(counted)[-FAILURE_THRESHOLD:]
-    return Alert(
-        alert_id=hashlib.sha256(key.encode()).hexdigest()[:12],
-        kind=AlertKind.REFUSED,
-        created_at=now,
-        headline=f"{breaker.watch}: paused after failed launches",
-        watch=breaker.watch,
-        facts=tuple((f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest),
-        why=f"{breaker.why}. {FAILURE_THRESHOLD} failures in a row are not the fault of a single machine.",
-        did=f"This watch does not rent before {format_moment(breaker.until)}; then gpuwatch tries one launch. If it"
-        " fails as well, gpuwatch tries again an hour later; if it runs, the watch continues normally.",
-        can_do=("See what failed: gpuwatch launches", f"Resume now: gpuwatch resume {shlex.quote(breaker.watch)}"),
-    )
-
-
-def _refusal_text(end: EndReason) -> ColumnElement[bool]:
+def _ended_by(end: EndReason) -> ColumnElement[bool]:
     return func.coalesce(launches.c.end_reason, "").startswith(end.value, autoescape=True)
 
 
@@ -142,11 +97,11 @@ _RELEVANT_LAUNCHES = select(launches).where(
 _TOTAL_COUNT = select(func.count()).where(
     launches.c.watch == bindparam("of_watch"),
     launches.c.dry_run.is_(False),
-    or_(launches.c.state != LaunchState.FAILED.value, _refusal_text(EndReason.CRASHED)),  # a launch that ran counts
+    or_(launches.c.state != LaunchState.FAILED.value, _ended_by(EndReason.CRASHED)),  # a launch that ran counts
 )
 _IS_OUTBID = and_(
     launches.c.state == LaunchState.ENDED.value,
-    _refusal_text(EndReason.OUTBID),
+    _ended_by(EndReason.OUTBID),
 )
 _TOTAL_COUNT_RELAUNCHING = _TOTAL_COUNT.where(not_(_IS_OUTBID))
 # Most stores have no pause, no note and no unknown instance: one row that is read anyway tells whether they have any.
@@ -339,3 +294,50 @@ def _avoided_machines(
 
 def _relaunches(watch: Watch) -> bool:
     return watch.launch is not None and watch.launch.relaunch
+
+
+_ENDED_LAUNCHES = select(launches).where(
+    launches.c.watch == bindparam("of_watch"),
+    launches.c.state.in_(OVER_STATES),
+    launches.c.ended_at_ms >= bindparam("since"),
+    launches.c.dry_run.is_(False),
+)
+
+
+def update_breaker(connection: Connection, launch: Launch, now: datetime) -> None:
+    """Update the breaker of a launch's watch after a transition was written."""
+    if launch.state is LaunchState.RUNNING:
+        breaker = after_run(load_pauses(connection).breaker_of(launch.watch), launch, now)
+        if breaker is not None:
+            save_breaker(connection, breaker)
+    elif is_counted_failure(launch):
+        _note_failure(connection, launch, now)
+
+
+def _note_failure(connection: Connection, launch: Launch, now: datetime) -> None:
+    rows = connection.execute(_ENDED_LAUNCHES, {"of_watch": launch.watch, "since": to_ms(now - _FAILURE_WINDOW)})
+    failed = [launch_of(row) for row in rows]
+    breaker = after_failure(load_pauses(connection).breaker_of(launch.watch), failed, launch, now)
+    if breaker is None:
+        return
+    save_breaker(connection, breaker)
+    key = f"breaker:{launch.watch[:150]}:{to_ms(breaker.at)}"  # one alert per episode, however often it trips again
+    alert = _breaker_alert(breaker, failed, key, now)
+    enqueue(connection, OutboxAlert(alert=alert, expires_at=now + _ALERT_LIFETIME, once_key=key))
+
+
+def _breaker_alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: datetime) -> Alert:
+    counted = sorted(filter(is_counted_failure, failed), key=lambda launch: launch.ended_at or now)
+    newest = newest_by_place(counted)[-FAILURE_THRESHOLD:]
+    return Alert(
+        alert_id=hashlib.sha256(key.encode()).hexdigest()[:12],
+        kind=AlertKind.REFUSED,
+        created_at=now,
+        headline=f"{breaker.watch}: paused after failed launches",
+        watch=breaker.watch,
+        facts=tuple((f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest),
+        why=f"{breaker.why}. {FAILURE_THRESHOLD} failures in a row are not the fault of a single machine.",
+        did=f"This watch does not rent before {format_moment(breaker.until)}; then gpuwatch tries one launch. If it"
+        " fails as well, gpuwatch tries again an hour later; if it runs, the watch continues normally.",
+        can_do=("See what failed: gpuwatch launches", f"Resume now: gpuwatch resume {shlex.quote(breaker.watch)}"),
+    )

@@ -1,11 +1,8 @@
-"""Ticked items of the watches' checklists, as rows. A reservation reads them in its own transaction: an item that is
-not ticked by then prevents renting.
+"""What bars a launch, as rows: open items of a checklist, avoided machines, refused scopes, unknown instances.
 
-The owner's decisions on machines, as rows.
-
-Scopes of refused orders as rows: every process on this database skips them until they expire.
-
-Unclaimed instances as rows: each blocks renting at its provider, for every process on this database.
+A reservation reads them in its own transaction: what the owner has decided, or another process has written, by then
+counts. Scopes and unknown instances block every process on this database: a scope until it expires, an unknown
+instance renting at its provider until it is claimed.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, select
+from sqlalchemy import Connection, and_, bindparam, delete, select
 
 from gpuwatch.domain.launches.instance import label_ids
 from gpuwatch.domain.launches.instances.avoided_machines import (
@@ -41,6 +38,11 @@ from gpuwatch.storage.setup.tables import OVER_STATES, checklist_tick, machine_n
 from gpuwatch.storage.setup.tables import launch as launches
 
 _MAX_NOTE_LENGTH = 500
+_MAX_ID_LENGTH, _MAX_NOTE_REASON_LENGTH = 64, 200
+_MAX_KEY_LENGTH, _MAX_SKIP_REASON_LENGTH = 200, 300
+_RETENTION = timedelta(days=1)  # of a scope, after its expiry
+_SKIPPED = skipped_scope.c
+_UNKNOWN = unknown_instance.c
 _TICKS_OF_WATCH = (
     select(checklist_tick.c.item, checklist_tick.c.at_ms, checklist_tick.c.note)
     .where(checklist_tick.c.watch == bindparam("of_watch"))
@@ -86,19 +88,15 @@ class SqlChecklistRepository:
         """Untick items; return those that were ticked. Raises StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)
-            return [item for item in items if _delete(connection, watch, item)]
-
-
-def _delete(connection: Connection, watch: str, item: str) -> bool:
-    is_tick = and_(checklist_tick.c.watch == watch, checklist_tick.c.item == item)
-    return connection.execute(delete(checklist_tick).where(is_tick)).rowcount == 1
+            is_tick = and_(checklist_tick.c.watch == watch, checklist_tick.c.item == bindparam("item_is"))
+            untick = delete(checklist_tick).where(is_tick)
+            return [item for item in items if connection.execute(untick, {"item_is": item}).rowcount == 1]
 
 
 _ALL_NOTES = select(machine_note).order_by(machine_note.c.provider, machine_note.c.machine_id)
 _RECENTLY_ENDED = select(launches).where(
     launches.c.state.in_(OVER_STATES), launches.c.ended_at_ms >= bindparam("since"), launches.c.dry_run.is_(False)
 )
-_MAX_ID_LENGTH, _MAX_NOTE_REASON_LENGTH = 64, 200
 
 
 def load_notes(connection: Connection) -> Sequence[MachineNote]:
@@ -136,7 +134,7 @@ class SqlMachineNoteRepository:
         self._database = database
 
     def avoided(self, now: datetime, relaunching: Collection[str] = ()) -> Mapping[ProviderMachine, AvoidedMachine]:
-        """Return avoided machines and why; `relaunching` as in `launches.machines`. Raises StoreError."""
+        """Return avoided machines and why; `relaunching` as in `find_avoided_machines`. Raises StoreError."""
         with self._database.read() as connection:
             rows = connection.execute(_RECENTLY_ENDED, {"since": to_ms(now - AVOID_FOR)})
             return find_avoided_machines([launch_of(row) for row in rows], load_notes(connection), now, relaunching)
@@ -154,9 +152,6 @@ class SqlMachineNoteRepository:
             save_note(connection, note)
 
 
-_RETENTION = timedelta(days=1)  # after the expiry
-_MAX_KEY_LENGTH, _MAX_SKIP_REASON_LENGTH = 200, 300
-_SKIPPED = skipped_scope.c
 _ALL_SCOPES = select(skipped_scope).order_by(_SKIPPED.provider, _SKIPPED.scope, _SKIPPED.key, _SKIPPED.watch)
 
 
@@ -208,7 +203,6 @@ class SqlSkippedScopes:
             upsert(connection, skipped_scope, row)
 
 
-_UNKNOWN = unknown_instance.c
 _OLDEST_FIRST = select(unknown_instance).order_by(_UNKNOWN.first_listed_ms, _UNKNOWN.instance_id)
 
 
@@ -249,7 +243,8 @@ def add_unknown(connection: Connection, unknown: UnknownInstance) -> None:
 def remove_unknown(connection: Connection, provider: str, instance_ids: Collection[str]) -> None:
     """Delete settled instances."""
     if instance_ids:
-        connection.execute(delete(unknown_instance).where(_is_among(provider, instance_ids)))
+        is_settled = and_(_UNKNOWN.provider == provider, _UNKNOWN.instance_id.in_(list(instance_ids)))
+        connection.execute(delete(unknown_instance).where(is_settled))
 
 
 def remove_installation(connection: Connection, install_id: str) -> None:
@@ -258,7 +253,3 @@ def remove_installation(connection: Connection, install_id: str) -> None:
         ids = label_ids(row.label)
         if ids is not None and ids.install_id == install_id:
             remove_unknown(connection, row.provider, [row.instance_id])
-
-
-def _is_among(provider: str, instance_ids: Collection[str]) -> ColumnElement[bool]:
-    return and_(_UNKNOWN.provider == provider, _UNKNOWN.instance_id.in_(list(instance_ids)))

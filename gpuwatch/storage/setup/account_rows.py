@@ -1,6 +1,7 @@
-"""This installation: the id in its launches and labels, and the salt of its hashes. Created at first use.
+"""Who this installation is, and its accounts at providers. Both are created at first use.
 
-The accounts at providers. A key never changes its account, so the account is queried once and stored.
+The installation's id is in its launches and labels; its salt goes into its hashes. A key never changes its account, so
+the account is queried once and stored.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_m
 from gpuwatch.storage.setup.tables import launch
 
 _ROW_ID = 1
+BY_ID, BY_KEY = "id", "key"
+_KEY_PREFIX = "key:"
+_HASH_LENGTH = 16  # hexadecimal digits: 64 bits of a salted hash
 READ_INSTALLATION = select(installation.c.install_id, installation.c.key_salt)
 INSTALL_ID = select(installation.c.install_id).scalar_subquery()  # for a query that reads other data anyway
 
@@ -51,11 +55,6 @@ def ensure_installation(connection: Connection, now: datetime) -> StoredInstalla
         insert_if_absent(connection, installation, row)
         existing = connection.execute(READ_INSTALLATION).one()
     return StoredInstallation(*existing)
-
-
-BY_ID, BY_KEY = "id", "key"
-_KEY_PREFIX = "key:"
-_HASH_LENGTH = 16  # hexadecimal digits: 64 bits of a salted hash
 
 
 class KnownAccount(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,16 +1,6 @@
-"""The metadata object of all tables, and the names of their constraints.
+"""The tables beside those of prices and launches (`tables.py`): alerts, chats, forecasts, identities, jobs, providers.
 
-The tables of alerts and their deliveries to the channels.
-
-The tables of a chat: who polls it, and its updates. `tables.py` has the rest.
-
-The table of the forecasts of `advise` and `max_price = "auto"` and their scores. `tables.py` has the rest.
-
-The tables of identities: this installation, accounts at providers, watches. `tables.py` has the rest.
-
-The tables of jobs: definitions, runs, events. `tables.py` has the rest.
-
-The tables of provider data: health, holds, seen values, skipped scopes. `tables.py` has the rest of the schema.
+And the metadata object of all tables, with the names of their constraints.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Caches results of frequent queries that rarely change.
-
-Shared by all repositories: times as stored, many rows at once, and inserts that tolerate an existing row.
-"""
+"""Shared by all repositories: times as stored, upserts, inserts that tolerate an existing row, cached query results."""
 
 from __future__ import annotations
 
@@ -17,44 +14,18 @@ from sqlalchemy.sql.dml import ReturningInsert
 from gpuwatch.storage.setup.database import Database
 
 T = TypeVar("T")
-
-
-class QueryCache(Generic[T]):
-    """The result of a query, read again only after any process has written. Thread-safe.
-
-    PostgreSQL has no cheap test for writes: there each call reads. So does the first call on SQLite, because most
-    commands make no second one.
-
-    Args:
-        query: depends on the database alone, not on a clock; its result is shared and must not be modified.
-    """
-
-    def __init__(self, database: Database, query: Callable[[Connection], T]) -> None:
-        self._database = database
-        self._query = query
-        self._last_result: tuple[int | None, T] | None = None
-
-    def get(self) -> T:
-        """Return the current result. Raises StoreError."""
-        last_result = self._last_result
-        version = None if last_result is None else self._database.version()
-        if last_result is not None and version is not None and last_result[0] == version:
-            return last_result[1]
-        with self._database.read() as connection:  # after the version: the result is at least as new
-            result = self._query(connection)
-        self._last_result = version, result
-        return result
-
-
 AnyRow = Row[*tuple[Any, ...]]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @overload
 def to_ms(at: datetime) -> int: ...
+
+
 @overload
 def to_ms(at: datetime | None) -> int | None: ...
+
+
 def to_ms(at: datetime | None) -> int | None:
     """Convert to whole milliseconds since 1970."""
     return None if at is None else (at - _EPOCH) // timedelta(milliseconds=1)
@@ -62,8 +33,12 @@ def to_ms(at: datetime | None) -> int | None:
 
 @overload
 def from_ms(ms: int) -> datetime: ...
+
+
 @overload
 def from_ms(ms: int | None) -> datetime | None: ...
+
+
 def from_ms(ms: int | None) -> datetime | None:
     """Convert to a moment in UTC."""
     return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
@@ -106,3 +81,30 @@ def _insert_if_absent(table: Table, dialect: str, key: str | None) -> ReturningI
 
 def _insert(dialect: str) -> Any:
     return importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert  # PostgreSQL's takes 2 MB
+
+
+class QueryCache(Generic[T]):
+    """The result of a query, read again only after any process has written. Thread-safe.
+
+    PostgreSQL has no cheap test for writes: there each call reads. So does the first call on SQLite, because most
+    commands make no second one.
+
+    Args:
+        query: depends on the database alone, not on a clock; its result is shared and must not be modified.
+    """
+
+    def __init__(self, database: Database, query: Callable[[Connection], T]) -> None:
+        self._database = database
+        self._query = query
+        self._last_result: tuple[int | None, T] | None = None
+
+    def get(self) -> T:
+        """Return the current result. Raises StoreError."""
+        last_result = self._last_result
+        version = None if last_result is None else self._database.version()
+        if last_result is not None and version is not None and last_result[0] == version:
+            return last_result[1]
+        with self._database.read() as connection:  # after the version: the result is at least as new
+            result = self._query(connection)
+        self._last_result = version, result
+        return result

@@ -2,7 +2,7 @@
 
 Money is whole micro-dollars. Times are whole seconds (`_s`) in the history and whole milliseconds (`_ms`) elsewhere,
 both since 1970 in UTC. Booleans in keys are 0 or 1, so that the same SQL text works on SQLite and PostgreSQL. The
-tables of alerts are in `alert_tables.py`, those of identities in `identity_tables.py`.
+tables of alerts, chats, forecasts, identities, jobs and providers are in `side_tables.py`.
 """
 
 from __future__ import annotations

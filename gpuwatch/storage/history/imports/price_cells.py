@@ -1,9 +1,8 @@
-"""The cells of files of price rows, in batches: for each column its distinct texts, and the index of each row's text.
+"""Price files on their way in: the cells of CSV in batches, and the rows between two passes in a temporary file.
 
-If the extra `analysis` is installed, pyarrow reads CSV (also gzipped) in a seventh of the time. Python's own reader
-takes over where the two might differ, so that the cells are the same.
-
-Rows of a file between two passes, in a temporary file, so that they do not fill the memory.
+A batch holds for each column its distinct texts, and the index of each row's text. If the extra `analysis` is
+installed, pyarrow reads CSV (also gzipped) in a seventh of the time. Python's own reader takes over where the two might
+differ, so that the cells are the same.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from gpuwatch.domain.history.price_rows import COLUMNS, PriceRow, missing_column
 from gpuwatch.errors import UsageError
 
 OnBytesRead = Callable[[int, int], None]  # bytes done, total bytes
-
 BATCH_ROWS = 100_000
 _BLOCK_BYTES = 8 << 20
 _MAX_BLOCK_BYTES = 8 * _BLOCK_BYTES  # an unclosed quote must not load the whole file into memory
 _FIRST_LINE = 2  # after the header
 _MAX_LINE_LENGTH = 100_000  # characters
 _GZIP = b"\x1f\x8b"
+_ROW = np.dtype([("offer", "<i4"), ("at_s", "<i8"), ("microusd", "<i8")])
 
 
 class CellColumn(NamedTuple):
@@ -179,11 +178,8 @@ def _lines(path: Path, text: IO[str]) -> Iterator[str]:
         yield line
 
 
-_ROW = np.dtype([("offer", "<i4"), ("at_s", "<i8"), ("microusd", "<i8")])
-
-
 class SpooledRows:
-    """Rows of 20 bytes each, in their order; first all are added, then parts are read."""
+    """Rows of 20 bytes each, in their order, on disk: first all are added, then parts are read."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 closed with this object

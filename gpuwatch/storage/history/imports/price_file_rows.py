@@ -1,8 +1,7 @@
-"""Reads and writes price rows in Parquet, with pyarrow: the extra `analysis`.
+"""Reads files of price rows: CSV (also gzipped) and Parquet, in the nine columns of `domain.history.price_rows`.
 
-Reads files of price rows: CSV (also gzipped) and Parquet, in the nine columns of `analysis.price_rows`.
-
-Each distinct text of a column is parsed once. Rows are returned in batches: a file may exceed the memory.
+Each distinct text of a column is parsed once. Rows are returned in batches: a file may exceed the memory. Parquet is
+read and written with pyarrow: the extra `analysis`.
 """
 
 from __future__ import annotations
@@ -36,113 +35,15 @@ from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 from gpuwatch.storage.history.imports.price_cells import BATCH_ROWS, CellBatch, CellColumn, OnBytesRead, csv_batches
 
-_ROWS_PER_GROUP = 100_000  # rows per row group
-_BOOLEAN_TEXTS = {True: "true", False: "false"}
-
-
-def import_arrow() -> tuple[Any, Any]:
-    """Return `pyarrow` and `pyarrow.parquet`. Raises UsageError: the extra is not installed."""
-    try:
-        import pyarrow  # noqa: PLC0415 an extra
-        from pyarrow import parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise UsageError(f"Parquet requires pyarrow: {install_hint('analysis')}; or use CSV") from error
-    return pyarrow, parquet
-
-
-def parquet_batches(path: Path, on_progress: Any) -> Iterator[CellBatch]:
-    """Yield the cells as text; a time without a zone is UTC. Raises UsageError."""
-    pyarrow, parquet = import_arrow()
-    try:
-        with parquet.ParquetFile(path) as file:
-            if missing := missing_columns(file.schema_arrow.names):
-                raise UsageError(f"{path}: missing columns: {', '.join(missing)}")
-            done_rows, total = 0, file.metadata.num_rows
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(COLUMNS)):
-                columns = [_column(pyarrow, batch.column(name)) for name in COLUMNS]
-                yield CellBatch(columns, np.arange(done_rows + 1, done_rows + 1 + batch.num_rows))
-                done_rows += batch.num_rows
-                on_progress(done_rows, total)
-    except (pyarrow.ArrowException, ValueError) as fault:
-        raise UsageError(f"cannot read {path}: {' '.join(str(fault).split())}") from fault
-
-
-def _column(pyarrow: Any, column: Any) -> CellColumn:
-    """Convert each distinct value to text once."""
-    if not pyarrow.types.is_dictionary(column.type):
-        column = column.dictionary_encode(null_encoding="encode")
-    texts = [text or "" for text in _texts(pyarrow, column.dictionary)]
-    codes = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
-    return CellColumn(codes.astype(np.int64), [*texts, ""])
-
-
-def write_parquet(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
-    """Write rows with typed columns; return how many. Equal rows give equal files."""
-    pyarrow, parquet = import_arrow()
-    schema = _schema(pyarrow)
-    source, written = iter(rows), 0
-    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        while chunk := list(islice(source, _ROWS_PER_GROUP)):
-            columns = zip(*map(_values, chunk), strict=True)
-            arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
-            written += len(chunk)
-    return written
-
-
-def _schema(pyarrow: Any) -> Any:
-    text = pyarrow.string()
-    kinds = {
-        "observed_at": pyarrow.timestamp("ms", "UTC"),
-        "gpu_count": pyarrow.int32(),
-        "gpu_mem_gib": pyarrow.float64(),
-        "spot": pyarrow.bool_(),
-        "price_usd_hour": pyarrow.float64(),
-    }
-    return pyarrow.schema([(name, kinds.get(name, text)) for name in COLUMNS])
-
-
-def _values(row: PriceRow) -> tuple[Any, ...]:
-    converted = {
-        "observed_at": datetime.fromtimestamp(row.at_s, UTC),
-        "gpu_count": row.gpu_count or None,
-        "gpu_mem_gib": row.gpu_memory_gib,
-        "spot": row.spot,
-        "price_usd_hour": row.listed_microusd_hour / 1e6 if row.listed_microusd_hour else None,
-    }
-    return tuple(converted.get(name, text) for name, text in zip(COLUMNS, csv_cells(row), strict=True))
-
-
-def _texts(pyarrow: Any, column: Any) -> list[str | None]:
-    kind = column.type
-    if pyarrow.types.is_timestamp(kind):
-        return [_moment(value) for value in column.cast(pyarrow.timestamp("us", kind.tz), safe=False).to_pylist()]
-    return [_text(value) for value in column.to_pylist()]
-
-
-def _moment(value: datetime | None) -> str | None:
-    if value is None:
-        return None
-    return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return _BOOLEAN_TEXTS[value]
-    if isinstance(value, float):
-        return "" if math.isnan(value) else repr(value).removesuffix(".0")  # pandas writes a missing value as NaN
-    return str(value)
-
-
 _TIME, _PRICE = COLUMNS.index("observed_at"), COLUMNS.index("price_usd_hour")
 _OFFER_COLUMNS = [place for place in range(len(COLUMNS)) if place not in (_TIME, _PRICE)]
 _VALID = {"observed_at": "2000-01-01T00:00:00Z", "price_usd_hour": "1"}  # for parsing an offer alone
-_BEFORE_TIME = frozenset({"provider", "spot"})  # the first invalid cell counts, in the order of `read_row`
+_BEFORE_TIME = frozenset({"provider", "spot"})  # the first invalid cell counts, in the order of `parse_price_row`
 _MAX_KEYS = 1 << 62
 _MAX_LINES_LISTED = 5
 _PARQUET = b"PAR1"
+_ROWS_PER_GROUP = 100_000  # rows per row group
+_BOOLEAN_TEXTS = {True: "true", False: "false"}
 
 
 class SkippedRows(msgspec.Struct):
@@ -299,8 +200,6 @@ def cell_batches(path: Path, on_progress: OnBytesRead = lambda done, total: None
     except OSError as fault:
         raise UsageError(f"cannot read {path}: {fault}") from fault
     if is_parquet:
-        from gpuwatch.storage.history.imports.price_file_rows import parquet_batches  # noqa: PLC0415 an extra, and slow to import
-
         return parquet_batches(path, on_progress)
     return csv_batches(path, on_progress)
 
@@ -319,3 +218,99 @@ def _distinct_rows(columns: list[CellColumn]) -> tuple[Ints, Ints]:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return first[order], place[which]
+
+
+def import_arrow() -> tuple[Any, Any]:
+    """Return `pyarrow` and `pyarrow.parquet`. Raises UsageError: the extra is not installed."""
+    try:
+        import pyarrow  # noqa: PLC0415 an extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise UsageError(f"Parquet requires pyarrow: {install_hint('analysis')}; or use CSV") from error
+    return pyarrow, parquet
+
+
+def parquet_batches(path: Path, on_progress: Any) -> Iterator[CellBatch]:
+    """Yield the cells as text; a time without a zone is UTC. Raises UsageError."""
+    pyarrow, parquet = import_arrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            if missing := missing_columns(file.schema_arrow.names):
+                raise UsageError(f"{path}: missing columns: {', '.join(missing)}")
+            done_rows, total = 0, file.metadata.num_rows
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(COLUMNS)):
+                columns = [_column(pyarrow, batch.column(name)) for name in COLUMNS]
+                yield CellBatch(columns, np.arange(done_rows + 1, done_rows + 1 + batch.num_rows))
+                done_rows += batch.num_rows
+                on_progress(done_rows, total)
+    except (pyarrow.ArrowException, ValueError) as fault:
+        raise UsageError(f"cannot read {path}: {' '.join(str(fault).split())}") from fault
+
+
+def _column(pyarrow: Any, column: Any) -> CellColumn:
+    """Convert each distinct value to text once."""
+    if not pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_encode(null_encoding="encode")
+    texts = [text or "" for text in _texts(pyarrow, column.dictionary)]
+    codes = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    return CellColumn(codes.astype(np.int64), [*texts, ""])
+
+
+def write_parquet(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
+    """Write rows with typed columns; return how many. Equal rows give equal files."""
+    pyarrow, parquet = import_arrow()
+    schema = _schema(pyarrow)
+    source, written = iter(rows), 0
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while chunk := list(islice(source, _ROWS_PER_GROUP)):
+            columns = zip(*map(_values, chunk), strict=True)
+            arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+            written += len(chunk)
+    return written
+
+
+def _schema(pyarrow: Any) -> Any:
+    text = pyarrow.string()
+    kinds = {
+        "observed_at": pyarrow.timestamp("ms", "UTC"),
+        "gpu_count": pyarrow.int32(),
+        "gpu_mem_gib": pyarrow.float64(),
+        "spot": pyarrow.bool_(),
+        "price_usd_hour": pyarrow.float64(),
+    }
+    return pyarrow.schema([(name, kinds.get(name, text)) for name in COLUMNS])
+
+
+def _values(row: PriceRow) -> tuple[Any, ...]:
+    converted = {
+        "observed_at": datetime.fromtimestamp(row.at_s, UTC),
+        "gpu_count": row.gpu_count or None,
+        "gpu_mem_gib": row.gpu_memory_gib,
+        "spot": row.spot,
+        "price_usd_hour": row.listed_microusd_hour / 1e6 if row.listed_microusd_hour else None,
+    }
+    return tuple(converted.get(name, text) for name, text in zip(COLUMNS, csv_cells(row), strict=True))
+
+
+def _texts(pyarrow: Any, column: Any) -> list[str | None]:
+    kind = column.type
+    if pyarrow.types.is_timestamp(kind):
+        return [_moment(value) for value in column.cast(pyarrow.timestamp("us", kind.tz), safe=False).to_pylist()]
+    return [_text(value) for value in column.to_pylist()]
+
+
+def _moment(value: datetime | None) -> str | None:
+    if value is None:
+        return None
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return _BOOLEAN_TEXTS[value]
+    if isinstance(value, float):
+        return "" if math.isnan(value) else repr(value).removesuffix(".0")  # pandas writes a missing value as NaN
+    return str(value)

@@ -1,8 +1,6 @@
-"""Queries on the history. Prices are listed GPU prices with the default disk, unless a docstring says otherwise.
+"""Queries on the history: price periods, the lowest price of each hour, current offers, known names.
 
-The lowest listed price of each hour, by provider, GPU and rental type, from the hourly aggregates.
-
-A provider's current offers according to the history, for estimating the rows of queries.
+Prices are listed GPU prices with the default disk, unless a docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -61,8 +59,8 @@ from gpuwatch.storage.setup.tables import (
     series,
 )
 
-AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]  # by hour
-
+AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]
+_Part = tuple[str, OfferKind, str, bool]
 _SEEN_WORD = table("seen_word", column("kind"), column("word"))  # older schemas: today's `seen_value`
 _AGGREGATE_COLUMNS = [hourly.c[name] for name in HourlyAggregate._fields]
 
@@ -261,9 +259,6 @@ def _quartiles_of(weights: SketchWeights, lowest_microusd: int) -> Sequence[int]
     return [lowest_microusd if step_of(price) <= step_of(lowest_microusd) else price for price in prices]
 
 
-_Part = tuple[str, OfferKind, str, bool]
-
-
 class SqlHourlyLows:
     """Implements `ports.store.HourlyLowsReader` over the database."""
 
@@ -273,13 +268,13 @@ class SqlHourlyLows:
     def hourly_lows(self, gpus: Collection[str] | None, since: datetime, until: datetime) -> Mapping[_Part, HourlyLows]:
         """Return it by provider, kind of price, GPU and spot; imported prices keep their kind. Raises StoreError."""
         first_hour, end_hour = seconds_since_1970(since) // HOUR_S, -(-seconds_since_1970(until) // HOUR_S)
-        part = (segment.c.provider, segment.c.gpu, segment.c.spot)
+        part_columns = (segment.c.provider, segment.c.gpu, segment.c.spot)
         query = (
-            select(*part, hourly.c.hour, func.min(hourly.c.min_microusd))
+            select(*part_columns, hourly.c.hour, func.min(hourly.c.min_microusd))
             .join_from(hourly, segment, hourly.c.segment_id == segment.c.id)
             # a GPU count of 0: older aggregates
             .where(hourly.c.hour >= first_hour, hourly.c.hour < end_hour, segment.c.gpu_count > 0)
-            .group_by(*part, hourly.c.hour)
+            .group_by(*part_columns, hourly.c.hour)
         )
         if gpus is not None:
             query = query.where(segment.c.gpu.in_(list(gpus)))
@@ -290,12 +285,12 @@ class SqlHourlyLows:
                     (provider_of_source(source), kind_of_source(source), gpu, bool(spot)), {}
                 )
                 lows[hour] = min(low, lows.get(hour, low))
-        return {key: _sorted(lows) for key, lows in lows_by_part.items()}
-
-
-def _sorted(lows: Mapping[int, int]) -> HourlyLows:
-    hours = max(lows) - min(lows) + 1
-    return HourlyLows(lows=tuple(sorted(lows.values())), days=-(-hours // 24), by_hour=lows)
+        return {
+            part: HourlyLows(
+                lows=tuple(sorted(lows.values())), days=-(-(max(lows) - min(lows) + 1) // 24), by_hour=lows
+            )
+            for part, lows in lows_by_part.items()
+        }
 
 
 def prices_on_sale(database: Database, provider: str) -> Mapping[SaleKey, Sequence[SalePrice]]:

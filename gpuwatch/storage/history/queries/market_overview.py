@@ -1,7 +1,4 @@
-"""Query results as arrays.
-
-Data for a page about the whole market, in few queries: each GPU's lowest price per hour, and all its prices.
-"""
+"""The data of a page about the whole market, in few queries: each GPU's lowest price per hour, and all its prices."""
 
 from __future__ import annotations
 
@@ -26,16 +23,6 @@ from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.tables import IS_COVERING, hourly, poll, price_interval, series
 
-
-def int_columns(rows: Iterable[Sequence[int]], count: int) -> Ints:
-    """Return the columns of rows of integers; `np.array(rows)` takes forty times as long on SQLAlchemy's rows.
-
-    Args:
-        rows: the result itself: a list of a million rows takes the garbage collector a second.
-    """
-    return np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, count).T
-
-
 _LOWS = select(hourly.c.hour, hourly.c.min_microusd).where(
     hourly.c.segment_id == bindparam("segment"),
     hourly.c.hour >= bindparam("first_hour"),
@@ -58,7 +45,6 @@ _PRICES = (
     .where(series.c.segment_id == bindparam("segment"), price_interval.c.seen_from_s < bindparam("until_s"))
     .where(or_(price_interval.c.seen_to_s.is_(None), price_interval.c.seen_to_s >= bindparam("since_s")))
 )
-
 _Running = Mapping[int, Mapping[int, HourlyAggregate]]
 _PollTimes = dict[tuple[str, str, int], Ints]  # name, GPU, spot → times of polls
 
@@ -213,3 +199,12 @@ def _offer_intervals_of(columns: Ints, polls: Ints, rate: float, scope: int) -> 
         price=np.rint(listed * rate).astype(np.int64),
         scope=np.full(len(listing), scope),
     )
+
+
+def int_columns(rows: Iterable[Sequence[int]], count: int) -> Ints:
+    """Return the columns of rows of integers; `np.array(rows)` takes forty times as long on SQLAlchemy's rows.
+
+    Args:
+        rows: the result itself: a list of a million rows takes the garbage collector a second.
+    """
+    return np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, count).T
