@@ -16,7 +16,7 @@ from gpuwatch.app.launches.approvals import resume as resume_renting
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.launches.stop import extend as extend_launch
 from gpuwatch.app.launches.stop import stop as stop_launches
-from gpuwatch.app.watches.watch_status import no_such_watch
+from gpuwatch.app.watches.watch_selection import no_such_watch
 from gpuwatch.chat.jobs.jobs import job_buttons
 from gpuwatch.chat.reading import launch_text
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply

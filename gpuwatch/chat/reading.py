@@ -11,7 +11,7 @@ from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistory
 from gpuwatch.app.launches.approvals import pause_lines, pauses, recent_approvals
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
-from gpuwatch.app.market.offers import current_offers
+from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.provider_status import provider_statuses
 from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply

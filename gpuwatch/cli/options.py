@@ -61,13 +61,13 @@ def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list
     """Complete names in a shell; an error completes nothing and prints nothing.
 
     Args:
-        kind: a function of `gpuwatch.app.setup.config`.
+        kind: a function of `gpuwatch.app.setup.completion`.
     """
 
     def complete_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         try:
             with redirect_stderr(io.StringIO()):
-                from gpuwatch.app.setup import config as completion
+                from gpuwatch.app.setup import completion
 
                 config = ctx.params.get("config") or ctx.find_root().params.get("config")
                 names: list[str] = getattr(completion, kind)(config)

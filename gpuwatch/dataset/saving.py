@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.app.market.offers import current_offers, is_old
+from gpuwatch.app.market.current_offers import current_offers, is_old
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.plan.job_hours import HOUR_S

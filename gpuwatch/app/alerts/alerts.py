@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch import notifiers
-from gpuwatch.app.watches.watch_status import no_such_watch
+from gpuwatch.app.watches.watch_selection import no_such_watch
 from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.engine.alerts.channel_failures import test_alert

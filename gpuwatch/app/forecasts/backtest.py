@@ -15,7 +15,7 @@ import msgspec
 
 from gpuwatch import providers
 from gpuwatch.app.history.past_prices import load_prices
-from gpuwatch.app.watches.watch_status import GPU_AND_PRICE, select_watches, settings_with_rule
+from gpuwatch.app.watches.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
 from gpuwatch.bootstrap.provider_access import is_polled_for, not_rentable
 from gpuwatch.bootstrap.rules import all_commissions, max_ages
 from gpuwatch.bootstrap.settings_loading import load_settings

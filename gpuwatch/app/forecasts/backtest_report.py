@@ -15,7 +15,7 @@ import msgspec
 from gpuwatch.app.forecasts.backtest import BacktestRequest, run_backtest
 from gpuwatch.app.watches.check import check_markets, current_limits
 from gpuwatch.app.watches.edit_watch import WatchDraft
-from gpuwatch.app.watches.watch_status import watch_named
+from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import dollars, rfc3339

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.jobs.jobs import job_details, open_jobs_read_only
-from gpuwatch.app.watches.watch_status import known_job
+from gpuwatch.app.watches.watch_selection import known_job
 from gpuwatch.bootstrap import open_store_read_only, pace
 from gpuwatch.bootstrap.job_building import jobs_folder
 from gpuwatch.domain.jobs.job import Job, JobState

@@ -12,7 +12,7 @@ import msgspec
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from gpuwatch.app.jobs.job_files import check_inputs
-from gpuwatch.app.watches.watch_status import known_job
+from gpuwatch.app.watches.watch_selection import known_job
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.cluster_task import is_cluster, unfit_for_cluster
 from gpuwatch.domain.jobs.job import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from gpuwatch.app.market.offers import offer_json
-from gpuwatch.app.watches.watch_status import no_such_watch
+from gpuwatch.app.watches.watch_selection import no_such_watch
 from gpuwatch.bootstrap import (
     build_adapters,
     http_client,

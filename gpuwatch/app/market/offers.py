@@ -1,34 +1,20 @@
-"""Offers of several providers now: the search, and the JSON of an offer.
-
-How long a stored price counts as the price now: the one rule for every command and page.
-
-Offers available now, with their prices: from the store, from a file of price rows, or from the providers.
-"""
+"""Offers of several providers now: the search, and the JSON of an offer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from gpuwatch import providers
-from gpuwatch.bootstrap import build_adapters, monotonic, open_http, open_store_read_only, pace, real_now
-from gpuwatch.domain.market.gpu_cards import gpu_specs
-from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, Commission, OfferPrice, price_of, rfc3339
-from gpuwatch.domain.market.offer import Offer, OfferKind, arch_of
+from gpuwatch.bootstrap import build_adapters, monotonic, open_http, pace, real_now
+from gpuwatch.domain.market.money import MICRO, OfferPrice, rfc3339
+from gpuwatch.domain.market.offer import Offer, arch_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.errors import UsageError
-from gpuwatch.storage.history.recording.price_sources import is_imported_source, kind_of_source, provider_of_source
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.history.market_history import ListedOffer, OfferInterval
     from gpuwatch.domain.market.resold import FoldedOffer
     from gpuwatch.engine.market.browse import OfferFilter, OfferGroup, ProviderOffers
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.history.queries.market_snapshot import SnapshotOffer
 
 
 _ANSWER_S = 3.0  # time reserved for an answer: a search started later might be cut off
@@ -156,7 +142,7 @@ def markets_now(
 
 def emptied_reason(settings: Settings, provider: str) -> str | None:
     """Why "no offers" of a provider proves nothing: a daemon found that its answers became empty. None: it does."""
-    from gpuwatch.bootstrap import command_holds, real_now
+    from gpuwatch.bootstrap import command_holds
     from gpuwatch.engine.market.empty_answers import emptied, emptied_text
 
     hold = emptied(command_holds(settings), provider, real_now())
@@ -208,187 +194,3 @@ def _group_json(group: OfferGroup, group_by: str) -> dict[str, Any]:
         "median_usd_gpu_hour": group.median_microusd_gpu_hour / MICRO,
         "cheapest": _folded_json(cheapest),
     }
-
-
-FRESH = timedelta(hours=3)  # the time that a poll counts in the history
-_POLLS_KEPT = 3  # an answer counts for this many poll intervals of its provider, as for watches
-
-
-def max_price_age(settings: Settings, source: str) -> timedelta:
-    """The maximum age of a poll whose prices are those of now. Price lists are polled a few times a day."""
-    name, every_s = provider_of_source(source), 0.0
-    if name in settings.providers:
-        every_s = settings.providers[name].poll_every_s
-    elif name in providers.names():
-        every_s = providers.info(name).poll_every_s
-    return max(FRESH, timedelta(seconds=_POLLS_KEPT * every_s))
-
-
-_BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
-
-
-class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
-    """Offers with their prices, including commission and disk; their source and time."""
-
-    offers: tuple[tuple[Offer, OfferPrice], ...]
-    as_of: datetime | None  # the newest poll; None: no poll
-    source: str
-    errors: tuple[str, ...] = ()  # why some offers may be missing, one line each
-    is_polled: bool = False  # just now; recorded prices do not state all facts
-
-
-def is_old(as_of: datetime | None, now: datetime) -> bool:
-    """Whether prices of that time may have changed since."""
-    return as_of is not None and abs(now - as_of) > FRESH
-
-
-def current_offers(
-    settings: Settings,
-    offer_filter: OfferFilter,
-    provider_names: Sequence[str] = (),
-    data: Path | None = None,
-    poll_within_s: float | None = None,
-) -> CurrentOffers:
-    """The offers that pass a filter.
-
-    Args:
-        provider_names: providers; empty: all.
-        data: a file of price rows, in which the newest poll counts; None: the store.
-        poll_within_s: poll the providers instead, for at most this time.
-
-    Raises:
-        UsageError: the file cannot be used, or no provider can be polled.
-        StoreError: the store cannot be read.
-    """
-    if poll_within_s is not None:
-        return _polled(settings, offer_filter, provider_names, poll_within_s)
-    offers, as_of = (
-        _in_store(settings, offer_filter, provider_names)
-        if data is None
-        else _in_file(settings, offer_filter, provider_names, data)
-    )
-    priced = tuple(
-        (offer, price_of(offer, offer_filter.disk_gb, _commission(settings, offer.provider)))
-        for offer in offers
-        if (not offer_filter.gpu_names or offer.gpu in offer_filter.gpu_names)
-        and offer_filter.count_min <= offer.gpu_count <= (offer_filter.count_max or offer.gpu_count)
-        and (offer.verified is True or not offer_filter.verified)
-    )
-    return CurrentOffers(offers=priced, as_of=as_of, source="the store" if data is None else data.name)
-
-
-def _polled(
-    settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str], within_s: float
-) -> CurrentOffers:
-    names = providers_that_sell(settings, offer_filter, provider_names)
-    offers: list[tuple[Offer, OfferPrice]] = []
-    errors: list[str] = []
-    for answer in markets_now(settings, offer_filter, names, None, within_s):
-        offers += [(match.offer, match.price) for match in answer.matches]
-        errors += [f"{answer.provider}: {answer.error}"] if answer.error else []
-    source = ", ".join(names) if len(names) <= 3 else f"{len(names)} providers"
-    return CurrentOffers(offers=tuple(offers), as_of=real_now(), source=source, errors=tuple(errors), is_polled=True)
-
-
-def _in_store(
-    settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str]
-) -> tuple[list[Offer], datetime | None]:
-    """The offers of the providers whose last poll is recent compared with the newest one, and the time of that poll."""
-    from gpuwatch.storage.history.queries.market_snapshot import market_at
-    from gpuwatch.storage.history.queries.poll_queries import last_poll
-
-    def is_requested(snapshot_offer: SnapshotOffer) -> bool:
-        name = snapshot_offer.identity.provider
-        return not is_imported_source(name) and _is_requested(
-            offer_filter, provider_names, name, snapshot_offer.identity.spot, kind_of_source(name)
-        )
-
-    with open_store_read_only(settings) as store:
-        requested = [offer for offer in market_at(store, real_now()).offers if is_requested(offer)]
-        names = {offer.identity.provider for offer in requested}
-        polled = {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
-    newest = max(polled.values(), default=_BEGINNING)
-    fresh = {name: at for name, at in polled.items() if newest - at <= max_price_age(settings, name)}
-    offers = [
-        _offer(snapshot_offer, snapshot_offer, kind_of_source(name), None, fresh[name])
-        for snapshot_offer in requested
-        if (name := snapshot_offer.identity.provider) in fresh
-    ]
-    return offers, max(polled.values(), default=None)
-
-
-def _in_file(
-    settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str], data: Path
-) -> tuple[list[Offer], datetime | None]:
-    """The offers in the newest poll, and its time."""
-    from gpuwatch.app.history.past_prices import load_prices
-    from gpuwatch.domain.history.market_history import MarketFilter
-
-    history = load_prices(settings, MarketFilter(), _BEGINNING, real_now(), data)
-    ends_s = history.ends_s or 0
-    offers = []
-    for interval in history.intervals:
-        facts = history.listings[interval.listing]
-        is_open = interval.delisted_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
-        if is_open and _is_requested(
-            offer_filter, provider_names, facts.identity.provider, facts.identity.spot, facts.kind
-        ):
-            seen_at = datetime.fromtimestamp(interval.seen_s, UTC)
-            offers.append(_offer(facts, interval, facts.kind, facts.gpu_memory_gib, seen_at))
-    return offers, datetime.fromtimestamp(ends_s, UTC) if offers else None
-
-
-def _is_requested(
-    offer_filter: OfferFilter, provider_names: Sequence[str], source: str, spot: bool, kind: OfferKind
-) -> bool:
-    shown_kind = kind if kind is OfferKind.LISTED else OfferKind.LIVE
-    return (
-        spot in offer_filter.spots
-        and shown_kind in offer_filter.kinds
-        and (not provider_names or provider_of_source(source) in provider_names)
-    )
-
-
-def _offer(
-    facts: SnapshotOffer | ListedOffer,
-    price: SnapshotOffer | OfferInterval,
-    kind: OfferKind,
-    memory_gib: float | None,
-    seen_at: datetime,
-) -> Offer:
-    identity, disk, region = facts.identity, price.disk_microusd_gb_month, facts.region
-    specs = gpu_specs().get(identity.gpu)
-    if region and facts.country:  # some files state the country twice
-        region = region.removesuffix(f", {facts.country}")
-    return Offer(
-        provider=provider_of_source(identity.provider),
-        offer_id=facts.offer_id,
-        machine_id=identity.machine_id,
-        gpu=identity.gpu,
-        gpu_family=identity.gpu if specs is None else specs.family,
-        gpu_wire=identity.gpu,
-        gpu_known=specs is not None,
-        gpu_count=identity.gpu_count,
-        gpu_memory_gib=memory_gib or (None if specs is None else specs.memory_gib),
-        spot=identity.spot,
-        quoted_usd_hour=price.listed_microusd_hour(REFERENCE_DISK_GB) / MICRO,
-        quoted_disk_gb=REFERENCE_DISK_GB,
-        disk_usd_gb_month=None if disk is None else disk / MICRO,
-        observed_at=seen_at,
-        region=region,
-        country=facts.country,
-        reliability=facts.reliability,
-        verification=facts.verification,
-        kind=kind,
-    )
-
-
-def _commission(settings: Settings, name: str) -> Commission:
-    """The commission as configured; for a provider that is not enabled, its default."""
-    if (options := settings.providers.get(name)) is not None:
-        return options.commission
-    if name not in providers.names():
-        return Commission()
-    info = providers.info(name)
-    billing = info.billing
-    return msgspec.structs.replace(info.commission, min_billing_s=billing.minimum_s, billing_step_s=billing.step_s)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpuwatch.app.market.offers import CurrentOffers, current_offers, offer_json
+from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
+from gpuwatch.app.market.offers import offer_json
 from gpuwatch.app.plan.plan_size import throughput_table
 from gpuwatch.domain.market.money import MICRO, rfc3339
 from gpuwatch.domain.plan.architectures.language_models import model_of

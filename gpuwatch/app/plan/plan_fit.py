@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
-from gpuwatch.app.market.offers import CurrentOffers, current_offers
+from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.plan.plan_size import has_model, memory_needed, throughput_table, workload_of
 from gpuwatch.domain.market.money import number, rfc3339, usd
 from gpuwatch.domain.market.offer import OfferKind

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.market.offers import CurrentOffers, current_offers
+from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.plan.plan_size import has_model, memory_needed, named_model, throughput_table, workload_of
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.plan.figures import FigureRange, exactly

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.app.market.offers import current_offers
+from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.setup.metric_specs import OTHER_GPU
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, stored_max_age, stored_pace

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.watches.watch_status import known_job, watch_named
+from gpuwatch.app.watches.watch_selection import known_job, watch_named
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.job_watch import pilot_items
 from gpuwatch.domain.jobs.pilot_checks import pilot_ticks

@@ -15,7 +15,7 @@ from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable
 
-from gpuwatch.app.watches.watch_status import no_such_watch
+from gpuwatch.app.watches.watch_selection import no_such_watch
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.errors import GpuwatchError, UsageError

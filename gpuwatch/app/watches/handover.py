@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch.app.market.offers import match_json
 from gpuwatch.app.watches.check import check_markets, current_limits
-from gpuwatch.app.watches.watch_status import watch_named
+from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.orchestrator_task import names_at, orchestrator_task_of

@@ -1,7 +1,4 @@
-"""The watches of a command: named ones, all, or one rule from the command line; and a job by its name.
-
-The status of each watch: its best offer in the store, the distance to its limit, and why it does not fire.
-"""
+"""The status of each watch: its best offer in the store, the distance to its limit, and why it does not fire."""
 
 from __future__ import annotations
 
@@ -11,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import msgspec
-from msgspec.structs import replace
 
-from gpuwatch import settings
-from gpuwatch.app.market.offers import current_offers, match_json
+from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.market.offers import match_json
 from gpuwatch.app.watches.blocked import blocked
 from gpuwatch.app.watches.check import blocked_json, current_limits
 from gpuwatch.bootstrap import open_store_read_only, real_now
@@ -24,12 +20,10 @@ from gpuwatch.domain.market.money import MICRO, rfc3339
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import failures, is_near, match_of, price_for, rank
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.engine.alerts.offer_alerts import decision_text
 from gpuwatch.engine.market.browse import OfferFilter
 from gpuwatch.engine.market.empty_answers import emptied, emptied_text
 from gpuwatch.engine.market.query_planner import next_reset
-from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.storage.alerts.alert_rows import SqlSilences
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.history.queries.poll_queries import last_poll
@@ -38,79 +32,13 @@ from gpuwatch.storage.market.provider_holds import SqlHolds
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.jobs.job import Job
     from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.market.offer import Offer
     from gpuwatch.domain.watches.decide import Decision
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
     from gpuwatch.storage.alerts.pauses import PauseTable
-    from gpuwatch.storage.jobs.job_repository import SqlJobRepository
     from gpuwatch.storage.setup.database import Database
-
-
-GPU_AND_PRICE = "--gpu and --max-price require each other, for example --gpu H100 --max-price 3.50"
-
-
-def watch_named(settings: Settings, name: str) -> Watch:
-    """One watch. Raises UsageError."""
-    found_watch = next((watch for watch in settings.watches if watch.name == name), None)
-    if found_watch is None:
-        raise no_such_watch(name, [watch.name for watch in settings.watches])
-    return found_watch
-
-
-def no_such_watch(name: str, watch_names: Sequence[str]) -> ResourceNotFound:
-    """The error for an unknown watch name."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only where a name is wrong
-
-    near = get_close_matches(name, watch_names, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return ResourceNotFound(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(watch_names) or 'none'}")
-
-
-def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
-    """A job by its id or name. Raises UsageError: there is none."""
-    matching = repository.find_job(name_or_id)
-    if matching is None:
-        raise ResourceNotFound(f"there is no job {name_or_id!r}; see: gpuwatch job list")
-    return matching
-
-
-def select_watches(settings: Settings, names: Sequence[str]) -> list[Watch]:
-    """The named watches; without names, all. Raises UsageError: there is none, or a name is unknown."""
-    if not settings.watches:
-        raise UsageError("there is no [[watch]]: write one (gpuwatch init), or use --gpu H100 --max-price 3.50")
-    return [watch_named(settings, name) for name in dict.fromkeys(names)] or list(settings.watches)
-
-
-def settings_with_rule(  # noqa: PLR0913 - options of the command
-    gpus: Sequence[str],
-    max_price: str,
-    *,
-    count: str | None,
-    spot: str | None,
-    config: str | None,
-    providers: Sequence[str] | None = None,
-    action: str | None = None,
-    max_runtime_s: float | None = None,
-) -> Settings:
-    """The settings with one rule instead of their watches; it rents if `action` or `max_runtime_s` requires it.
-
-    Args:
-        providers: of the rule; None: all enabled ones.
-
-    Raises:
-        UsageError: an option is invalid.
-        SettingsError: the settings are invalid.
-    """
-    flag_settings = settings.from_flags(gpus, max_price, count=count, spot=spot, providers=providers, config=config)
-    if max_runtime_s and action == "alert":
-        raise UsageError("--max-runtime requires --action launch")
-    if action != "launch" and not max_runtime_s:
-        return flag_settings
-    launch = LaunchSpec(max_runtime_s=max_runtime_s)
-    return replace(flag_settings, watches=(replace(flag_settings.watches[0], action=Action.LAUNCH, launch=launch),))
 
 
 # Facts of an offer in the store. Other clauses cannot be evaluated and do not reject offers here.

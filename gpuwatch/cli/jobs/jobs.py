@@ -43,7 +43,7 @@ def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, se
 
     Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
-    from gpuwatch.app.jobs.job_actions import job_handover
+    from gpuwatch.app.jobs.job_handover import job_handover
     from gpuwatch.app.watches.handover import handover_json
     from gpuwatch.domain.watches.orchestrator_task import as_yaml
 

@@ -18,7 +18,7 @@ from gpuwatch.domain.market.figure_text import count_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuwatch.app.market.offers import CurrentOffers
+    from gpuwatch.app.market.current_offers import CurrentOffers
     from gpuwatch.domain.plan.job_comparison import JobOffer
     from gpuwatch.settings import Settings
 

@@ -309,7 +309,7 @@ def _best_lines(ranked: RankedClasses) -> str:
 
 
 def _print_source(plan: FitPlan, timezone: str) -> None:
-    from gpuwatch.app.market.offers import is_old
+    from gpuwatch.app.market.current_offers import is_old
     from gpuwatch.bootstrap import real_now
 
     if plan.prices:

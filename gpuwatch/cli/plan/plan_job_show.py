@@ -176,7 +176,7 @@ def _loss(plan: HardwarePlan) -> str:
 
 def show_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str | None) -> Feasibility | None:
     """JSON, or for a time zone a table, cheapest job first, with the verdict."""
-    from gpuwatch.app.market.offers import is_old
+    from gpuwatch.app.market.current_offers import is_old
     from gpuwatch.app.plan.plan_job_json import offer_plan_json
     from gpuwatch.bootstrap import real_now
 

@@ -100,7 +100,7 @@ def check(
     Exit codes: 0 matched, 1 every provider answered and nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
     from gpuwatch.app.watches.check import blocked_watches, explain_lines
-    from gpuwatch.app.watches.watch_status import select_watches
+    from gpuwatch.app.watches.watch_selection import select_watches
 
     if names and rule.gpu:
         raise UsageError("use either a watch name or --gpu")
@@ -126,7 +126,7 @@ def check(
 
 
 def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -> Settings:
-    from gpuwatch.app.watches.watch_status import GPU_AND_PRICE, settings_with_rule
+    from gpuwatch.app.watches.watch_selection import GPU_AND_PRICE, settings_with_rule
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if rule.gpu and rule.max_price is not None:

@@ -24,7 +24,8 @@ from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.approvals import approval_json, recent_approvals
 from gpuwatch.app.launches.costs import cost_report, cost_report_json, month_start
 from gpuwatch.app.launches.launches import launches_json
-from gpuwatch.app.market.offers import current_offers, offers_json
+from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.market.offers import offers_json
 from gpuwatch.app.market.provider_status import provider_status_json, provider_statuses
 from gpuwatch.app.watches.watch_status import watch_status_json, watch_statuses
 from gpuwatch.bootstrap import real_now

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from gpuwatch import providers
-from gpuwatch.app.market.offers import current_offers, is_old
+from gpuwatch.app.market.current_offers import current_offers, is_old
 from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.engine.market.browse import offer_filter

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.launches.owner_actions import record_audit
-from gpuwatch.app.watches.watch_status import watch_named, watch_statuses
+from gpuwatch.app.watches.watch_selection import watch_named
+from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import GpuwatchError, SettingsError
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
