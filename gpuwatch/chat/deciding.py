@@ -10,8 +10,8 @@ from gpuwatch.app.alerts.alerts import silence as silence_watch
 from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.approvals import approve as approve_quote
 from gpuwatch.app.launches.approvals import deny as deny_quote
+from gpuwatch.app.launches.approvals import open_approvals, pause_lines, pauses, recent_approvals
 from gpuwatch.app.launches.approvals import pause as pause_renting
-from gpuwatch.app.launches.approvals import pause_lines, pauses, recent_approvals
 from gpuwatch.app.launches.approvals import resume as resume_renting
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.launches.stop import extend as extend_launch
@@ -40,7 +40,7 @@ from gpuwatch.ports.alerts import ButtonRows
 
 _EXTENSIONS = ("1h", "2h", "6h")
 _EVERYTHING = "all"
-_SUBJECT = 18  # characters of a button's subject
+_SUBJECT_LENGTH = 18  # maximum of a button's subject, in characters
 _FROM = "from the chat"
 
 # --- approvals --------------------------------------------------------------------------------------------------------
@@ -48,25 +48,25 @@ _FROM = "from the chat"
 
 def approve(context: ChatContext, argument: str) -> ChatReply:
     """Rent the quoted offer, or nothing; without an id, list the pending approvals."""
-    return _answer(context, argument) if argument else _open_approvals(context)
+    return _answer(context, argument) if argument else _list_approvals(context)
 
 
 def deny(context: ChatContext, argument: str) -> ChatReply:
     """Deny it; without an id, list the pending approvals."""
     if not argument:
-        return _open_approvals(context)
-    ask_id, _, reason = argument.partition(" ")
-    reply = deny_quote(context.settings, ask_id, reason or _FROM)
+        return _list_approvals(context)
+    approval_id, _, reason = argument.partition(" ")
+    reply = deny_quote(context.settings, approval_id, reason or _FROM)
     return simple_reply(reply.text, notice=reply.text)
 
 
 def _answer(context: ChatContext, approval_id: str) -> ChatReply:
     reply = approve_quote(context.settings, approval_id)
     still_open = reply.outcome in {ApprovalOutcome.NO_ANSWER, ApprovalOutcome.REFUSED} and reply.launch is None
-    ask = _approval(context, approval_id) if still_open else None
+    approval = _approval(context, approval_id) if still_open else None
     rows: ButtonRows = []
-    if ask is not None and ask.state_at(context.now) is ApprovalState.OPEN:
-        rows = [approval_buttons(ask, context.signer)]
+    if approval is not None and approval.state_at(context.now) is ApprovalState.OPEN:
+        rows = [approval_buttons(approval, context.signer)]
     elif reply.outcome is ApprovalOutcome.RENTED and reply.launch is not None:
         rows = [context.launch_buttons(reply.launch.launch_id)]
     return simple_reply(reply.text, rows, notice=reply.text)
@@ -85,21 +85,18 @@ def deny_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def _require_same_quote(context: ChatContext, button: SignedButton) -> None:
-    ask = _approval(context, button.subject)
-    if ask is None or approval_binding(ask) != button.bound:
+    approval = _approval(context, button.subject)
+    if approval is None or approval_binding(approval) != button.bound:
         raise UsageError("this button belongs to another quote; nothing was done. See: /approve")
 
 
-def _approval(context: ChatContext, ask_id: str) -> Approval | None:
-    return next((approval for approval in recent_approvals(context.settings) if approval.approval_id == ask_id), None)
+def _approval(context: ChatContext, approval_id: str) -> Approval | None:
+    approvals = recent_approvals(context.settings)
+    return next((approval for approval in approvals if approval.approval_id == approval_id), None)
 
 
-def _open_approvals(context: ChatContext) -> ChatReply:
-    approvals = [
-        approval
-        for approval in recent_approvals(context.settings)
-        if approval.state_at(context.now) is ApprovalState.OPEN
-    ]
+def _list_approvals(context: ChatContext) -> ChatReply:
+    approvals = open_approvals(context.settings, context.now)
     if not approvals:
         return simple_reply("No approval is pending.")
     zone = ZoneInfo(context.settings.timezone)
@@ -111,11 +108,11 @@ def _open_approvals(context: ChatContext) -> ChatReply:
     return listing("Quotes that await your approval", items, rows)
 
 
-def _quote(ask: Approval) -> str:
-    offer, price = ask.match.offer, ask.match.price.price_microusd_hour
+def _quote(approval: Approval) -> str:
+    offer, price = approval.match.offer, approval.match.price.price_microusd_hour
     offer_text = f"{offer.gpu} × {offer.gpu_count} at {offer.provider}"
     per_gpu = price_text(usd(price) / offer.gpu_count)
-    return f"{ask.watch}: {offer_text}, {dollars(usd(price))} per hour (${per_gpu} per GPU-hour)"
+    return f"{approval.watch}: {offer_text}, {dollars(usd(price))} per hour (${per_gpu} per GPU-hour)"
 
 
 # --- launches ---------------------------------------------------------------------------------------------------------
@@ -192,7 +189,7 @@ def _extend_question(context: ChatContext, launch: Launch, by_s: float) -> ChatR
     more = dollars(usd(round(launch.bound_microusd_hour * by_s / 3600)))
     until = format_moment(ends_at + timedelta(seconds=by_s), ZoneInfo(context.settings.timezone))
     subject = f"{launch.launch_id}-{by}"
-    if len(subject) > _SUBJECT:
+    if len(subject) > _SUBJECT_LENGTH:
         raise UsageError(f"{by} is too precise for a button; use: gpuwatch extend {launch.launch_id} --by {by}")
     rows = context.confirmation(f"Yes, +{by}", ButtonAction.EXTEND_NOW, subject, _end_binding(launch))
     return question(f"Extend launch {launch.launch_id} by {by}, to {until}? Additional cost: up to {more}.", rows)
@@ -320,7 +317,9 @@ def _watch_and_time(context: ChatContext, argument: str) -> tuple[str | None, fl
         text = head.removesuffix("--for").removesuffix(" for").strip()
     if text.lower() in {"", _EVERYTHING}:
         return None, for_s
-    _require_watch(context, text)
+    known = _watch_names(context)
+    if text not in known and text not in _paused_watches(context):
+        raise no_such_watch(text, known)
     return text, for_s if text != argument.strip() else None
 
 
@@ -335,21 +334,18 @@ def _watch_names(context: ChatContext) -> list[str]:
     return [*(watch.name for watch in context.settings.watches), *context.settings.left_out]
 
 
-def _require_watch(context: ChatContext, name: str) -> None:
-    watch_names = _watch_names(context)
+def _paused_watches(context: ChatContext) -> list[str]:
+    """Return the watches paused by hand or by their circuit breaker, also those that are no longer in the settings."""
     held = pauses(context.settings)
-    paused = {pause_.watch for pause_ in held.by_hand} | {pause_.watch for pause_ in held.breakers}
-    if name not in watch_names and name not in paused:
-        raise no_such_watch(name, watch_names)
+    names = [*(pause_.watch for pause_ in held.by_hand), *(breaker.watch for breaker in held.breakers)]
+    return [name for name in names if name]
 
 
 def _watch_of(context: ChatContext, key: str) -> str | None:
     """Return the watch that a button stands for; None: everything."""
     if key == _EVERYTHING:
         return None
-    held = pauses(context.settings)
-    paused = [*(pause_.watch for pause_ in held.by_hand), *(pause_.watch for pause_ in held.breakers)]
-    names = [*_watch_names(context), *(name for name in paused if name)]
+    names = [*_watch_names(context), *_paused_watches(context)]
     watch = next((name for name in names if subject_key(name) == key), None)
     if watch is None:
         raise UsageError("that watch is no longer in the settings; nothing was done")

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.app.alerts.alerts import silences, stored_events
 from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_history, price_history_png
-from gpuwatch.app.launches.approvals import pause_lines, pauses, recent_approvals
+from gpuwatch.app.launches.approvals import open_approvals, pause_lines, pauses
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.market.current_offers import current_offers
@@ -18,7 +18,6 @@ from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, 
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO, dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
@@ -42,7 +41,7 @@ def status(context: ChatContext, argument: str) -> ChatReply:
     zone = ZoneInfo(settings.timezone)
     report = cost_report(settings, "provider")
     alive = [launch for launch in all_launches(settings) if not launch.is_over]
-    approvals = [approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN]
+    approvals = open_approvals(settings, now)
     mode = "dry run: gpuwatch rents nothing" if settings.dry_run else "renting is on"
     items = [("gpuwatch", f": {_count(len(settings.watches), 'watch', 'watches')}, {mode}")]
     for status in provider_statuses(settings):
@@ -180,7 +179,7 @@ def _gpu_rows(context: ChatContext, action: ButtonAction) -> list[Sequence[Messa
 
 
 def known_gpus(context: ChatContext) -> list[str]:
-    """Return the watched and recorded GPUs, as buttons."""
+    """Return the names of the recorded and watched GPUs, as many as there are buttons."""
     gpu_names = [name for watch in context.settings.watches for name in sorted(watch.gpu_names)]
     return list(dict.fromkeys([*context.settings.record_gpus, *gpu_names]))[:12]
 

@@ -29,7 +29,7 @@ from gpuwatch.bootstrap.keeper_building import obligation_file, obligations_at
 from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, label_lengths
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
-from gpuwatch.domain.launches.life.owner_decisions import Pause
+from gpuwatch.domain.launches.life.owner_decisions import ApprovalState, Pause
 from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Purpose
@@ -79,6 +79,11 @@ def recent_approvals(settings: Settings) -> list[Approval]:
     """Open approvals and those of the last week, newest first. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return SqlApprovalRepository(store).recent(real_now())
+
+
+def open_approvals(settings: Settings, now: datetime) -> list[Approval]:
+    """Those that await a decision, newest first. Raises StoreError."""
+    return [approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN]
 
 
 @contextmanager

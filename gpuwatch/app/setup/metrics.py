@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.app.launches.approvals import recent_approvals
+from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.launches.costs import budgets_used
 from gpuwatch.app.market.provider_status import ProviderStatus, provider_statuses
 from gpuwatch.app.setup.market_metrics import Labels, Values, checked_values, is_answering, market_values, read_market
@@ -29,7 +29,6 @@ from gpuwatch.domain.forecasts.price_forecasts import Scored, forecast_record
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.run_sample import RunSample, is_late, sample_of
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.domain.launches.money.launch_costs import burn_rate, cost_microusd
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.errors import StoreError, UsageError
@@ -163,10 +162,7 @@ class MetricsReader:
             stored |= _provider_values(statuses, complete, answering, now) | market_values(
                 settings, market, limits, now
             )
-            waiting = [
-                approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN
-            ]
-            stored["gpuwatch_approvals_open"] = {(): float(len(waiting))}
+            stored["gpuwatch_approvals_open"] = {(): float(len(open_approvals(settings, now)))}
         except StoreError:
             return MetricValues(values=values | {"gpuwatch_store_readable": {(): 0.0}})
         return MetricValues(values=values | stored | {"gpuwatch_store_readable": {(): 1.0}}, reaction_s=reaction_s)

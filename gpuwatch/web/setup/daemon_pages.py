@@ -9,14 +9,13 @@ from typing import Any
 
 from gpuwatch.app.alerts.alerts import event_filter, silences, stored_events
 from gpuwatch.app.launches import owner_actions
-from gpuwatch.app.launches.approvals import pauses, recent_approvals
+from gpuwatch.app.launches.approvals import open_approvals, pauses
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.market.provider_status import blind_lanes, provider_statuses
 from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.daemon.log_records import SafeRecord
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports import AlertKind, Severity
@@ -40,9 +39,7 @@ def _show_now(view: View) -> Mapping[str, Any]:
         "providers": [(status, blind_lanes(status)) for status in provider_statuses(settings, only_enabled=True)],
         "launches": launches,
         "held": [launch for launch in launches if launch.state is LaunchState.HELD],
-        "approvals": [
-            approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN
-        ],
+        "approvals": open_approvals(settings, now),
         "burn": report.burn,
         "budgets": [(use, use.percent(use.used)) for use in report.budgets],
         "pauses": list(pauses(settings).in_force(now)),
