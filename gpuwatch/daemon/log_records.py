@@ -1,9 +1,6 @@
-"""Makes a log record safe: no secrets, no control characters, limited size. Every log format uses it.
+"""Log records: made safe for every format, logged once while a fault lasts, and the newest kept for the web page.
 
-Keeps the newest log records in memory, for the web page.
-
-Prevents a lasting fault from filling the log: the same line is logged once, then once an hour with a count.
-"""
+Safe: no secrets, no control characters, limited size."""
 
 from __future__ import annotations
 
@@ -136,33 +133,7 @@ def _trace(record: logging.LogRecord, redact: Redact) -> str:
     return "\n".join("    " + escaped(line) for line in text.split("\n"))
 
 
-MAX_RECORDS = 500  # records of about 300 bytes each
-
-
-class RecentLog(logging.Handler):
-    """Keeps the newest records, made safe as for any other log."""
-
-    def __init__(self, redact: Redact, max_records: int = MAX_RECORDS) -> None:
-        super().__init__()
-        self._redact = redact
-        self._records: deque[SafeRecord] = deque(maxlen=max_records)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Store it, and drop the oldest."""
-        self._records.append(safe_record(record, self._redact))
-
-    def newest(self, level: int = logging.NOTSET, containing: str = "") -> list[SafeRecord]:
-        """Return the stored records, newest first: of this level or above, and containing this text."""
-        search_text = containing.casefold()
-        return [
-            record
-            for record in reversed(tuple(self._records))
-            if record.level >= level and search_text in _searched_text(record).casefold()
-        ]
-
-
-def _searched_text(record: SafeRecord) -> str:
-    return f"{record.logger} {record.message} {record.extra} {record.details_text}"
+# --- repeated lines ---------------------------------------------------------------------------------------------------
 
 
 REPEAT_AFTER_S = 3600.0
@@ -224,3 +195,35 @@ class RepeatedLines(logging.Filter):
         self._lines[key] = line  # ordered: newest last
         if len(self._lines) > _MAX_LINES:
             del self._lines[next(iter(self._lines))]
+
+
+# --- the newest records -----------------------------------------------------------------------------------------------
+
+
+MAX_RECORDS = 500  # records of about 300 bytes each
+
+
+class RecentLog(logging.Handler):
+    """Keeps the newest records, made safe as for any other log."""
+
+    def __init__(self, redact: Redact, max_records: int = MAX_RECORDS) -> None:
+        super().__init__()
+        self._redact = redact
+        self._records: deque[SafeRecord] = deque(maxlen=max_records)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Store it, and drop the oldest."""
+        self._records.append(safe_record(record, self._redact))
+
+    def newest(self, level: int = logging.NOTSET, containing: str = "") -> list[SafeRecord]:
+        """Return the stored records, newest first: of this level or above, and containing this text."""
+        search_text = containing.casefold()
+        return [
+            record
+            for record in reversed(tuple(self._records))
+            if record.level >= level and search_text in _searched_text(record).casefold()
+        ]
+
+
+def _searched_text(record: SafeRecord) -> str:
+    return f"{record.logger} {record.message} {record.extra} {record.details_text}"

@@ -1,13 +1,11 @@
-"""Repeats work on its own thread while a block runs: for the keeper and the supervisor alone.
-
-Both must work while the scheduler hangs. Every other periodic task is one of the scheduler (`scheduler.py`).
-
-The scheduler: runs each periodic task at its interval. Only this module uses APScheduler.
+"""The scheduler: runs each periodic task at its interval. Only this module uses APScheduler.
 
 It closes three gaps of APScheduler 3.11. After the clock steps back, the next run is far in the future and nothing
 runs: a thread compares the wall clock with the monotonic one and reschedules every task after a jump. After it steps
 forward, APScheduler lists each missed run: `_EvenTrigger` skips them. Runs that APScheduler skips are invisible to the
 task: listeners log them. Tasks exist only in memory, and are created at every start.
+
+The keeper and the supervisor must work while the scheduler hangs: each has a thread of its own (`repeating_thread`).
 """
 
 from __future__ import annotations
@@ -28,26 +26,6 @@ from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress, error_plac
 from gpuwatch.errors import GpuwatchError
 
 log = logging.getLogger(__name__)
-
-
-@contextmanager
-def repeating_thread(name: str, action: Callable[[], object], every_s: float) -> Iterator[None]:
-    """Do it at once, and then at this interval; the end of the block does not wait for it."""
-    stopped = threading.Event()
-
-    def repeat() -> None:
-        while not stopped.is_set():
-            try:
-                action()
-            except Exception:
-                log.exception("%s failed; retrying", name)
-            stopped.wait(every_s)
-
-    threading.Thread(target=repeat, name=name, daemon=True).start()
-    try:
-        yield
-    finally:
-        stopped.set()
 
 
 CLOCK_JUMP_S = 5.0  # a larger difference to the monotonic clock means a jump or a sleep of the machine
@@ -177,3 +155,26 @@ class _TaskLog:
         else:
             self._logged_traces.add(cause)
             log.error("task %s failed; retrying at its next run", task, exc_info=error)
+
+
+# --- threads beside the scheduler -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def repeating_thread(name: str, action: Callable[[], object], every_s: float) -> Iterator[None]:
+    """Do it at once, and then at this interval; the end of the block does not wait for it."""
+    stopped = threading.Event()
+
+    def repeat() -> None:
+        while not stopped.is_set():
+            try:
+                action()
+            except Exception:
+                log.exception("%s failed; retrying", name)
+            stopped.wait(every_s)
+
+    threading.Thread(target=repeat, name=name, daemon=True).start()
+    try:
+        yield
+    finally:
+        stopped.set()

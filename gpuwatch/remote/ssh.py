@@ -1,12 +1,8 @@
-"""Calls the system's `ssh` on a machine that counts as hostile.
+"""A shell on a rented machine, through the system's OpenSSH; a key pair per launch, and a pinned host key.
 
-Its address cannot become an option of the client, and nothing of this machine is used: no configuration, agent,
-forwarding or shared connection.
-
-A shell on a rented machine, through the system's OpenSSH; a key pair per launch, and a pinned host key.
-
-The machine's host counts as hostile (`ssh_client`), and every call is limited in time and output. There is no shared
-connection: each call is independent, so that nothing survives the end of gpuwatch.
+The machine's host counts as hostile: its address cannot become an option of the client, and nothing of this machine is
+used: no configuration, agent, forwarding or shared connection. Every call is limited in time and output, and
+independent of the others, so that nothing survives the end of gpuwatch.
 """
 
 from __future__ import annotations
@@ -64,6 +60,9 @@ def is_address(host: str, port: int, user: str = "root") -> bool:
 def is_rejection(message: str) -> bool:
     """Whether the machine answered, but rejected this key."""
     return any(pattern in message.lower() for pattern in _REJECTION_MESSAGES)
+
+
+# --- shells -----------------------------------------------------------------------------------------------------------
 
 
 _LAUNCH_ID = re.compile(r"[a-z2-7]{1,32}")

@@ -1,6 +1,6 @@
 """Checks a rented instance through its SSH port, with the system's own `ssh` client.
 
-The host of an instance is untrusted (`ssh_client`): the command is fixed, a few kilobytes of the output are parsed as
+The host of an instance is untrusted (`ssh`): the command is fixed, a few kilobytes of the output are parsed as
 text, and nothing in it is executed. The host key is not checked, because it is unknown.
 """
 

@@ -3,7 +3,7 @@
 Nothing is rented with them. A provider with a doubtful address or key is ignored completely: at a wrong address an
 instance would seem to be gone. The database must be right: another one contains no launch to stop.
 
-The readable part of a file that is not valid TOML: unreadable lines are skipped and counted.
+Of a file that is not valid TOML, the readable part counts.
 """
 
 from __future__ import annotations
@@ -194,6 +194,9 @@ def _name(part: Location) -> str:
 def _watches(tree: Mapping[str, Any]) -> list[Any]:
     watches = tree.get("watch")
     return watches if isinstance(watches, list) else []
+
+
+# --- a file that is not valid TOML ------------------------------------------------------------------------------------
 
 
 _POSITION = re.compile(r"\(at line (\d+), column \d+\)")

@@ -1,6 +1,6 @@
 """Values from outside the settings file: variables, `.env`, the secret files that they name, systemd credentials.
 
-The secrets of the settings: where each is written, and their texts for redaction.
+And the secrets of the settings, most of which come from there: where each is written, and their texts for redaction.
 """
 
 from __future__ import annotations
@@ -165,6 +165,9 @@ def _unknown_credential(name: str, known: Mapping[str, KeyPath]) -> Iterator[str
     matches = get_close_matches(name, [*known, *(variable_of(path).lower() for path in secret_keys())], n=1, cutoff=0.6)
     hint = f"did you mean {matches[0]}?" if matches else "expected a secret's variable in lower case"
     yield f"credential {name}: no such setting; {hint}"
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
 
 
 SecretAt = Callable[[KeyPath, Option], Secret]  # `secret_at` for given origins

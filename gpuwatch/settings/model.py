@@ -1,7 +1,4 @@
-"""The values of `[web]` for the rest of gpuwatch: plain, frozen, already validated.
-
-The settings for the rest of gpuwatch: plain, frozen, already validated.
-"""
+"""The settings for the rest of gpuwatch, `[web]` among them: plain, frozen, already validated."""
 
 from __future__ import annotations
 
@@ -50,38 +47,6 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.password_hash or self.tokens)
 
 
-def split_listen(text: str) -> tuple[str, int]:
-    """Parse `127.0.0.1:8642`, `localhost:8642` or `[::1]:8642` into host and port. Raises ValueError."""
-    host, colon, port = text.strip().rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""  # an IPv6 address without its brackets: the port is ambiguous
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError('expected an address and a port, such as "127.0.0.1:8642" or "[::1]:8642"')
-    return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def listen_fault(web: WebSettings) -> str | None:
-    """Why the server may not listen there; None: it may."""
-    if is_loopback(split_listen(web.listen)[0]) or web.has_credentials:
-        return None
-    return (
-        f"{web.listen} is reachable from other machines: expected a loopback address, such as "
-        f'"{DEFAULT_LISTEN}", or web.password_hash (gpuwatch web --hash-password) or web.tokens'
-    )
-
-
 class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The engine that rents the machines of multi-node jobs. `tool` empty: none."""
 
@@ -117,3 +82,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Settings({self.source_file!r}, {len(self.watches)} watches, providers {sorted(self.providers)})"
+
+
+# --- where the web page listens ---------------------------------------------------------------------------------------
+
+
+def split_listen(text: str) -> tuple[str, int]:
+    """Parse `127.0.0.1:8642`, `localhost:8642` or `[::1]:8642` into host and port. Raises ValueError."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""  # an IPv6 address without its brackets: the port is ambiguous
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError('expected an address and a port, such as "127.0.0.1:8642" or "[::1]:8642"')
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen_fault(web: WebSettings) -> str | None:
+    """Why the server may not listen there; None: it may."""
+    if is_loopback(split_listen(web.listen)[0]) or web.has_credentials:
+        return None
+    return (
+        f"{web.listen} is reachable from other machines: expected a loopback address, such as "
+        f'"{DEFAULT_LISTEN}", or web.password_hash (gpuwatch web --hash-password) or web.tokens'
+    )

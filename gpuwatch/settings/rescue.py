@@ -1,11 +1,8 @@
-"""The last valid settings of the daemon, without secrets, in the state folder: rescue mode needs them.
+"""Settings for rescue mode: enough to follow and end launches although the settings are invalid.
 
-Settings for rescue mode: enough to follow and end launches although the settings are invalid.
-
-Valid parts are used; invalid or unreadable parts keep their last valid value if a daemon stored it
-(`last_good`), else they are ignored. Secrets are never stored, only where they were written: their texts come from
-today's environment, credentials and secret files, and from the readable part of the settings file. Nothing is rented
-with such settings.
+Valid parts are used; invalid or unreadable parts keep their last valid value if a daemon stored it, else they are
+ignored. Secrets are never stored, only where they were written: their texts come from today's environment, credentials
+and secret files, and from the readable part of the settings file. Nothing is rented with such settings.
 """
 
 from __future__ import annotations
@@ -37,65 +34,6 @@ from gpuwatch.settings.model import Settings
 from gpuwatch.settings.plugin_options import KeyPath, option_specs_of, read_option, secret_options, spec_at
 from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 
-FILE = "last-settings.bin"
-
-
-def store_last_good(settings: Settings, env: Mapping[str, str]) -> None:
-    """Store them, readable for this user only; errors are ignored, because this is only a fallback."""
-    try:
-        folder = state_folder(env)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private_file(folder / FILE, msgspec.msgpack.encode(_storable(settings), enc_hook=_place_of))
-    except (OSError, TypeError, ValueError, SettingsError):  # the latter: a user without a home folder
-        return
-
-
-def load_last_good(env: Mapping[str, str]) -> Settings | None:
-    """The stored settings, whose secrets have no text; None: none, or stored by a version with another format."""
-    try:
-        body = read_private_file(state_folder(env) / FILE)
-    except SettingsError:
-        return None
-    if body is None:
-        return None
-    try:
-        return msgspec.msgpack.decode(body, type=Settings, dec_hook=_without_text)
-    except (ValueError, TypeError, ArithmeticError, msgspec.MsgspecError):
-        return None
-
-
-def _storable(settings: Settings) -> Settings:
-    """The settings without an address that holds a password, and without what launches run: it may hold secrets."""
-    url = settings.database_url
-    return msgspec.structs.replace(
-        settings,
-        database_url="" if "@" in url else url,
-        watches=tuple(_without_contents(watch) for watch in settings.watches),
-    )
-
-
-def _without_contents(watch: Watch) -> Watch:
-    if watch.launch is None:
-        return watch
-    contents = dict.fromkeys(("onstart", "ssh_key", "registry", "on_running", "before_stop", "on_ended"))
-    launch = msgspec.structs.replace(watch.launch, env={}, secret_env={}, **contents)
-    return msgspec.structs.replace(watch, launch=launch)
-
-
-def _place_of(secret: Any) -> dict[str, str]:
-    """A secret as it is stored: where it is written, without its text."""
-    if not isinstance(secret, Secret):
-        raise TypeError(type(secret).__name__)
-    return {"origin": secret.origin, "file": secret.file}
-
-
-def _without_text(_type: type, place: Any) -> Secret:
-    return Secret(origin=place["origin"], file=place["file"])
-
-
-_Table = TypeVar("_Table", ProviderSection, ChannelSection)
-_Damaged = frozenset[tuple[str, ...]]  # tables, such as ("providers", "vastai")
-_ALL_TABLES: _Damaged = frozenset({("providers",), ("notify",)})  # a key from the environment may belong to any of them
 _NO_FILE = os.devnull  # an empty settings file
 
 
@@ -240,3 +178,67 @@ def _usable(section: str, tables: Mapping[str, _Table], lines: list[str]) -> dic
             lines.append(f"[{section}.{name}] keeps its last valid settings")
             usable[name] = table
     return usable
+
+
+# --- the last valid settings of the daemon, in the state folder -------------------------------------------------------
+
+
+FILE = "last-settings.bin"
+
+
+def store_last_good(settings: Settings, env: Mapping[str, str]) -> None:
+    """Store them, readable for this user only; errors are ignored, because this is only a fallback."""
+    try:
+        folder = state_folder(env)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private_file(folder / FILE, msgspec.msgpack.encode(_storable(settings), enc_hook=_place_of))
+    except (OSError, TypeError, ValueError, SettingsError):  # the latter: a user without a home folder
+        return
+
+
+def load_last_good(env: Mapping[str, str]) -> Settings | None:
+    """The stored settings, whose secrets have no text; None: none, or stored by a version with another format."""
+    try:
+        body = read_private_file(state_folder(env) / FILE)
+    except SettingsError:
+        return None
+    if body is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(body, type=Settings, dec_hook=_without_text)
+    except (ValueError, TypeError, ArithmeticError, msgspec.MsgspecError):
+        return None
+
+
+def _storable(settings: Settings) -> Settings:
+    """The settings without an address that holds a password, and without what launches run: it may hold secrets."""
+    url = settings.database_url
+    return msgspec.structs.replace(
+        settings,
+        database_url="" if "@" in url else url,
+        watches=tuple(_without_contents(watch) for watch in settings.watches),
+    )
+
+
+def _without_contents(watch: Watch) -> Watch:
+    if watch.launch is None:
+        return watch
+    contents = dict.fromkeys(("onstart", "ssh_key", "registry", "on_running", "before_stop", "on_ended"))
+    launch = msgspec.structs.replace(watch.launch, env={}, secret_env={}, **contents)
+    return msgspec.structs.replace(watch, launch=launch)
+
+
+def _place_of(secret: Any) -> dict[str, str]:
+    """A secret as it is stored: where it is written, without its text."""
+    if not isinstance(secret, Secret):
+        raise TypeError(type(secret).__name__)
+    return {"origin": secret.origin, "file": secret.file}
+
+
+def _without_text(_type: type, place: Any) -> Secret:
+    return Secret(origin=place["origin"], file=place["file"])
+
+
+_Table = TypeVar("_Table", ProviderSection, ChannelSection)
+_Damaged = frozenset[tuple[str, ...]]  # tables, such as ("providers", "vastai")
+_ALL_TABLES: _Damaged = frozenset({("providers",), ("notify",)})  # a key from the environment may belong to any of them

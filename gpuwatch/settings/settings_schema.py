@@ -1,7 +1,4 @@
-"""The schema of `[web]`, by pydantic.
-
-The pydantic schema of the settings file.
-"""
+"""The pydantic schema of the settings file."""
 
 from __future__ import annotations
 
@@ -26,6 +23,9 @@ from gpuwatch.ports.declarations import parse_token, parse_url
 from gpuwatch.secret import Secret
 from gpuwatch.settings.model import DEFAULT_LISTEN, WebSettings, WebToken, split_listen
 from gpuwatch.settings.plugin_options import PREFIX
+
+# --- [web] ------------------------------------------------------------------------------------------------------------
+
 
 HIDDEN = {"type": "string", "writeOnly": True}
 _HASH = re.compile(r"scrypt\$\d{1,2}\$\d{1,2}\$\d{1,2}\$[0-9a-f]{16,128}\$[0-9a-f]{64,128}")
@@ -148,6 +148,9 @@ class WebTable(Table):
             tls_certificate=self.tls_certificate,
             tls_key=self.tls_key,
         )
+
+
+# --- the other tables -------------------------------------------------------------------------------------------------
 
 
 # Under PYDANTIC_SETTINGS_DEBUG the library would log what every source holds, secrets included.

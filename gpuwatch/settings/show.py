@@ -1,7 +1,4 @@
-"""The effective settings with their origin and masked secrets, for `gpuwatch config show`.
-
-The commented `gpuwatch.toml` that `gpuwatch init` writes.
-"""
+"""The effective settings with their origin and masked secrets, for `gpuwatch config show`; and a file to begin with."""
 
 from __future__ import annotations
 
@@ -164,6 +161,9 @@ def without_password(url: str) -> str:
     return (
         f"{scheme}{mark}{name}:{MASK}@{host.partition('?')[0]}" if ":" in userinfo else f"{scheme}{mark}{name}@{host}"
     )
+
+
+# --- the commented `gpuwatch.toml` that `gpuwatch init` writes --------------------------------------------------------
 
 
 SCHEMA_FILE = "gpuwatch.schema.json"

@@ -1,6 +1,6 @@
-"""Mail addresses: as the settings give them, in a header, and in the envelope.
+"""smtplib's client with one deadline: connecting, greeting, STARTTLS, login, and every byte of every reply.
 
-smtplib's client with one deadline: connecting, greeting, STARTTLS, login, and every byte of every reply.
+And mail addresses: as the settings give them, in a header, and in the envelope.
 """
 
 from __future__ import annotations
@@ -17,45 +17,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
-
-
-_ADDRESS = re.compile(r'[^\s@,;:<>()"\\]+@[^\s@,;<>()"\\]+')
-
-
-def parse_address(value: object) -> str:
-    """One address, with or without a name. Raises ValueError.
-
-    Several in one text are an error: the server would get only the first.
-    """
-    if not isinstance(value, str) or not value.isprintable():
-        raise ValueError('expected a mail address, such as "me@example.org"')
-    found = [address for _, address in getaddresses([value])]
-    if len(found) > 1:
-        raise ValueError("expected one mail address in each text, and a name with a comma in quotes")
-    if not _ADDRESS.fullmatch(found[0]):
-        raise ValueError('expected a mail address, such as "me@example.org"')
-    try:
-        envelope_address(value)
-    except UnicodeError:
-        raise ValueError("expected a domain name behind the @ of the mail address") from None
-    return value.strip()
-
-
-def envelope_address(text: str) -> str:
-    """The address alone; a domain in other letters as DNS has it, so that every server accepts it."""
-    local, at, domain = parseaddr(text)[1].rpartition("@")
-    return f"{local}{at}{_in_dns(domain)}"
-
-
-def header_address(text: str) -> Address:
-    """Name and address for a header, which encodes the name if it is not ASCII."""
-    name, address = parseaddr(text)
-    local, at, domain = address.rpartition("@")
-    return Address(name, username=local, domain=_in_dns(domain)) if at else Address(name, username=address)
-
-
-def _in_dns(domain: str) -> str:
-    return domain if domain.isascii() else domain.encode("idna").decode("ascii")
 
 
 _SERVER_TIMEOUT_S = 10.0  # longest silence of a server
@@ -149,3 +110,45 @@ class _BoundedReader(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         self._sock.settimeout(self._wait_s())
         return self._sock.recv_into(buffer)
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+_ADDRESS = re.compile(r'[^\s@,;:<>()"\\]+@[^\s@,;<>()"\\]+')
+
+
+def parse_address(value: object) -> str:
+    """One address, with or without a name. Raises ValueError.
+
+    Several in one text are an error: the server would get only the first.
+    """
+    if not isinstance(value, str) or not value.isprintable():
+        raise ValueError('expected a mail address, such as "me@example.org"')
+    found = [address for _, address in getaddresses([value])]
+    if len(found) > 1:
+        raise ValueError("expected one mail address in each text, and a name with a comma in quotes")
+    if not _ADDRESS.fullmatch(found[0]):
+        raise ValueError('expected a mail address, such as "me@example.org"')
+    try:
+        envelope_address(value)
+    except UnicodeError:
+        raise ValueError("expected a domain name behind the @ of the mail address") from None
+    return value.strip()
+
+
+def envelope_address(text: str) -> str:
+    """The address alone; a domain in other letters as DNS has it, so that every server accepts it."""
+    local, at, domain = parseaddr(text)[1].rpartition("@")
+    return f"{local}{at}{_in_dns(domain)}"
+
+
+def header_address(text: str) -> Address:
+    """Name and address for a header, which encodes the name if it is not ASCII."""
+    name, address = parseaddr(text)
+    local, at, domain = address.rpartition("@")
+    return Address(name, username=local, domain=_in_dns(domain)) if at else Address(name, username=address)
+
+
+def _in_dns(domain: str) -> str:
+    return domain if domain.isascii() else domain.encode("idna").decode("ascii")

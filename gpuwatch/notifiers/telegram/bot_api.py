@@ -1,7 +1,4 @@
-"""Telegram's Bot API: calls one method once, and returns the answer (source: core.telegram.org/bots/api, 2026-11).
-
-A bot's webhook as registered at Telegram (source: core.telegram.org/bots/api#webhookinfo).
-"""
+"""Telegram's Bot API: calls one method once, and returns the answer (source: core.telegram.org/bots/api, 2026-11)."""
 
 from __future__ import annotations
 
@@ -148,6 +145,9 @@ def _retry_after(reply: HttpReply, parameters: _Parameters) -> float | None:
         return parameters.retry_after
     header = reply.headers.get("retry-after", "")
     return float(header) if header.isdecimal() else None
+
+
+# --- the bot's webhook as registered (source: core.telegram.org/bots/api#webhookinfo) ---------------------------------
 
 
 PORTS = (443, 80, 88, 8443)  # Telegram accepts no others (source: core.telegram.org/bots/api#setwebhook)
