@@ -156,7 +156,12 @@ _MAX_FIELD_LENGTH = 64
 
 
 class JournalHandler(logging.Handler):
-    """Sends one datagram per record. If the journal rejects it, the message goes to the stream."""
+    """Sends one datagram per record, in the journal's native protocol: every field can be searched there.
+
+    If the journal rejects it, the message goes to the stream.
+
+    Source: "Native Journal Protocol", systemd.io/JOURNAL_NATIVE_PROTOCOL.
+    """
 
     def __init__(self, address: str, stream: TextIO, redact: Redact) -> None:
         super().__init__()

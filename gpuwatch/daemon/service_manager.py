@@ -117,7 +117,7 @@ class _StoredState(msgspec.Struct, frozen=True):
 
 
 class StatusLine:
-    """Builds one line about a running daemon.
+    """Builds one line about a running daemon, from memory: a database that hangs cannot delay it.
 
     Args:
         now: time of the start.
@@ -185,6 +185,8 @@ _MAX_BYTES = 64 * 1024
 
 class Heartbeat:
     """Pings a URL, so that its monitor notices when gpuwatch, its machine or its network fails. Waits for no answer.
+
+    As healthchecks.io expects: URL/start, URL every healthy minute, URL/fail.
 
     Args:
         url: secret; it is never shown.
