@@ -94,7 +94,7 @@ def build_keeper(
         _with_either_key(settings, http),
         report,
         daemon_fault=daemon_fault,
-        run=_run_on_thread,
+        run=lambda name, action: threading.Thread(target=action, name=name, daemon=True).start(),
         new_id=new_id,
         monotonic=real_monotonic,
         after_s=float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or AFTER_S),  # only tests set it
@@ -178,7 +178,3 @@ class _NoHolds:
 
     def save(self, hold: Hold) -> None:
         pass
-
-
-def _run_on_thread(name: str, action: Callable[[], None]) -> None:
-    threading.Thread(target=action, name=name, daemon=True).start()

@@ -162,6 +162,8 @@ class Polling:
             return None
         if prices is not None and len(watches) > 1:
             prices.begin_with(prices_on_sale(base.store, name))
+        arrivals = partial(self.price_ranks.arrivals, name)
+        planner = None if prices is None else QueryPlanner(prices, arrivals, self.limits.deadline)
         return Hunter(
             adapter.market,
             watches,
@@ -171,12 +173,9 @@ class Polling:
             base.stopping,
             current_limit=partial(self.limits.of, provider=name),
             job_watches=lambda: [watch for watch in self._job_queue.watches if is_polled_for(name, watch)],
-            planner=self._planner(name, prices) if prices is not None else None,
+            planner=planner,
             started_at=base.time_source.now(),
         )
-
-    def _planner(self, name: str, prices: PricesOnSale) -> QueryPlanner:
-        return QueryPlanner(prices, partial(self.price_ranks.arrivals, name), self.limits.deadline)
 
     def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:
         base = self._base

@@ -212,7 +212,9 @@ def button_signer(channel: ButtonChannel, store: Database) -> ButtonSigner:
     Raises:
         StoreError: the installation cannot be read.
     """
-    return ButtonSigner(_key(channel, store, "buttons"), channel.address, _nonce)
+    return ButtonSigner(
+        _key(channel, store, "buttons"), channel.address, lambda: "".join(secrets.choice(_NONCE) for _ in range(6))
+    )
 
 
 def webhook_secret(channel: ButtonChannel, store: Database) -> str:
@@ -234,7 +236,3 @@ def _key(channel: ButtonChannel, store: Database, purpose: str) -> bytes:
         installation = ensure_installation(connection, real_now())
     message = f"gpuwatch {purpose} {installation.install_id} {installation.key_salt}"
     return digest(channel.button_secret.encode(), message.encode(), "sha256")
-
-
-def _nonce() -> str:
-    return "".join(secrets.choice(_NONCE) for _ in range(6))

@@ -77,11 +77,9 @@ def escaped(text: str) -> str:
     """Escape every control, format, surrogate and unassigned character, so that a line stays one line."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(character) if is_hostile(character) else character for character in text)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return "".join(
+        one.encode("unicode_escape", "surrogatepass").decode("ascii") if is_hostile(one) else one for one in text
+    )
 
 
 def _line(text: str, redact: Redact, max_length: int) -> str:

@@ -74,7 +74,8 @@ class TaskSupervisor:
         for task, fault in faults.items():
             if task not in self._reported:
                 self._reported[task] = _Reported(now, self._progress.successes(task))
-                _log_fault(fault)
+                stack = fault.stack.splitlines()[-_STACK_LINES:]
+                log.error("task %s %s: %s", task, fault.kind, fault.cause, extra={"details": stack})
                 alert = task_alert(fault, is_essential=self._progress.is_essential(task), now=now)
                 self._report(alert, faults)
         for task, reported in list(self._reported.items()):
@@ -110,11 +111,6 @@ class TaskSupervisor:
                 unresolved[alert.subject] = alert.created_at
         for task, at in unresolved.items():
             self._reported.setdefault(task, _Reported(at, 0))
-
-
-def _log_fault(fault: TaskFault) -> None:
-    stack = fault.stack.splitlines()[-_STACK_LINES:]
-    log.error("task %s %s: %s", fault.task, fault.kind, fault.cause, extra={"details": stack})
 
 
 # --- alerts about the daemon ------------------------------------------------------------------------------------------

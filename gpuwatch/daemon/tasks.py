@@ -54,7 +54,12 @@ _FOLLOW_TIMEOUTS = 10  # × the provider's timeout: a run sends several requests
 def periodic_tasks(service: Service) -> list[PeriodicTask]:
     """Return every task of the daemon. The tasks of one provider never wait for those of another."""
     shared = [
-        PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S, is_essential=True),
+        PeriodicTask(
+            name="deliver",
+            run=_with_now(service, service.deliverer.send_due),
+            every_s=DELIVER_EVERY_S,
+            is_essential=True,
+        ),
         PeriodicTask(name="keeper's file", run=lambda: _note_other_changes(service), every_s=OTHERS_EVERY_S),
         PeriodicTask(name="hooks", run=_with_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
         PeriodicTask(
@@ -187,10 +192,6 @@ def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
 
 def _with_now(service: Service, task: Callable[[datetime], object]) -> Callable[[], object]:
     return lambda: task(service.time_source.now())
-
-
-def _deliver(service: Service) -> int:
-    return service.deliverer.send_due(service.time_source.now())
 
 
 def _note_other_changes(service: Service) -> None:
