@@ -1,9 +1,10 @@
-"""A daemon with the page beside it, over the embedded marketplace, and a browser."""
+"""The page of an owner's settings in this process; a daemon with the page beside it, and a browser."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -11,11 +12,48 @@ import pytest
 from gpuwatch.emulator import Delays, Marketplace
 from tests.process.daemon_child import Home, bargain, wait_for
 from tests.web.chromium import started
+from tests.web.served import Served, serving_settings, settings_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+_SETTINGS = """
+# mine
+dry_run = false
+
+[web]
+listen = "127.0.0.1:0"
+
+[budget]
+max_usd_hour = 5.0
+
+[providers.vastai]
+base_url = "{url}"
+search_interval = "0s"
+api_key = "a-secret-key-0123456789"
+
+[[watch]]
+name = "cheap"     # the name
+gpu = ["H100"]
+max_price = 2.40   # the limit
+"""
 _WEB = '[web]\nenabled = true\nlisten = "127.0.0.1:0"\n[record]\ngpu = ["H100"]\n'
+
+
+@pytest.fixture(scope="module")
+def market() -> Iterator[Marketplace]:
+    """One marketplace for a module, with an H100 above the watch's limit."""
+    with Marketplace(seed=3, key="a-secret-key-0123456789", size=10) as opened:
+        opened.publish(gpu="H100 SXM", count=1, usd_hour=2.50)
+        yield opened
+
+
+@pytest.fixture
+def web(tmp_path: Path, market: Marketplace) -> Iterator[Served]:
+    """The server of an owner with a watch, whose settings file may be written."""
+    settings = settings_in(tmp_path, _SETTINGS.format(url=market.url))
+    with serving_settings(settings, tmp_path) as found:
+        yield found
 
 
 class LiveDaemon(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,3 +82,15 @@ def serving_settings(settings: Settings, folder: Path, recent_log: RecentLog | N
     finally:
         found.client.close()
         server.stop()
+
+
+def page(web: Served, path: str) -> str:
+    """The text of a page, without its escapes."""
+    answer = web.client.get(path, headers=PAGE)
+    assert answer.status_code == 200, answer.text
+    return html.unescape(answer.text)
+
+
+def file_of(web: Served) -> str:
+    """The settings file as it is now."""
+    return (web.folder / "gpuwatch.toml").read_text()
