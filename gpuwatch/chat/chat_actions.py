@@ -68,9 +68,8 @@ def run_press(context: ChatContext, button: SignedButton) -> ChatReply:
 def _audited(context: ChatContext, action: str, is_change: bool, reply: ChatReply) -> ChatReply:
     """Return the reply; an action that may change something stores an audit event with its result."""
     if is_change and not reply.is_question:
-        outcome = reply.notice or "".join(piece.text for piece in reply.lines[0].pieces)
         try:
-            record_audit(context.settings, context.actor, f"{action.strip()}: {outcome}", subject="chat")
+            record_audit(context.settings, context.actor, f"{action.strip()}: {reply.outcome}", subject="chat")
         except StoreError as error:
             log.warning("cannot record %s by %s: %s", action, context.actor, error)
     return reply

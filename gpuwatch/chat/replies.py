@@ -62,6 +62,13 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
     picture: bytes | None = None
     is_question: bool = False
 
+    @property
+    def outcome(self) -> str:
+        """What happened, in a few words: the notice, or the first line."""
+        if self.notice or not self.lines:
+            return self.notice or "Done."
+        return "".join(piece.text for piece in self.lines[0].pieces)
+
 
 def simple_reply(text: str, rows: ButtonRows = (), *, notice: str = "") -> ChatReply:
     """Return a reply of plain text, with the same lines. Foreign text is cleaned here, and escaped later."""

@@ -22,7 +22,7 @@ LEASE_S = 40.0  # longer than a request may take; after a crash another daemon w
 REFUSED_S = 300.0  # rejected token: the check of the alert channel reports it, too
 MAX_WAIT_S = 60.0
 _DEADLINE_S = POLL_S + 8.0
-_LEASED_ELSEWHERE_S = 5.0
+LEASED_ELSEWHERE_S = 5.0
 _CONFLICT_S = 10.0
 _LIMIT = 50
 # After a week without updates Telegram chooses a random id for the next one (core.telegram.org/bots/api#update): the
@@ -66,7 +66,7 @@ class UpdatePoller:
         if lease is None:
             self._has_begun = False
             self._faults.report("another gpuwatch on this database polls the chat")
-            return _LEASED_ELSEWHERE_S
+            return LEASED_ELSEWHERE_S
         if not self._has_begun:
             self._receiver.begin()
             self._has_begun = True

@@ -193,7 +193,7 @@ class UpdateReceiver:
             return
         log.info("user %s pressed: %s %s", press.sender.id, button.action.name.lower(), button.subject)
         reply = run_press(self._context(press.sender.id), button)
-        send_once(reply.notice or _first_line(reply))
+        send_once(reply.outcome)
         if press.message is None:
             return
         if reply.picture is not None:
@@ -263,10 +263,6 @@ def help_reply() -> ChatReply:
 
 def _body(update: ChatUpdate) -> str:
     return msgspec.json.encode(update).decode()
-
-
-def _first_line(reply: ChatReply) -> str:
-    return "".join(piece.text for piece in reply.lines[0].pieces) if reply.lines else "Done."
 
 
 def _ignore_notice(notice: str) -> None:

@@ -38,6 +38,7 @@ _TRIES = 3
 _MAX_PAUSE_S = 60.0
 _RATE_LIMIT_PAUSE_S = 3.0  # if Telegram names none
 _BACKOFF = wait_chain(wait_fixed(1.0), wait_fixed(3.0))
+_NO_PREVIEW = {"is_disabled": True}
 _KEPT_ENTITIES = frozenset({"bold", "italic", "underline", "strikethrough", "code", "pre", "text_link"})
 
 
@@ -77,7 +78,10 @@ class MessageSender:
         if reply.picture is not None:
             self._send_picture(chat, reply, reply.picture)
             return
-        body = {"chat_id": chat, "text": _html(reply), "parse_mode": "HTML", **_no_preview(), **_buttons(reply.rows)}
+        body: dict[str, object] = {"chat_id": chat, "text": _html(reply), "parse_mode": "HTML"}
+        body["link_preview_options"] = _NO_PREVIEW
+        if reply.rows:
+            body["reply_markup"] = keyboard(reply.rows)
         self._call("sendMessage", body)
 
     def edit(self, message: ChatMessage, reply: ChatReply, rows: ButtonRows) -> None:
@@ -93,7 +97,7 @@ class MessageSender:
             "text": new_text,
             "entities": entities,
             "reply_markup": keyboard(rows),
-            **_no_preview(),
+            "link_preview_options": _NO_PREVIEW,
         }
         answer = self._call("editMessageText", body)
         if not answer.ok and "not modified" not in answer.description:
@@ -156,17 +160,14 @@ def _html(reply: ChatReply) -> str:
     parts: list[str] = []
     units_left = MAX_UNITS - 40
     for line in reply.lines:
-        clean = Line(line.role, tuple(_redacted(piece) for piece in line.pieces))
+        pieces = (Piece(redact(piece.text), piece.bold, piece.url, piece.code) for piece in line.pieces)
+        clean = Line(line.role, tuple(pieces))
         units_left -= _units(plain(clean)) + 1
         if units_left < 0:
             parts.append(line_html(Line(Role.ITEM, (Piece("… truncated"),))))
             break
         parts.append(line_html(clean))
     return "\n".join(parts)
-
-
-def _redacted(piece: Piece) -> Piece:
-    return Piece(redact(piece.text), piece.bold, piece.url, piece.code)
 
 
 def _append_text(message: ChatMessage, text: str) -> tuple[str, list[dict[str, object]]]:
@@ -194,11 +195,3 @@ def _cut(text: str, max_units: int) -> str:
     if _units(text) <= max_units:
         return text
     return text.encode("utf-16-le", "replace")[: max(max_units - 1, 0) * 2].decode("utf-16-le", "ignore") + "…"
-
-
-def _buttons(rows: ButtonRows) -> dict[str, object]:
-    return {"reply_markup": keyboard(rows)} if rows else {}
-
-
-def _no_preview() -> dict[str, object]:
-    return {"link_preview_options": {"is_disabled": True}}

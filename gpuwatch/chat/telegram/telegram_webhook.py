@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpuwatch.chat.telegram.poller import REFUSED_S, ChatFaults
+from gpuwatch.chat.telegram.poller import LEASE_S, LEASED_ELSEWHERE_S, REFUSED_S, ChatFaults
 from gpuwatch.chat.telegram.receiver import INTERRUPTED_FOR, UpdateReceiver
 from gpuwatch.chat.telegram.updates import KINDS, read_updates
 from gpuwatch.notifiers.telegram.bot_api import BotApi, read_webhook_info
@@ -24,10 +24,8 @@ from gpuwatch.storage.alerts.chat_inbox import ChatInbox
 log = logging.getLogger(__name__)
 
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 the header's name (core.telegram.org/bots/api#setwebhook)
-LEASE_S = 40.0
 _RENEW = timedelta(seconds=10)
 _POLL_STORED_S = 1.0  # for updates stored by another daemon; its own are carried out at once
-_LEASED_ELSEWHERE_S = 5.0
 _CHECK_S = 60.0
 _CALL_S = 10.0
 _CONNECTIONS = 4  # concurrent ones from Telegram: each is answered within milliseconds
@@ -117,7 +115,7 @@ class WebhookIntake:
         """Carry out stored updates if this daemon has the lease; return the seconds to wait. Raises StoreError."""
         now = self._clock()
         if not self._holds_lease(now):
-            return _LEASED_ELSEWHERE_S
+            return LEASED_ELSEWHERE_S
         unfinished = self._inbox.unfinished(now - INTERRUPTED_FOR)
         for update in unfinished:
             if update.update_id not in self._in_progress_ids:
