@@ -1,6 +1,7 @@
-"""Line charts in text: 2×4 dots per character, gaps left open, shaded where the market was not polled.
+"""Charts on the terminal, and pictures: `--png FILE`.
 
-`--png FILE`: pictures drawn by matplotlib (the extra `analysis`).
+A chart in text has 2×4 dots per character; gaps are left open, and it is shaded where the market was not polled.
+Pictures are drawn by matplotlib (the extra `analysis`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.backtest.replay_result import BacktestResult
     from gpuwatch.domain.watches.watch import Watch
 
-
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column within a character
 _BRAILLE = 0x2800
 _UNKNOWN = "░"
@@ -32,8 +32,11 @@ _COLOURS = ("cyan", "yellow", "magenta")
 _MAX_WIDTH = 100
 _HEIGHT = 12
 _TICK_EVERY = 16  # characters
-
+_SIZE_INCHES = (10, 5)
+_DPI = 120
 Text = Callable[[float], str]
+Command = Callable[..., Any]
+_Cells = dict[tuple[int, int], tuple[int, int]]  # row, column → dots, the line they belong to
 
 
 class _Frame(NamedTuple):
@@ -92,9 +95,6 @@ def line_chart(
         for row in range(_HEIGHT)
     ]
     return "\n".join([title, *lines, *_x_axis(frame, margin, x_text), _key(series, any(unknown))])
-
-
-_Cells = dict[tuple[int, int], tuple[int, int]]  # row, column → dots, the line they belong to
 
 
 def _shaded(xs: Sequence[float], unknown: Sequence[bool], frame: _Frame) -> _Cells:
@@ -201,11 +201,6 @@ def _screen_width() -> int:
     import shutil
 
     return min(_MAX_WIDTH, shutil.get_terminal_size((80, 24)).columns)
-
-
-Command = Callable[..., Any]
-_SIZE_INCHES = (10, 5)
-_DPI = 120
 
 
 def png_option(command: Command) -> Command:

@@ -1,15 +1,11 @@
-"""Records what a command prints for its HTML page (`--html`), so that page and terminal always agree.
+"""`--html FILE`: a command's output as one HTML page with SVG charts; it loads nothing and needs no script.
 
-`--html FILE`: a command's output as one HTML page with charts; it loads nothing and needs no script.
-
-SVG charts for an HTML page: no script, colours from the page's style, escaped text.
+The colours of the charts come from the page's style; every text is escaped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import datetime
 from html import escape
 from math import isfinite
@@ -19,61 +15,20 @@ from typing import Any, Final, NamedTuple
 import click
 
 from gpuwatch.atomic_file import atomic_file
+from gpuwatch.cli.output import RecordedTable, Recording
 from gpuwatch.domain.market.figure_text import decimal_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.errors import UsageError
 
-
-class RecordedTable(NamedTuple):
-    """A table, including the columns that a narrow terminal hides."""
-
-    title: str
-    headings: Sequence[str]
-    right: Sequence[bool]
-    rows: Sequence[Sequence[str]]
-
-
-class Recording(NamedTuple):
-    """Sentences and tables in printed order; and notes."""
-
-    answers: list[str | RecordedTable]
-    notes: list[str]
-
-
-_RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
-
-
-@contextmanager
-def record_output() -> Iterator[Recording]:
-    """Record what `echo`, `table` and `note` print in this block."""
-    recording = Recording([], [])
-    token = _RECORDING.set(recording)
-    try:
-        yield recording
-    finally:
-        _RECORDING.reset(token)
-
-
-def echo(line: str) -> None:
-    """Print and record a line of the result."""
-    record(line)
-    click.echo(line)
-
-
-def record(answer: str | RecordedTable) -> None:
-    """Record a part of the result without printing it."""
-    if (recording := _RECORDING.get()) is not None:
-        recording.answers.append(answer)
-
-
-def record_note(line: str) -> None:
-    """Record a note without printing it."""
-    if (recording := _RECORDING.get()) is not None:
-        recording.notes.append(line)
-
-
 Command = Callable[..., Any]
 _MAX_CHARACTERS: Final = 2_000  # characters of one text
+_WIDTH: Final = 900
+_HEIGHT: Final = 320
+_LEFT: Final = 64
+_BOTTOM: Final = 36
+_TICKS: Final = 5
+_MAX_OPACITY: Final = 0.55  # opacity limit of a cell: its number must stay legible
+Label = Callable[[float], str]
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--dim:#57606a;--page:#fff;--line:#d0d7de;--a:#0b57d0;--b:#b35900;
 --c:#1a7f37;--shade:#eaeef2;--mark:#fff8c5}
@@ -121,7 +76,7 @@ def recorded_page(title: str, verdict: Sequence[str], charts: Sequence[str], rec
     """The page: the verdict, the charts, then everything that was printed.
 
     Args:
-        charts: SVG, made by `cli.svg`; empty ones are left out.
+        charts: SVG, by the functions below; empty ones are left out.
     """
     parts = [
         answer
@@ -162,15 +117,6 @@ def _cell(tag: str, text: str, right: bool) -> str:
 def _escaped(text: str) -> str:
     """Escape text: what a host wrote never becomes markup."""
     return escape(clean(text.strip(), _MAX_CHARACTERS))
-
-
-_WIDTH: Final = 900
-_HEIGHT: Final = 320
-_LEFT: Final = 64
-_BOTTOM: Final = 36
-_TICKS: Final = 5
-_MAX_OPACITY: Final = 0.55  # opacity limit of a cell: its number must stay legible
-Label = Callable[[float], str]
 
 
 class SvgLine(NamedTuple):

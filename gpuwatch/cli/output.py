@@ -1,43 +1,22 @@
-"""Progress for logs and pipes.
+"""The output of a command besides tables: JSON on standard output, notes on standard error, in any encoding.
 
-The output of a command besides tables: JSON on standard output, notes on standard error, in any encoding.
+What is printed is recorded, too, if the command writes an HTML page.
 """
 
 from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import click
 
-from gpuwatch.cli.html import record_note
-
 _LINE_EVERY_S = 10.0
-
-
-class LineProgress:
-    """Progress lines for logs and pipes; prints nothing for work under ten seconds."""
-
-    def __init__(self, title: str, clock: Callable[[], float]) -> None:
-        self._title = title
-        self._clock = clock
-        self._last = clock()
-
-    def report(self, label: str, done: int, total: int) -> None:
-        """Print the progress if a line is due."""
-        now = self._clock()
-        if now - self._last >= _LINE_EVERY_S:
-            self._last = now
-            click.echo(
-                f"{self._title}{label}: {done / total:.0%}" if total else f"{self._title}{label}: {done:,}", err=True
-            )
-
-
 _HANDLER = "gpuwatch.fallback"
 _ASCII = "gpuwatch_ascii"
 _PLAIN = {
@@ -46,6 +25,52 @@ _PLAIN = {
     "━": "=", "╍": "-", "┄": ".", "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "#", "█": "@",
 }  # fmt: skip
 _BRAILLE = range(0x2800, 0x2900)
+
+
+class RecordedTable(NamedTuple):
+    """A printed table, including the columns that a narrow terminal hides."""
+
+    title: str
+    headings: Sequence[str]
+    right: Sequence[bool]
+    rows: Sequence[Sequence[str]]
+
+
+class Recording(NamedTuple):
+    """What a command prints for its HTML page (`--html`), so that page and terminal always agree.
+
+    Attributes:
+        answers: sentences and tables, in printed order.
+    """
+
+    answers: list[str | RecordedTable]
+    notes: list[str]
+
+
+_RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+@contextmanager
+def record_output() -> Iterator[Recording]:
+    """Record what `echo`, `table` and `note` print in this block."""
+    recording = Recording([], [])
+    token = _RECORDING.set(recording)
+    try:
+        yield recording
+    finally:
+        _RECORDING.reset(token)
+
+
+def echo(line: str) -> None:
+    """Print and record a line of the result."""
+    record(line)
+    click.echo(line)
+
+
+def record(answer: str | RecordedTable) -> None:
+    """Record a part of the result without printing it."""
+    if (recording := _RECORDING.get()) is not None:
+        recording.answers.append(answer)
 
 
 def counted(number: int, noun: str) -> str:
@@ -91,19 +116,20 @@ def json_out(value: Any) -> None:
 
 def note(line: str) -> None:
     """Print a line on standard error, separate from the result."""
-    record_note(line)
+    if (recording := _RECORDING.get()) is not None:
+        recording.notes.append(line)
     click.echo(line, err=True)
 
 
 @contextmanager
 def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar per step on a terminal, else a line every ten seconds, both on standard error. Called with the
-    step, the amount done, and the total (0: unknown).
+    """Show a progress bar for each step on a terminal, else a line every ten seconds, both on standard error.
+
+    Yields:
+        called with the step, the amount done, and the total (0: unknown).
     """
     if not sys.stderr.isatty():
         import time
-
-        from gpuwatch.cli.output import LineProgress
 
         yield LineProgress(title, time.monotonic).report
         return
@@ -119,6 +145,24 @@ def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
             bars.update(tasks[label], completed=done, total=total or None)
 
         yield report
+
+
+class LineProgress:
+    """Progress lines for logs and pipes; prints nothing for work under ten seconds."""
+
+    def __init__(self, title: str, clock: Callable[[], float]) -> None:
+        self._title = title
+        self._clock = clock
+        self._last = clock()
+
+    def report(self, label: str, done: int, total: int) -> None:
+        """Print the progress if a line is due."""
+        now = self._clock()
+        if now - self._last >= _LINE_EVERY_S:
+            self._last = now
+            click.echo(
+                f"{self._title}{label}: {done / total:.0%}" if total else f"{self._title}{label}: {done:,}", err=True
+            )
 
 
 def local(moment: datetime | None, timezone: str) -> str:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
-from gpuwatch.cli.html import RecordedTable, record
-from gpuwatch.cli.output import displayable
+from gpuwatch.cli.output import RecordedTable, displayable, record
 from gpuwatch.domain.market.offer import escape_formula
 
 _GAP = "  "

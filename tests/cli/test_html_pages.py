@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.cli.html import RecordedTable, Recording, SvgLine, point_chart, range_chart, recorded_page, step_chart
+from gpuwatch.cli.html import SvgLine, point_chart, range_chart, recorded_page, step_chart
+from gpuwatch.cli.output import RecordedTable, Recording
 from tests.cli.conftest import SERIES, Shell
 
 VAST = SERIES.with_name("vastai-offers-2026-02-27_03-03.csv.gz")

@@ -1,7 +1,4 @@
-"""`gpuwatch alerts` and `gpuwatch alerts silence`: list recorded events, and mute watches.
-
-`gpuwatch alerts test`: send a test message through each channel.
-"""
+"""`gpuwatch alerts list`, `silence` and `test`: list recorded events, mute watches, and test the channels."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from gpuwatch.ports import AlertKind, Severity
 if TYPE_CHECKING:
     from gpuwatch.app.alerts.alerts import ChannelTestResult
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.alerts.alert_rows import Outcome, StoredEvent
-
+    from gpuwatch.storage.alerts.alert_rows import StoredEvent
 
 _STATES = {"pending": "waits", "expired": "too late", "refused": "refused"}
 
@@ -76,6 +72,34 @@ def alerts(
         _print_events(follow_events(settings, filter_), settings.timezone)
 
 
+def _print_events(events: Iterable[StoredEvent], timezone: str) -> None:
+    for event in events:
+        for line in _lines(event, timezone, terminal_width()):
+            _write(line)
+
+
+def _lines(event: StoredEvent, timezone: str, width: int | None) -> Iterator[str]:
+    """Time, severity, kind and headline, with the delivery status of each channel below."""
+    alert = event.alert
+    at = local(alert.created_at, timezone)[:19]
+    begin = f"{at}  {alert.severity.value:<8}  {alert.kind.value:<9}  "
+    width_left = None if width is None else max(width - len(begin), 20)
+    headline = displayable(alert.headline)
+    first, *more = [headline] if width_left is None else wrap(headline, width_left) or [""]
+    yield begin + first
+    yield from (" " * len(begin) + line for line in more)
+    if event.outcomes:
+        yield " " * len(begin) + ", ".join(
+            f"{outcome.channel} {_STATES.get(outcome.state) or local(outcome.at, timezone)[11:16]}"
+            for outcome in event.outcomes
+        )
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 @click.command(
     cls=Command, examples=("gpuwatch alerts silence h100-night --for 6h", "gpuwatch alerts silence --end h100-night")
 )
@@ -107,35 +131,6 @@ def silence(
         )
     else:
         click.echo("no watch is silenced")
-
-
-def _print_events(events: Iterable[StoredEvent], timezone: str) -> None:
-    for event in events:
-        for line in _lines(event, timezone, terminal_width()):
-            _write(line)
-
-
-def _lines(event: StoredEvent, timezone: str, width: int | None) -> Iterator[str]:
-    """Time, severity, kind and headline, with the delivery status of each channel below."""
-    alert = event.alert
-    at = local(alert.created_at, timezone)[:19]
-    begin = f"{at}  {alert.severity.value:<8}  {alert.kind.value:<9}  "
-    width_left = None if width is None else max(width - len(begin), 20)
-    headline = displayable(alert.headline)
-    first, *more = [headline] if width_left is None else wrap(headline, width_left) or [""]
-    yield begin + first
-    yield from (" " * len(begin) + line for line in more)
-    if event.outcomes:
-        yield " " * len(begin) + ", ".join(_outcome(outcome, timezone) for outcome in event.outcomes)
-
-
-def _outcome(outcome: Outcome, timezone: str) -> str:
-    return f"{outcome.channel} {_STATES.get(outcome.state) or local(outcome.at, timezone)[11:16]}"
-
-
-def _write(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def _names_by_kind() -> dict[str, tuple[str, ...]]:

@@ -14,18 +14,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.chart import draw_backtest, draw_sweep, line_chart, png_option, save_png, wait_curve
-from gpuwatch.cli.html import (
-    Recording,
-    SvgLine,
-    echo,
-    html_option,
-    point_chart,
-    record_output,
-    recorded_page,
-    refuse_html_with,
-    save_page,
-    step_chart,
-)
+from gpuwatch.cli.html import SvgLine, html_option, point_chart, recorded_page, refuse_html_with, save_page, step_chart
 from gpuwatch.cli.options import (
     PastOptions,
     completes,
@@ -36,7 +25,7 @@ from gpuwatch.cli.options import (
     json_option,
     past_options,
 )
-from gpuwatch.cli.output import json_out, progress
+from gpuwatch.cli.output import Recording, echo, json_out, progress, record_output
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
 from gpuwatch.errors import UsageError

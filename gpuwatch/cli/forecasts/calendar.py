@@ -12,18 +12,9 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.chart import png_option, save_png
-from gpuwatch.cli.html import (
-    Recording,
-    echo,
-    html_option,
-    record_output,
-    recorded_page,
-    refuse_html_with,
-    save_page,
-    week_map,
-)
+from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page, week_map
 from gpuwatch.cli.options import PastOptions, completes, csv_option, json_option, past_options, settings_option
-from gpuwatch.cli.output import json_out, local
+from gpuwatch.cli.output import Recording, echo, json_out, local, record_output
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table, uses_colour
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import price_text

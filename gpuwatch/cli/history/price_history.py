@@ -15,19 +15,9 @@ import msgspec
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.chart import line_chart, png_option, save_png
-from gpuwatch.cli.html import (
-    Recording,
-    SvgLine,
-    echo,
-    html_option,
-    record_output,
-    recorded_page,
-    refuse_html_with,
-    save_page,
-    step_chart,
-)
+from gpuwatch.cli.html import SvgLine, html_option, recorded_page, refuse_html_with, save_page, step_chart
 from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
-from gpuwatch.cli.output import json_out
+from gpuwatch.cli.output import Recording, echo, json_out, record_output
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table
 from gpuwatch.domain.history.price_series import unobserved_gaps
 from gpuwatch.domain.market.figure_text import count_text

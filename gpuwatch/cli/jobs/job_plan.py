@@ -1,7 +1,4 @@
-"""`gpuwatch jobs plan`: which job would run when, and why.
-
-`gpuwatch jobs simulate`: replay a queue over recorded prices.
-"""
+"""`gpuwatch jobs plan`: which job would run when, and why, and `jobs simulate`: replay a queue over recorded prices."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from gpuwatch.app.jobs.job_simulate import PolicyResult
     from gpuwatch.settings import Settings
 
-
 _START_COLUMNS = (
     left("job"),
     right("prio", drop=3),
@@ -35,6 +31,21 @@ _START_COLUMNS = (
     right("costs $", drop=1),
     text("when"),
 )
+_POLICY_COLUMNS = (
+    left("policy"),
+    right("cost $"),
+    right("$/GPU-h", drop=1),
+    right("queue saves"),
+    right("95 %", drop=2),
+    right("late"),
+    right("over limit", drop=3),
+    right("wait h", drop=2),
+)
+_TITLES = {
+    "queue": "this queue",
+    "cheapest_now": "cheapest now",
+    "list_price": "at once, list price",
+}
 
 
 @click.command(cls=Command, examples=("gpuwatch jobs plan", "gpuwatch jobs plan --json"))
@@ -78,23 +89,6 @@ def _start_row(start: PlannedStart, timezone: str) -> tuple[str, ...]:
         f"{start.predicted_usd:.2f}",
         start.when,
     )
-
-
-_POLICY_COLUMNS = (
-    left("policy"),
-    right("cost $"),
-    right("$/GPU-h", drop=1),
-    right("queue saves"),
-    right("95 %", drop=2),
-    right("late"),
-    right("over limit", drop=3),
-    right("wait h", drop=2),
-)
-_TITLES = {
-    "queue": "this queue",
-    "cheapest_now": "cheapest now",
-    "list_price": "at once, list price",
-}
 
 
 @click.command(

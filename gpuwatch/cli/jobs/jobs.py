@@ -1,9 +1,4 @@
-"""`gpuwatch jobs handover`: print a multi-node job as an orchestrator's task.
-
-`gpuwatch jobs logs` and `gpuwatch jobs results`.
-
-`gpuwatch jobs`: queue work, run it when an offer meets its limit, and fetch its results.
-"""
+"""`gpuwatch jobs`: queue work that runs when an offer meets its limit, follow it, fetch its results, hand it over."""
 
 from __future__ import annotations
 
@@ -26,104 +21,6 @@ if TYPE_CHECKING:
     from gpuwatch.domain.jobs.job import Job, JobEvent
     from gpuwatch.settings import Settings
 
-
-@click.command(
-    cls=Command,
-    examples=("gpuwatch jobs handover jobs/cluster.toml --to skypilot > task.yaml && sky launch -c cluster task.yaml",),
-)
-@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--to", "tool", type=click.Choice(("skypilot", "dstack")), required=True, help="The orchestrator.")
-@provider_option("Poll only this provider; may be repeated.", multiple=True)
-@json_option
-@settings_option
-def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, settings: Settings) -> int:
-    """Print a multi-node job (nodes ≥ 2) as a SkyPilot or dstack task, with its price cap and end time.
-
-    Rents and stores nothing. gpuwatch's budgets, limits and guard do not apply to what the orchestrator rents.
-
-    Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
-    """
-    from gpuwatch.app.jobs.job_handover import job_handover
-    from gpuwatch.app.watches.handover import handover_json
-    from gpuwatch.domain.watches.orchestrator_task import as_yaml
-
-    result = job_handover(settings, file, tool, provider)
-    task_handover = result.handover
-    if as_json:
-        figures = {"usd_hour": result.usd_hour, "usd_low": result.usd_low, "usd_high": result.usd_high}
-        more = {"nodes": result.nodes, "runtime_s": result.runtime_s, "left_out": list(result.left_out)}
-        json_out(handover_json(task_handover) | more | figures)
-    elif task_handover.task is not None:
-        click.echo(as_yaml(task_handover.task), nl=False)
-    for name in task_handover.skipped:
-        note(f"{name} has a matching offer, but {tool} does not support that provider")
-    if task_handover.task is None:
-        note(f"no offer within the job's limit that {tool} could rent")
-        return Exit.FAILED if task_handover.complete else Exit.CANNOT_TELL
-    total_text = "" if result.usd_low is None else f"; {result.usd_low:.2f} to {result.usd_high:.2f} $ in total"
-    note(
-        f"{result.nodes} machines at this price: {result.usd_hour:.2f} $/h{total_text}. gpuwatch does not monitor them"
-    )
-    if result.left_out:
-        note(f"{tool} does not support: {', '.join(result.left_out)}")
-    return Exit.DONE
-
-
-_OUTPUT_COLUMNS = (left("file"), right("bytes"), right("run", drop=1), left("sha256", drop=2))
-
-
-@click.command(cls=Command, examples=("gpuwatch jobs logs qlora-8b", "gpuwatch jobs logs -f qlora-8b"))
-@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
-@click.option("-f", "--follow", is_flag=True, help="Print new lines until the job ends.")
-@click.option("--run", "run_number", type=click.IntRange(1), default=None, help="Run number. Default: the newest.")
-@click.option("--tail", type=click.IntRange(0), default=None, metavar="N", help="Only the last N lines.")
-@json_option
-@stopping_settings_option
-def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_json: bool, settings: Settings) -> None:
-    """Show the output of a job's command. While the job runs, gpuwatch fetches it about once a minute."""
-    from gpuwatch.app.jobs.job_output import follow_log, job_log
-
-    if follow and (as_json or run_number is not None):
-        raise UsageError("--follow shows the newest run: omit --json and --run")
-    log = job_log(settings, name, run_number, tail)
-    if log.is_at is not None:
-        note(f"gpuwatch did not fetch it; see: {log.is_at}")
-    elif follow:
-        for line in follow_log(settings, name, tail):
-            click.echo(displayable(line))
-        return
-    if as_json:
-        json_out({
-            "job_id": log.job.job_id, "name": log.job.name, "state": log.job.state.value,
-            "run_number": log.run_number, "lines": list(log.lines),
-            "is_at": log.is_at,
-        })  # fmt: skip
-        return
-    for line in log.lines:
-        click.echo(displayable(line))
-    if not log.lines and log.is_at is None:
-        note(f"job {log.job.name} is {log.job.state.value}: no log has been fetched yet")
-
-
-@click.command(cls=Command, examples=("gpuwatch jobs results qlora-8b",))
-@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
-@json_option
-@stopping_settings_option
-def results(name: str, as_json: bool, settings: Settings) -> None:
-    """List the result files of a job, fetched and verified by size and hash."""
-    from gpuwatch.app.jobs.job_output import job_results
-
-    job, files = job_results(settings, name)
-    if as_json:
-        json_out(files)
-    elif files:
-        rows = [(str(file.get("path", "–")), str(file.get("bytes", file.get("size", "–"))), str(file["run_number"]),
-                 str(file.get("sha256", "–"))[:12]) for file in files]  # fmt: skip
-        table(_OUTPUT_COLUMNS, rows)
-    else:
-        note(f"job {job.name} is {job.state.value}: no results have been fetched")
-
-
 _STATES = (
     *("queued", "renting", "preparing", "running", "fetching", "done"),
     *("paused", "preempted", "failed", "cancelled"),
@@ -141,6 +38,7 @@ _JOB_COLUMNS = (
     text("reason", drop=4),
 )
 _EVENT_COLUMNS = (left("at"), left("event"), right("run", drop=1), text("detail"))
+_OUTPUT_COLUMNS = (left("file"), right("bytes"), right("run", drop=1), left("sha256", drop=2))
 
 
 @click.command(
@@ -301,3 +199,97 @@ def _print_details(details: JobDetails, timezone: str) -> None:
 def _event_row(event: JobEvent, timezone: str) -> tuple[str, ...]:
     detail = "; ".join(f"{key}: {value}" for key, value in event.detail.items() if key not in {"from", "sample"})
     return local(event.at, timezone), event.kind, str(event.run_number), detail or "–"
+
+
+@click.command(cls=Command, examples=("gpuwatch jobs logs qlora-8b", "gpuwatch jobs logs -f qlora-8b"))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the job ends.")
+@click.option("--run", "run_number", type=click.IntRange(1), default=None, help="Run number. Default: the newest.")
+@click.option("--tail", type=click.IntRange(0), default=None, metavar="N", help="Only the last N lines.")
+@json_option
+@stopping_settings_option
+def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_json: bool, settings: Settings) -> None:
+    """Show the output of a job's command. While the job runs, gpuwatch fetches it about once a minute."""
+    from gpuwatch.app.jobs.job_output import follow_log, job_log
+
+    if follow and (as_json or run_number is not None):
+        raise UsageError("--follow shows the newest run: omit --json and --run")
+    log = job_log(settings, name, run_number, tail)
+    if log.is_at is not None:
+        note(f"gpuwatch did not fetch it; see: {log.is_at}")
+    elif follow:
+        for line in follow_log(settings, name, tail):
+            click.echo(displayable(line))
+        return
+    if as_json:
+        json_out({
+            "job_id": log.job.job_id, "name": log.job.name, "state": log.job.state.value,
+            "run_number": log.run_number, "lines": list(log.lines),
+            "is_at": log.is_at,
+        })  # fmt: skip
+        return
+    for line in log.lines:
+        click.echo(displayable(line))
+    if not log.lines and log.is_at is None:
+        note(f"job {log.job.name} is {log.job.state.value}: no log has been fetched yet")
+
+
+@click.command(cls=Command, examples=("gpuwatch jobs results qlora-8b",))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@json_option
+@stopping_settings_option
+def results(name: str, as_json: bool, settings: Settings) -> None:
+    """List the result files of a job, fetched and verified by size and hash."""
+    from gpuwatch.app.jobs.job_output import job_results
+
+    job, files = job_results(settings, name)
+    if as_json:
+        json_out(files)
+    elif files:
+        rows = [(str(file.get("path", "–")), str(file.get("bytes", file.get("size", "–"))), str(file["run_number"]),
+                 str(file.get("sha256", "–"))[:12]) for file in files]  # fmt: skip
+        table(_OUTPUT_COLUMNS, rows)
+    else:
+        note(f"job {job.name} is {job.state.value}: no results have been fetched")
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch jobs handover jobs/cluster.toml --to skypilot > task.yaml && sky launch -c cluster task.yaml",),
+)
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--to", "tool", type=click.Choice(("skypilot", "dstack")), required=True, help="The orchestrator.")
+@provider_option("Poll only this provider; may be repeated.", multiple=True)
+@json_option
+@settings_option
+def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, settings: Settings) -> int:
+    """Print a multi-node job (nodes ≥ 2) as a SkyPilot or dstack task, with its price cap and end time.
+
+    Rents and stores nothing. gpuwatch's budgets, limits and guard do not apply to what the orchestrator rents.
+
+    Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
+    """
+    from gpuwatch.app.jobs.job_handover import job_handover
+    from gpuwatch.app.watches.handover import handover_json
+    from gpuwatch.domain.watches.orchestrator_task import as_yaml
+
+    result = job_handover(settings, file, tool, provider)
+    task_handover = result.handover
+    if as_json:
+        figures = {"usd_hour": result.usd_hour, "usd_low": result.usd_low, "usd_high": result.usd_high}
+        more = {"nodes": result.nodes, "runtime_s": result.runtime_s, "left_out": list(result.left_out)}
+        json_out(handover_json(task_handover) | more | figures)
+    elif task_handover.task is not None:
+        click.echo(as_yaml(task_handover.task), nl=False)
+    for name in task_handover.skipped:
+        note(f"{name} has a matching offer, but {tool} does not support that provider")
+    if task_handover.task is None:
+        note(f"no offer within the job's limit that {tool} could rent")
+        return Exit.FAILED if task_handover.complete else Exit.CANNOT_TELL
+    total_text = "" if result.usd_low is None else f"; {result.usd_low:.2f} to {result.usd_high:.2f} $ in total"
+    note(
+        f"{result.nodes} machines at this price: {result.usd_hour:.2f} $/h{total_text}. gpuwatch does not monitor them"
+    )
+    if result.left_out:
+        note(f"{tool} does not support: {', '.join(result.left_out)}")
+    return Exit.DONE

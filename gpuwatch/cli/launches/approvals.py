@@ -1,6 +1,6 @@
-"""`gpuwatch approvals list`, `approve` and `deny`: quotes of watches with `action = "ask"`, and your decisions.
+"""`gpuwatch approvals` and `gpuwatch watches pause|resume`: what the owner decides before gpuwatch rents.
 
-`gpuwatch watches pause` and `gpuwatch watches resume`: stop and resume renting, for every daemon of this store.
+Approvals answer the quotes of watches with `action = "ask"`. A pause holds for every daemon of this store.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""`gpuwatch launches adopt`: take over an instance with gpuwatch's label that belongs to no launch.
-
-`gpuwatch launches extend`: extend the runtime of a launch.
-
-`gpuwatch launches` and `gpuwatch launches stop`: list launches with state and cost, and end them.
-"""
+"""`gpuwatch launches`: list launches with state and cost, end, extend and resolve them, and adopt an instance."""
 
 from __future__ import annotations
 
@@ -35,73 +30,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.settings import Settings
-
-
-@click.command(
-    cls=Command,
-    examples=("gpuwatch launches adopt 48000027 --watch h100-night", "gpuwatch launches adopt 48000027 --not-mine"),
-)
-@click.argument("instance")
-@click.option(
-    "--watch",
-    metavar="NAME",
-    default=None,
-    help="Watch whose limits apply. Default: the only watch that rents.",
-    shell_complete=completes("watches"),
-)
-@click.option(
-    "--not-mine",
-    is_flag=True,
-    help="Mark it as another installation's: never report or touch that installation's instances.",
-)
-@provider_option()
-@settings_option
-def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None, settings: Settings) -> None:
-    """Take over an INSTANCE that has gpuwatch's label and belongs to no launch.
-
-    Exit codes: 0 done, 1 failed, 2 usage, 3 the provider did not list its instances.
-    """
-    from gpuwatch.app.launches import launches as adoption
-
-    if not_mine and watch is not None:
-        raise UsageError("use either --not-mine or --watch NAME")
-    if not_mine:
-        adoption.mark_foreign(settings, instance, provider)
-        click.echo(f"instance {instance} is marked as another installation's; gpuwatch leaves it alone")
-        return
-    launch = adoption.adopt(settings, instance, provider, watch)
-    click.echo(f"instance {instance} is launch {launch.launch_id} of watch {launch.watch}, {launch.state.value}")
-    if launch.max_runtime_s is None:
-        note("its watch has no max_runtime: the instance runs until you end it")
-
-
-@click.command(cls=Command, examples=("gpuwatch launches extend k3f7q2mzt5ab --by 2h",))
-@click.argument("launch_id", shell_complete=completes("launches"))
-@duration_option("--by", "by_s", "Additional time, such as 2h.")
-@json_option
-@settings_option
-def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings) -> None:
-    """Let a running launch run past its max_runtime, if the budgets allow it."""
-    from decimal import ROUND_CEILING
-
-    from gpuwatch.app.launches.stop import extend as extend_launch
-    from gpuwatch.domain.launches.life.launch_record import launch_json
-    from gpuwatch.domain.market.money import amount_text, usd
-
-    if not by_s:
-        raise UsageError("expected the additional time, such as --by 2h")
-    extension = extend_launch(settings, launch_id, by_s)
-    if not extension.is_contract_known:
-        note(f"{extension.launch.provider} does not list the instance now: its contract may end earlier")
-    if as_json:
-        json_out(launch_json(extension.launch, real_now()))
-        return
-    at, max_cost = (
-        local(extension.ends_at, settings.timezone),
-        amount_text(usd(extension.more_microusd), rounding=ROUND_CEILING),
-    )
-    click.echo(f"launch {launch_id} ends at {at}; additional cost at most ${max_cost}")
-
 
 _COLUMNS = (
     left("launch"),
@@ -282,3 +210,69 @@ def _state(launch: Launch) -> str:
 
 def _is_recent(launch: Launch, now: datetime) -> bool:
     return launch.ended_at is None or (now - launch.ended_at).days < 7
+
+
+@click.command(cls=Command, examples=("gpuwatch launches extend k3f7q2mzt5ab --by 2h",))
+@click.argument("launch_id", shell_complete=completes("launches"))
+@duration_option("--by", "by_s", "Additional time, such as 2h.")
+@json_option
+@settings_option
+def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings) -> None:
+    """Let a running launch run past its max_runtime, if the budgets allow it."""
+    from decimal import ROUND_CEILING
+
+    from gpuwatch.app.launches.stop import extend as extend_launch
+    from gpuwatch.domain.launches.life.launch_record import launch_json
+    from gpuwatch.domain.market.money import amount_text, usd
+
+    if not by_s:
+        raise UsageError("expected the additional time, such as --by 2h")
+    extension = extend_launch(settings, launch_id, by_s)
+    if not extension.is_contract_known:
+        note(f"{extension.launch.provider} does not list the instance now: its contract may end earlier")
+    if as_json:
+        json_out(launch_json(extension.launch, real_now()))
+        return
+    at, max_cost = (
+        local(extension.ends_at, settings.timezone),
+        amount_text(usd(extension.more_microusd), rounding=ROUND_CEILING),
+    )
+    click.echo(f"launch {launch_id} ends at {at}; additional cost at most ${max_cost}")
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch launches adopt 48000027 --watch h100-night", "gpuwatch launches adopt 48000027 --not-mine"),
+)
+@click.argument("instance")
+@click.option(
+    "--watch",
+    metavar="NAME",
+    default=None,
+    help="Watch whose limits apply. Default: the only watch that rents.",
+    shell_complete=completes("watches"),
+)
+@click.option(
+    "--not-mine",
+    is_flag=True,
+    help="Mark it as another installation's: never report or touch that installation's instances.",
+)
+@provider_option()
+@settings_option
+def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None, settings: Settings) -> None:
+    """Take over an INSTANCE that has gpuwatch's label and belongs to no launch.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 the provider did not list its instances.
+    """
+    from gpuwatch.app.launches import launches as adoption
+
+    if not_mine and watch is not None:
+        raise UsageError("use either --not-mine or --watch NAME")
+    if not_mine:
+        adoption.mark_foreign(settings, instance, provider)
+        click.echo(f"instance {instance} is marked as another installation's; gpuwatch leaves it alone")
+        return
+    launch = adoption.adopt(settings, instance, provider, watch)
+    click.echo(f"instance {instance} is launch {launch.launch_id} of watch {launch.watch}, {launch.state.value}")
+    if launch.max_runtime_s is None:
+        note("its watch has no max_runtime: the instance runs until you end it")

@@ -1,9 +1,4 @@
-"""`gpuwatch providers accounts`: the provider accounts of the configured keys, and the active launches under each.
-
-`gpuwatch providers new`: generate a package for a new provider.
-
-`gpuwatch providers`: all providers, their status, and how their daily rows are planned.
-"""
+"""`gpuwatch providers`: all providers, their status, and how their daily rows are planned; accounts; a new provider."""
 
 from __future__ import annotations
 
@@ -31,88 +26,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.history.queries.poll_queries import LastPoll
 
-
-_COLUMNS = (left("provider"), left("account"), left("key"), left("first used", drop=1), text("active launches"))
-_KEY = {True: "this one", False: "another", None: "not known"}
-
-
-@click.command(
-    cls=Command, examples=("gpuwatch providers accounts", "gpuwatch providers accounts --same --provider vastai")
-)
-@click.option("--same", is_flag=True, help="Confirm that the new key belongs to the account of the active launches.")
-@provider_option()
-@json_option
-@settings_option
-def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings) -> None:
-    """List the accounts at providers, with the active launches under each.
-
-    A launch can be listed and ended only with a key of its own account. If a provider does not report which account a
-    key belongs to, gpuwatch treats a new key as a new account. Use --same to confirm that it is the same account.
-
-    Exit codes: 0 done, 1 failed, 2 usage, 3 the account or the store is unavailable.
-    """
-    from gpuwatch.app.launches.accounts import account_json, link_accounts
-    from gpuwatch.app.launches.accounts import accounts as list_accounts
-
-    if same and as_json:
-        raise UsageError("use either --same or --json")
-    if same:
-        joined = link_accounts(settings, provider)
-        names = ", ".join(launch.launch_id for launch in joined)
-        click.echo(f"this key now controls launch {names}" if joined else "no launch is active under another key")
-        return
-    statuses = [status for status in list_accounts(settings) if provider in {None, status.provider}]
-    if as_json:
-        json_out([account_json(status) for status in statuses])
-    elif statuses:
-        table(_COLUMNS, [_row(status, settings.timezone) for status in statuses])
-    else:
-        click.echo("no account is known yet: the daemon records it when it first lists the instances")
-
-
-def _row(status: AccountStatus, timezone: str) -> tuple[str, str, str, str, str]:
-    first = "–" if status.known is None else local(status.known.first_seen, timezone)
-    alive = ", ".join(launch.launch_id for launch in status.launches) or "–"
-    return status.provider, status.account or "not known", _KEY[status.is_current], first, alive
-
-
-@click.command(
-    "new-provider",
-    cls=Command,
-    examples=("gpuwatch providers new mycloud", "gpuwatch providers new mycloud --into src"),
-)
-@click.argument("name")
-@click.option(
-    "--into",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=None,
-    metavar="DIR",
-    help="New or empty folder. Default: ./gpuwatch-NAME.",
-)
-@json_option
-def new_provider(name: str, into: Path | None, as_json: bool) -> int:
-    """Generate a package for a new provider: a module, a test double with the conformance kit, pyproject.toml.
-
-    The generated package works and passes the kit for a fictional cloud. Each place that you must fill in has a
-    failing test that names it. See: gpuwatch docs write-a-provider
-
-    Exit codes: 0 written, 2 the name or the folder cannot be used.
-    """
-    from gpuwatch.app.setup.new_provider import new_package_json, write_package
-    from gpuwatch.installation import package_hint
-
-    package = write_package(name, into)
-    if as_json:
-        json_out(new_package_json(package))
-        return Exit.DONE
-    click.echo(f"{package.folder}: {', '.join(package.files)}")
-    click.echo(f"{package.to_write} places to fill in; each is marked and has a failing test. Next:")
-    click.echo(
-        f"  cd {package.folder} && {package_hint('.[test]', '-e')} && {shlex.quote(sys.executable)} -m pytest -q"
-    )
-    return Exit.DONE
-
-
 _NAMES_SHOWN = 6
 _MINUTE_S = 60.0
 _OFF_COLUMNS = (
@@ -123,6 +36,8 @@ _OFF_COLUMNS = (
     left("rents", drop=4),
     left("to enable it", drop=5),
 )
+_ACCOUNT_COLUMNS = (left("provider"), left("account"), left("key"), left("first used", drop=1), text("active launches"))
+_KEY_TEXTS = {True: "this one", False: "another", None: "not known"}
 
 
 def _names_by_kind() -> dict[str, tuple[str, ...]]:
@@ -313,3 +228,80 @@ def _rents(configured: ConfiguredProvider) -> str:
     if configured.can_launch:
         return "can rent"
     return "cannot rent without a key" if configured.info.launches else "alerts only: gpuwatch cannot rent there"
+
+
+@click.command(
+    cls=Command, examples=("gpuwatch providers accounts", "gpuwatch providers accounts --same --provider vastai")
+)
+@click.option("--same", is_flag=True, help="Confirm that the new key belongs to the account of the active launches.")
+@provider_option()
+@json_option
+@settings_option
+def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings) -> None:
+    """List the accounts at providers, with the active launches under each.
+
+    A launch can be listed and ended only with a key of its own account. If a provider does not report which account a
+    key belongs to, gpuwatch treats a new key as a new account. Use --same to confirm that it is the same account.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 the account or the store is unavailable.
+    """
+    from gpuwatch.app.launches.accounts import account_json, link_accounts
+    from gpuwatch.app.launches.accounts import accounts as list_accounts
+
+    if same and as_json:
+        raise UsageError("use either --same or --json")
+    if same:
+        joined = link_accounts(settings, provider)
+        names = ", ".join(launch.launch_id for launch in joined)
+        click.echo(f"this key now controls launch {names}" if joined else "no launch is active under another key")
+        return
+    statuses = [status for status in list_accounts(settings) if provider in {None, status.provider}]
+    if as_json:
+        json_out([account_json(status) for status in statuses])
+    elif statuses:
+        table(_ACCOUNT_COLUMNS, [_account_cells(status, settings.timezone) for status in statuses])
+    else:
+        click.echo("no account is known yet: the daemon records it when it first lists the instances")
+
+
+def _account_cells(status: AccountStatus, timezone: str) -> tuple[str, str, str, str, str]:
+    first = "–" if status.known is None else local(status.known.first_seen, timezone)
+    alive = ", ".join(launch.launch_id for launch in status.launches) or "–"
+    return status.provider, status.account or "not known", _KEY_TEXTS[status.is_current], first, alive
+
+
+@click.command(
+    "new-provider",
+    cls=Command,
+    examples=("gpuwatch providers new mycloud", "gpuwatch providers new mycloud --into src"),
+)
+@click.argument("name")
+@click.option(
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="New or empty folder. Default: ./gpuwatch-NAME.",
+)
+@json_option
+def new_provider(name: str, into: Path | None, as_json: bool) -> int:
+    """Generate a package for a new provider: a module, a test double with the conformance kit, pyproject.toml.
+
+    The generated package works and passes the kit for a fictional cloud. Each place that you must fill in has a
+    failing test that names it. See: gpuwatch docs write-a-provider
+
+    Exit codes: 0 written, 2 the name or the folder cannot be used.
+    """
+    from gpuwatch.app.setup.new_provider import new_package_json, write_package
+    from gpuwatch.installation import package_hint
+
+    package = write_package(name, into)
+    if as_json:
+        json_out(new_package_json(package))
+        return Exit.DONE
+    click.echo(f"{package.folder}: {', '.join(package.files)}")
+    click.echo(f"{package.to_write} places to fill in; each is marked and has a failing test. Next:")
+    click.echo(
+        f"  cd {package.folder} && {package_hint('.[test]', '-e')} && {shlex.quote(sys.executable)} -m pytest -q"
+    )
+    return Exit.DONE

@@ -1,7 +1,4 @@
-"""Options and checks that the commands of `gpuwatch plan` share: figures, conflicts, `--watch NAME` and `--write`.
-
-`--watch` prints a plan's `[[watch]]`, `--write` adds it to the settings.
-"""
+"""Options and checks that the commands of `gpuwatch plan` share: figures, conflicts, `--watch NAME` and `--write`."""
 
 from __future__ import annotations
 
@@ -14,6 +11,9 @@ import click
 from gpuwatch.cli.output import note
 from gpuwatch.domain.plan.figures import FigureRange, parse_figure, parse_range
 from gpuwatch.errors import UsageError
+
+Command = Callable[..., Any]
+ANY_PRICE = click.option("--any-price", is_flag=True, help="Rank implausibly cheap offers with the others.")
 
 
 class Figure(click.ParamType[Any]):
@@ -42,9 +42,6 @@ class Figures(click.ParamType[Any]):
             self.fail(str(fault), param, ctx)
 
 
-ANY_PRICE = click.option("--any-price", is_flag=True, help="Rank implausibly cheap offers with the others.")
-
-
 def decimal_option(_ctx: click.Context, param: click.Parameter, text: str | None) -> Decimal | None:
     """A callback for a decimal number. Raises UsageError."""
     try:
@@ -62,9 +59,6 @@ def pairs(_ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
             raise UsageError(f'{param.opts[0]} {text!r}: expected GPUs and a number, such as "4x H100=2.5"')
         values[gpus.strip()] = figure.strip()
     return values or None
-
-
-Command = Callable[..., Any]
 
 
 def watch_options(help_text: str) -> Callable[[Command], Command]:

@@ -10,16 +10,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, refuse_given
-from gpuwatch.cli.html import (
-    Recording,
-    echo,
-    html_option,
-    range_chart,
-    record_output,
-    recorded_page,
-    refuse_html_with,
-    save_page,
-)
+from gpuwatch.cli.html import html_option, range_chart, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     CURRENT_DATA,
     LISTED,
@@ -33,7 +24,7 @@ from gpuwatch.cli.options import (
     json_option,
     value_option,
 )
-from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.output import Recording, echo, json_out, local, note, record_output
 from gpuwatch.cli.plan.plan import ANY_PRICE, put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.plan.plan_size import note_model, refuse_ignored_workload, workload_options
 from gpuwatch.cli.terminal_tables import Column, left, right, table, text

@@ -10,7 +10,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, refuse_given
-from gpuwatch.cli.html import html_option, record_output, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     CURRENT_DATA,
     LISTED,
@@ -22,6 +22,7 @@ from gpuwatch.cli.options import (
     gpu_option,
     json_option,
 )
+from gpuwatch.cli.output import record_output
 from gpuwatch.cli.plan.plan import ANY_PRICE, Figure, Figures, decimal_option, pairs, refuse_watch_with, watch_options
 from gpuwatch.cli.plan.plan_job_show import job_page, show_hardware, show_offers, show_watch
 from gpuwatch.cli.plan.plan_size import note_model, refuse_ignored_workload, workload_options

@@ -1,7 +1,4 @@
-"""`gpuwatch plan pilot`: extrapolate a job from a run on 1 % of the data.
-
-`gpuwatch plan scenario`: compare workflows step by step.
-"""
+"""`gpuwatch plan pilot`: extrapolate a job from a run on 1 % of the data, and `plan scenario`: compare workflows."""
 
 from __future__ import annotations
 
@@ -29,8 +26,9 @@ if TYPE_CHECKING:
 
     from gpuwatch.domain.plan.scenario import ScenarioCost
 
-
 _PILOT_COLUMNS = (left(""), right("hours"), right("$"))
+_STEP_COLUMNS = (left("step"), text("computed as", drop=1), right("$"))
+_SEED_WAYS = 2  # scenarios of the built-in file that come from the source
 
 
 class Speed(click.ParamType[Any]):
@@ -147,10 +145,6 @@ def _json(plan: PilotPlan, usd_hour: float, verdict: Feasibility | None) -> dict
         "loss_at_the_end": plan.loss,
         "feasible": verdict,
     }
-
-
-_SEED_WAYS = 2  # scenarios of the built-in file that come from the source
-_STEP_COLUMNS = (left("step"), text("computed as", drop=1), right("$"))
 
 
 @click.command(

@@ -1,7 +1,4 @@
-"""`gpuwatch plan models`: list the models known by name.
-
-`gpuwatch plan size`: a model's memory by part, and the cards that hold it.
-"""
+"""`gpuwatch plan size`: a model's memory by part, and the cards that hold it, and `plan models`: the known models."""
 
 from __future__ import annotations
 
@@ -15,16 +12,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, refuse_given
-from gpuwatch.cli.html import (
-    Recording,
-    echo,
-    html_option,
-    range_chart,
-    record_output,
-    recorded_page,
-    refuse_html_with,
-    save_page,
-)
+from gpuwatch.cli.html import html_option, range_chart, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     FILE,
     Between,
@@ -35,7 +23,7 @@ from gpuwatch.cli.options import (
     json_option,
     value_option,
 )
-from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.output import Recording, echo, json_out, note, record_output
 from gpuwatch.cli.plan.plan import put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text
@@ -58,47 +46,6 @@ if TYPE_CHECKING:
     from gpuwatch.app.plan.plan_size import SourceSize
     from gpuwatch.domain.plan.memory_need import CardFit, MemoryNeed, Workload
 
-
-_MODEL_COLUMNS = (
-    left("model"),
-    right("params"),
-    right("active", drop=1),
-    right("layers", drop=3),
-    right("hidden", drop=4),
-    right("KV kB/token", drop=2),
-    left("from", drop=5),
-)
-
-
-@click.command(cls=Command, examples=("gpuwatch plan models", "gpuwatch plan models qwen3"))
-@click.argument("named", required=False, metavar="[TEXT]")
-@json_option
-def models(named: str | None, as_json: bool) -> int:
-    """List the models that `--model` knows by name, optionally filtered by a text."""
-    from gpuwatch.app.plan.plan_size import listed_models, listed_models_json
-
-    models = listed_models(named)
-    if as_json:
-        json_out(listed_models_json(models))
-        return Exit.DONE
-    index = model_index()
-    table(
-        _MODEL_COLUMNS,
-        [_model_cells(model) for model in models],
-        title=f"{len(models)} of {count_text(len(index.models), 'model')}, {index.date}",
-    )
-    note("params are computed from the shape; KV cache at 2 bytes per value. For any other model: --model config.json")
-    return Exit.DONE
-
-
-def _model_cells(model: ListedModel) -> tuple[str, ...]:
-    shape = model.shape
-    active = "–" if shape.experts == 1 else f"{shape.active_params / 1e9:.1f}B"
-    cache_kb = 2 * shape.cached_values / 1e3
-    params = f"{shape.params / 1e9:.1f}B"
-    return model.short_name, params, active, str(shape.layers), f"{shape.hidden:,}", f"{cache_kb:,.0f}", model.source
-
-
 _SHOWN = 15
 _NOT_IN_SEED = (
     "method", "optimizer", "context", "recompute", "fused_attention", "master", "rank", "targets", "offload",
@@ -112,6 +59,15 @@ _CARDS = (
     right("at least", drop=3),
     right("machines", drop=4),
     text("but", drop=2),
+)
+_MODEL_COLUMNS = (
+    left("model"),
+    right("params"),
+    right("active", drop=1),
+    right("layers", drop=3),
+    right("hidden", drop=4),
+    right("KV kB/token", drop=2),
+    left("from", drop=5),
 )
 
 
@@ -158,8 +114,6 @@ _WORKLOAD_OPTIONS = (
     click.option("--offload", is_flag=True, help="Keep optimizer states, or frozen weights, in CPU memory."),
     value_option("--micro-batch", click.IntRange(1, 1_000_000), "Sequences per pass, if a batch takes several passes."),
 )
-
-
 _TRAINING = ("optimizer", "recompute", "master", "offload", "micro_batch")
 _ADAPTERS = ("rank", "targets")
 
@@ -353,3 +307,32 @@ def _print_sources(source_size: SourceSize, input_gb: float) -> None:
     card_rows = [(f"{cards}× {name}", f"{memory:g}") for cards, memory, name in source_size.fits[:_SHOWN]]
     table((left("cards"), right("GiB each")), card_rows)
     note("not counted with --seed: gradients, optimizer, activations, KV cache, the card's own overhead")
+
+
+@click.command(cls=Command, examples=("gpuwatch plan models", "gpuwatch plan models qwen3"))
+@click.argument("named", required=False, metavar="[TEXT]")
+@json_option
+def models(named: str | None, as_json: bool) -> int:
+    """List the models that `--model` knows by name, optionally filtered by a text."""
+    from gpuwatch.app.plan.plan_size import listed_models, listed_models_json
+
+    models = listed_models(named)
+    if as_json:
+        json_out(listed_models_json(models))
+        return Exit.DONE
+    index = model_index()
+    table(
+        _MODEL_COLUMNS,
+        [_model_cells(model) for model in models],
+        title=f"{len(models)} of {count_text(len(index.models), 'model')}, {index.date}",
+    )
+    note("params are computed from the shape; KV cache at 2 bytes per value. For any other model: --model config.json")
+    return Exit.DONE
+
+
+def _model_cells(model: ListedModel) -> tuple[str, ...]:
+    shape = model.shape
+    active = "–" if shape.experts == 1 else f"{shape.active_params / 1e9:.1f}B"
+    cache_kb = 2 * shape.cached_values / 1e3
+    params = f"{shape.params / 1e9:.1f}B"
+    return model.short_name, params, active, str(shape.layers), f"{shape.hidden:,}", f"{cache_kb:,.0f}", model.source

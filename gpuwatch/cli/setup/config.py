@@ -1,7 +1,4 @@
-"""`gpuwatch config show|schema`, and `gpuwatch init`.
-
-`gpuwatch doctor`: check the installation, and report how to fix problems.
-"""
+"""`gpuwatch config show|schema`, `gpuwatch init`, and `gpuwatch doctor`, which checks the installation."""
 
 from __future__ import annotations
 
@@ -20,6 +17,8 @@ from gpuwatch.home_folder import expand_home
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
+
+_SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
 @click.command(cls=Command, examples=("gpuwatch config show", "gpuwatch config show --json"))
@@ -76,9 +75,6 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) + " }"
     return "".join(c if c.isprintable() else "·" for c in str(value))
-
-
-_SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
 @click.command(cls=Command, examples=("gpuwatch doctor", "gpuwatch doctor --json"))

@@ -1,7 +1,4 @@
-"""`gpuwatch demo`: the daemon against an embedded marketplace.
-
-`gpuwatch providers emulator`: serve the embedded marketplace for your own tests.
-"""
+"""`gpuwatch demo`: the daemon against the embedded marketplace, and `providers emulator`: that marketplace alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`gpuwatch config completion`: print a shell's completion script.
-
-`gpuwatch docs`: the pages of the documentation.
-"""
+"""`gpuwatch docs`: the pages of the documentation, and `gpuwatch config completion`: a shell's completion script."""
 
 from __future__ import annotations
 
@@ -15,32 +12,6 @@ from gpuwatch.cli.base import Command
 from gpuwatch.installation import packaged_path
 
 _SHELLS = ("bash", "zsh", "fish")
-
-
-@click.command(
-    cls=Command,
-    examples=(
-        "gpuwatch config completion bash > ~/.local/share/bash-completion/completions/gpuwatch",
-        "gpuwatch config completion zsh > ~/.zfunc/_gpuwatch",
-        "gpuwatch config completion fish > ~/.config/fish/completions/gpuwatch.fish",
-    ),
-)
-@click.argument("shell", type=click.Choice(_SHELLS))
-def completion(shell: str) -> None:
-    """Print the completion script of a shell.
-
-    Completes commands, options, and the names of watches, GPUs, providers and launches. Start a new shell
-    afterwards. For zsh, add the folder to $fpath before compinit runs.
-    """
-    from click.shell_completion import get_completion_class
-
-    completion_class = get_completion_class(shell)
-    if completion_class is None:  # pragma: no cover  click supports all three
-        raise click.UsageError(f"completion for {shell} is not supported")
-    script = completion_class(main, {}, "gpuwatch", "_GPUWATCH_COMPLETE")
-    click.echo(script.source_template % script.source_vars())
-
-
 _WIDTH = 100  # longer lines are hard to read
 
 
@@ -104,3 +75,27 @@ def _print_formatted(text: str) -> None:
 
     console = Console()
     console.print(Markdown(text, hyperlinks=False), width=min(console.width, _WIDTH))
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch config completion bash > ~/.local/share/bash-completion/completions/gpuwatch",
+        "gpuwatch config completion zsh > ~/.zfunc/_gpuwatch",
+        "gpuwatch config completion fish > ~/.config/fish/completions/gpuwatch.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    Completes commands, options, and the names of watches, GPUs, providers and launches. Start a new shell
+    afterwards. For zsh, add the folder to $fpath before compinit runs.
+    """
+    from click.shell_completion import get_completion_class
+
+    completion_class = get_completion_class(shell)
+    if completion_class is None:  # pragma: no cover  click supports all three
+        raise click.UsageError(f"completion for {shell} is not supported")
+    script = completion_class(main, {}, "gpuwatch", "_GPUWATCH_COMPLETE")
+    click.echo(script.source_template % script.source_vars())

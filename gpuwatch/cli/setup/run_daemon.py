@@ -1,7 +1,4 @@
-"""`gpuwatch run`: the daemon.
-
-`gpuwatch web`: serve the page and the API without the daemon.
-"""
+"""`gpuwatch run`: the daemon, and `gpuwatch web`: the page and the API without it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`gpuwatch check`: poll once. The result is printed first, then stored.
+"""`gpuwatch check`: poll once, print the result, then store it, and `gpuwatch watches rehearse`.
 
-`gpuwatch watches rehearse`: check everything a launch needs, without placing the order.
+A rehearsal checks everything that a launch needs, without placing the order.
 """
 
 from __future__ import annotations
@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.watches.one_poll import ProviderCheck
     from gpuwatch.settings import Settings
+
+_SIGNS = {"met": "ok     ", "note": "note   ", "missing": "MISSING", "unknown": "unknown"}
+_RESULT = {
+    True: "{} is ready to rent.",
+    False: "{} is not ready to rent.",
+    None: "Cannot tell whether {} is ready to rent.",
+}
 
 
 class CheckedRule(msgspec.Struct, frozen=True):
@@ -265,9 +272,6 @@ def _store_result(settings: Settings, checked: MarketCheck, no_store: bool, metr
         write_textfile(metrics_file, with_check(settings, MetricsReader().read(settings, real_now()), checked))
 
 
-_SIGNS = {"met": "ok     ", "note": "note   ", "missing": "MISSING", "unknown": "unknown"}
-
-
 @click.command(
     cls=Command, examples=("gpuwatch watches rehearse h100-night", "gpuwatch watches rehearse h100-night --json")
 )
@@ -292,13 +296,6 @@ def rehearse(watch: str, as_json: bool, settings: Settings) -> int:
             _print(line)
         click.echo(_RESULT[rehearsal.ready].format(watch))
     return {True: Exit.DONE, False: Exit.FAILED, None: Exit.CANNOT_TELL}[rehearsal.ready]
-
-
-_RESULT = {
-    True: "{} is ready to rent.",
-    False: "{} is not ready to rent.",
-    None: "Cannot tell whether {} is ready to rent.",
-}
 
 
 def _print(line: RehearsalLine) -> None:

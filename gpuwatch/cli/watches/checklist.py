@@ -1,7 +1,4 @@
-"""`gpuwatch watches checklist`: the items a watch requires before it rents.
-
-`gpuwatch watches handover`: print a watch's offer as an orchestrator's task.
-"""
+"""`gpuwatch watches checklist`: what a watch requires before it rents, and `handover`: its offer as a task."""
 
 from __future__ import annotations
 
