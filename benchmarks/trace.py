@@ -30,7 +30,7 @@ from gpuwatch.domain.watches.decide import decide
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.emulator import Marketplace
 from gpuwatch.engine.launches.renting.requoter import Requoter
-from gpuwatch.engine.setup.parallel import failpoint
+from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load
 from gpuwatch.storage.launches.launch_admission import reserve

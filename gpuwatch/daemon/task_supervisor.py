@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault, TaskProgress
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.engine.alerts.alert_routing import alert_id_from, outbox_alert
+from gpuwatch.engine.alerts.outbox_alerts import alert_id_from, outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact

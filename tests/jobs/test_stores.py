@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch.domain.jobs.job import JobFiles, JobState
 from gpuwatch.domain.jobs.run_plan import pull_script
-from gpuwatch.engine.alerts.work_alerts import NOT_COPIED, NOT_STORED, goes_on
+from gpuwatch.engine.alerts.job_alerts import NOT_COPIED, NOT_STORED, goes_on
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 from gpuwatch.remote.rclone import Rclone
 from tests.jobs.job_world import CHECKPOINTS, JobWorld

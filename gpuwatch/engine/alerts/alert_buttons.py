@@ -19,11 +19,18 @@ from enum import StrEnum
 import msgspec
 
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
-from gpuwatch.engine.alerts.work_alerts import goes_on, job_id_of
+from gpuwatch.engine.alerts.job_alerts import goes_on, job_id_of
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.ports.alerts import DATA_BYTES, ButtonRows, MessageButton
 
+LIVES_FOR = timedelta(days=7)  # validity of buttons whose subject sets no end; a store keeps presses for longer
+SILENCE_FOR = timedelta(hours=6)
+_SILENCE_OFFERED_FOR = timedelta(days=2)
+_PARTS = 5  # approvals of one message that get buttons
+_LABEL = 20  # characters of a watch's name in a button
+_LAUNCH_ID = re.compile(r"[a-z2-7]{12}")
+_JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,18}")
 _SHAPE = re.compile(r"([a-z]{1,2})\.([A-Za-z0-9_-]{0,18})\.([0-9a-f]{8})\.([a-z0-9]{6})\.([0-9a-f]{6})\.([\w-]{16})")
 
 
@@ -67,6 +74,16 @@ _WORKS_ONCE = frozenset(
         ButtonAction.JOB_RETRY_NOW,
     }
 )
+
+_OF_LAUNCHES = {
+    AlertKind.RENT: (("Stop", ButtonAction.STOP), ("Extend", ButtonAction.EXTEND), ("Cost", ButtonAction.COST)),
+    AlertKind.HELD: (("Stop", ButtonAction.STOP), ("Cost", ButtonAction.COST)),
+    AlertKind.END: (("Cost", ButtonAction.COST),),
+}
+
+_LOG = ("Log", ButtonAction.JOB_LOG)
+_CANCEL = ("Cancel", ButtonAction.JOB_CANCEL)
+_RETRY = ("Retry", ButtonAction.JOB_RETRY)
 
 
 class ButtonFault(StrEnum):
@@ -148,46 +165,6 @@ class ButtonSigner:
         return urlsafe_b64encode(digest[:12]).decode()  # 96 bits: too many to guess by pressing
 
 
-LIVES_FOR = timedelta(days=7)  # validity of buttons whose subject sets no end; a store keeps presses for longer
-SILENCE_FOR = timedelta(hours=6)
-_SILENCE_OFFERED_FOR = timedelta(days=2)
-_PARTS = 5  # approvals of one message that get buttons
-_LABEL = 20  # characters of a watch's name in a button
-_LAUNCH_ID = re.compile(r"[a-z2-7]{12}")
-_OF_LAUNCHES = {
-    AlertKind.RENT: (("Stop", ButtonAction.STOP), ("Extend", ButtonAction.EXTEND), ("Cost", ButtonAction.COST)),
-    AlertKind.HELD: (("Stop", ButtonAction.STOP), ("Cost", ButtonAction.COST)),
-    AlertKind.END: (("Cost", ButtonAction.COST),),
-}
-
-_JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,18}")
-_LOG = ("Log", ButtonAction.JOB_LOG)
-_CANCEL = ("Cancel", ButtonAction.JOB_CANCEL)
-_RETRY = ("Retry", ButtonAction.JOB_RETRY)
-
-
-def _of_job(alert: Alert) -> tuple[tuple[str, ButtonAction], ...]:
-    """A finished job: its log. A failed one: retry, or cancel. Actions that cost money ask for confirmation."""
-    if alert.kind is AlertKind.END:
-        return (_LOG,)
-    return (_CANCEL, _LOG) if goes_on(alert) else (_RETRY, _CANCEL, _LOG)
-
-
-def approval_binding(ask: Approval) -> str:
-    """Return a digest of the quote: the offer, its price and its deadline."""
-    offer, price = ask.match.offer.identity, ask.match.price.price_microusd_hour
-    return bound_to(ask.approval_id, offer, price, int(ask.deadline.timestamp()))
-
-
-def approval_buttons(ask: Approval, signer: ButtonSigner, of: str = "") -> list[MessageButton]:
-    """Return the buttons that approve and deny it. `of`: which approval, in a message with several."""
-    binding = approval_binding(ask)
-    return [
-        signer.button(f"Approve {of}".strip(), ButtonAction.APPROVE, ask.approval_id, ask.deadline, binding),
-        signer.button(f"Deny {of}".strip(), ButtonAction.DENY, ask.approval_id, ask.deadline, binding),
-    ]
-
-
 class AlertButtons:
     """Selects the buttons of an alert (see `ports.buttons.ButtonSource`).
 
@@ -236,3 +213,25 @@ class AlertButtons:
         if ask is None or ask.state_at(now) is not ApprovalState.OPEN:
             return []
         return approval_buttons(ask, self._signer, of)
+
+
+def _of_job(alert: Alert) -> tuple[tuple[str, ButtonAction], ...]:
+    """A finished job: its log. A failed one: retry, or cancel. Actions that cost money ask for confirmation."""
+    if alert.kind is AlertKind.END:
+        return (_LOG,)
+    return (_CANCEL, _LOG) if goes_on(alert) else (_RETRY, _CANCEL, _LOG)
+
+
+def approval_binding(ask: Approval) -> str:
+    """Return a digest of the quote: the offer, its price and its deadline."""
+    offer, price = ask.match.offer.identity, ask.match.price.price_microusd_hour
+    return bound_to(ask.approval_id, offer, price, int(ask.deadline.timestamp()))
+
+
+def approval_buttons(ask: Approval, signer: ButtonSigner, of: str = "") -> list[MessageButton]:
+    """Return the buttons that approve and deny it. `of`: which approval, in a message with several."""
+    binding = approval_binding(ask)
+    return [
+        signer.button(f"Approve {of}".strip(), ButtonAction.APPROVE, ask.approval_id, ask.deadline, binding),
+        signer.button(f"Deny {of}".strip(), ButtonAction.DENY, ask.approval_id, ask.deadline, binding),
+    ]

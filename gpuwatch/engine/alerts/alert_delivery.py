@@ -7,20 +7,13 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
-from itertools import groupby
 
 import msgspec
 
-from gpuwatch.engine.alerts.alert_routing import (
-    AlertRouting,
-    alert_id_from,
-    grouped_alert,
-    outbox_alert,
-    with_unreported,
-)
+from gpuwatch.engine.alerts.alert_routing import AlertRouting, OutgoingMessage, messages
 from gpuwatch.engine.alerts.channel_failures import (
     FAILOVER_AFTER,
     ChannelFailover,
@@ -28,7 +21,8 @@ from gpuwatch.engine.alerts.channel_failures import (
     late_alert,
     new_address_alert,
 )
-from gpuwatch.engine.setup.parallel import failpoint
+from gpuwatch.engine.alerts.outbox_alerts import alert_id_from, outbox_alert
+from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
 from gpuwatch.ports import (
     Alert,
@@ -40,7 +34,6 @@ from gpuwatch.ports import (
     ManyRecipients,
     MovableChannel,
     OneByOneChannel,
-    Severity,
     SilentChannel,
 )
 from gpuwatch.redaction import redact
@@ -57,20 +50,6 @@ _SENDING_S = 25.0  # then the rest of a batch is released, so that one more send
 _BATCH = 100
 _MAX_BLOCKING_ATTEMPTS = 3  # after this many attempts a message no longer delays those behind it
 _MOST_FAILURES = 2  # per batch
-_BURST = 3  # if more alerts than this are due at once, they become one message
-_OFFERS, _NEWS = "offers", "news"
-
-
-class OutgoingMessage(msgspec.Struct, frozen=True):
-    """One message to a channel: a single alert, or several combined."""
-
-    alert: Alert
-    deliveries: tuple[DueDelivery, ...]
-
-    @property
-    def taken(self) -> tuple[str, ...]:
-        """Recipients that already have it."""
-        return self.deliveries[0].taken
 
 
 class AlertDelivery:
@@ -324,40 +303,6 @@ class AlertDelivery:
 
     def _enqueue(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
         self._outbox.enqueue(msgspec.structs.replace(outbox_alert(alert, once_key), channels=tuple(channels)))
-
-
-def messages(deliveries: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[OutgoingMessage]:
-    """Yield due alerts as messages, in order: consecutive offers become one message, and so does a burst of others.
-
-    A critical alert is a message of its own. The first message mentions the missed alerts.
-
-    Args:
-        one_by_one: the channel takes single alerts only.
-    """
-    rest = [due if due is deliveries[0] else msgspec.structs.replace(due, unreported=()) for due in deliveries]
-    for (together, _, _), run in groupby(rest, key=_run_key):
-        of = tuple(run)
-        if one_by_one or together is None or (together == _NEWS and len(of) <= _BURST):
-            yield from (_message([due]) for due in of)
-        else:
-            yield _message(of)
-
-
-def _run_key(due: DueDelivery) -> tuple[str | None, str, tuple[str, ...]]:
-    """Adjacent alerts with the same key may share one message; None: this alert is sent alone."""
-    offers = due.alert.kind in {AlertKind.MATCH, AlertKind.APPROVAL}
-    if due.alert.severity is Severity.CRITICAL:
-        return None, due.alert.alert_id, due.taken
-    return (_OFFERS if offers else _NEWS), "", due.taken
-
-
-def _message(deliveries: Sequence[DueDelivery]) -> OutgoingMessage:
-    alert = grouped_alert([due.alert for due in deliveries])
-    so_now = dict.fromkeys(fact for due in deliveries for fact in due.facts)
-    alert = msgspec.structs.replace(alert, facts=(*alert.facts, *so_now))
-    return OutgoingMessage(
-        with_unreported(alert, [headline for _, headline in deliveries[0].unreported]), tuple(deliveries)
-    )
 
 
 def _no_longer_blocks(message: OutgoingMessage) -> bool:

@@ -9,18 +9,27 @@ Combine several alerts into one message, and mention alerts that a channel never
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
+from itertools import groupby
 
 import msgspec
 
 from gpuwatch.domain.watches.windows import is_open
-from gpuwatch.ports import Alert, AlertKind, OfferLine, OutboxAlert, Severity, UnroutedAlert
+from gpuwatch.engine.alerts.outbox_alerts import alert_id_from
+from gpuwatch.ports import (
+    Alert,
+    AlertKind,
+    DueDelivery,
+    OfferLine,
+    Severity,
+    UnroutedAlert,
+)
 
 SILENCED_KINDS = frozenset({AlertKind.MATCH, AlertKind.APPROVAL})  # held back by `gpuwatch silence`
+_BURST = 3  # if more alerts than this are due at once, they become one message
+_OFFERS, _NEWS = "offers", "news"
 
 
 class AlertRouting(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,46 +76,50 @@ class AlertRouting(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.quiet_hours) and is_open(self.quiet_hours, now, self.zone)
 
 
-_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
-_LIFETIMES = {
-    AlertKind.MATCH: _HOUR,  # later somebody else has rented it, or it is reported again
-    AlertKind.APPROVAL: _HOUR,  # or until its deadline
-    AlertKind.TEST: timedelta(minutes=10),
-    AlertKind.AUDIT: _DAY,
-    AlertKind.REFUSED: 6 * _HOUR,
-    AlertKind.RENT: _DAY,
-    AlertKind.END: _DAY,
-    AlertKind.BUDGET: _DAY,
-    AlertKind.BLIND: _DAY,
-    AlertKind.RECOVERED: _DAY,
-    AlertKind.DRIFT: 3 * _DAY,
-    AlertKind.CHANNEL: 3 * _DAY,
-    AlertKind.DAEMON: 3 * _DAY,
-    AlertKind.HELD: 7 * _DAY,
-    AlertKind.ORPHAN: 7 * _DAY,
-}
-_CRITICAL = 7 * _DAY  # money may be at stake: it waits for the owner
+class OutgoingMessage(msgspec.Struct, frozen=True):
+    """One message to a channel: a single alert, or several combined."""
+
+    alert: Alert
+    deliveries: tuple[DueDelivery, ...]
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Recipients that already have it."""
+        return self.deliveries[0].taken
 
 
-def alert_lifetime(kind: AlertKind, severity: Severity = Severity.INFO) -> timedelta:
-    """Return how long such an alert is worth sending; then it expires, and the next message mentions it."""
-    return max(_LIFETIMES[kind], _CRITICAL) if severity is Severity.CRITICAL else _LIFETIMES[kind]
+def messages(deliveries: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[OutgoingMessage]:
+    """Yield due alerts as messages, in order: consecutive offers become one message, and so does a burst of others.
+
+    A critical alert is a message of its own. The first message mentions the missed alerts.
+
+    Args:
+        one_by_one: the channel takes single alerts only.
+    """
+    rest = [due if due is deliveries[0] else msgspec.structs.replace(due, unreported=()) for due in deliveries]
+    for (together, _, _), run in groupby(rest, key=_run_key):
+        of = tuple(run)
+        if one_by_one or together is None or (together == _NEWS and len(of) <= _BURST):
+            yield from (_message([due]) for due in of)
+        else:
+            yield _message(of)
 
 
-def outbox_alert(alert: Alert, once_key: str | None = None, until: datetime | None = None) -> OutboxAlert:
-    """Return the alert with its lifetime, which lasts at least to `until`."""
-    expires_at = max(alert.created_at + alert_lifetime(alert.kind, alert.severity), until or alert.created_at)
-    return OutboxAlert(alert=alert, expires_at=expires_at, once_key=once_key)
+def _run_key(due: DueDelivery) -> tuple[str | None, str, tuple[str, ...]]:
+    """Adjacent alerts with the same key may share one message; None: this alert is sent alone."""
+    offers = due.alert.kind in {AlertKind.MATCH, AlertKind.APPROVAL}
+    if due.alert.severity is Severity.CRITICAL:
+        return None, due.alert.alert_id, due.taken
+    return (_OFFERS if offers else _NEWS), "", due.taken
 
 
-def alert_id_from(key: str) -> str:
-    """Return the alert id of a cause, always the same for the same cause: 12 characters."""
-    return hashlib.sha256(key.encode()).hexdigest()[:12]
-
-
-def without_numbers(did: str) -> str:
-    """Return a text without its numbers, for comparison: a balance that falls by a cent is not news."""
-    return re.sub(r"[0-9]+", "", did)
+def _message(deliveries: Sequence[DueDelivery]) -> OutgoingMessage:
+    alert = grouped_alert([due.alert for due in deliveries])
+    so_now = dict.fromkeys(fact for due in deliveries for fact in due.facts)
+    alert = msgspec.structs.replace(alert, facts=(*alert.facts, *so_now))
+    return OutgoingMessage(
+        with_unreported(alert, [headline for _, headline in deliveries[0].unreported]), tuple(deliveries)
+    )
 
 
 def grouped_alert(alerts: Sequence[Alert]) -> Alert:
@@ -136,6 +149,10 @@ def _whose(alerts: Sequence[Alert]) -> str:
     return f"{len(watches)} watches have offers" if len(watches) > 1 else f"{alerts[0].watch}: {len(alerts)} alerts"
 
 
+def _gpu_price(line: OfferLine) -> Decimal:
+    return Decimal(line.price_usd_gpu_hour)
+
+
 def with_unreported(alert: Alert, unreported: Sequence[str]) -> Alert:
     """Add a line about earlier alerts that this channel never accepted.
 
@@ -148,7 +165,3 @@ def with_unreported(alert: Alert, unreported: Sequence[str]) -> Alert:
     before = f"{len(unreported) - 3} more and: " if len(unreported) > 3 else ""
     number = f"{len(unreported)} earlier {'alert' if len(unreported) == 1 else 'alerts'}"
     return msgspec.structs.replace(alert, facts=(*alert.facts, ("Not sent here", f"{number} ({before}{newest})")))
-
-
-def _gpu_price(line: OfferLine) -> Decimal:
-    return Decimal(line.price_usd_gpu_hour)

@@ -12,6 +12,37 @@ from gpuwatch.domain.setup.durations import format_duration, format_moment
 from gpuwatch.ports import HUNT, SWEEP, Alert, AlertKind, ProviderHealth, Severity
 from gpuwatch.redaction import redact
 
+PRICE_FIELD = "price field"  # prefix of notes about a field that the price depends on
+_NEWER = "Check for a newer gpuwatch"
+
+
+class _LaneTexts(msgspec.Struct, frozen=True):
+    """Return what an alert calls a lane, and the consequence of its blindness."""
+
+    searches: str
+    answer: str
+    intervals: str
+    unknown: str
+    did: str
+
+
+_LANES = {
+    HUNT: _LaneTexts(
+        searches="the hunt: offers at the limits of your watches",
+        answer="answer",
+        intervals="polling intervals",
+        unknown="Its current offers are unknown.",
+        did="gpuwatch keeps polling and sends an alert when it answers again. It rents nothing there until then.",
+    ),
+    SWEEP: _LaneTexts(
+        searches="the sweep: all offers, for the history",
+        answer="sweep",
+        intervals="intervals of the sweep",
+        unknown="The history has a gap. The hunt may be blind as well: a search at your limits returns few rows.",
+        did="gpuwatch keeps polling and sends an alert when the sweep is answered again. The hunt continues.",
+    ),
+}
+
 
 def blind_alert(
     provider: str,
@@ -56,35 +87,29 @@ def blind_alert(
     )
 
 
-PRICE_FIELD = "price field"  # prefix of notes about a field that the price depends on
+def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: str, now: datetime) -> Alert:
+    """Alert that a provider's answers arrive and are usable again.
 
-
-class _LaneTexts(msgspec.Struct, frozen=True):
-    """Return what an alert calls a lane, and the consequence of its blindness."""
-
-    searches: str
-    answer: str
-    intervals: str
-    unknown: str
-    did: str
-
-
-_LANES = {
-    HUNT: _LaneTexts(
-        searches="the hunt: offers at the limits of your watches",
-        answer="answer",
-        intervals="polling intervals",
-        unknown="Its current offers are unknown.",
-        did="gpuwatch keeps polling and sends an alert when it answers again. It rents nothing there until then.",
-    ),
-    SWEEP: _LaneTexts(
-        searches="the sweep: all offers, for the history",
-        answer="sweep",
-        intervals="intervals of the sweep",
-        unknown="The history has a gap. The hunt may be blind as well: a search at your limits returns few rows.",
-        did="gpuwatch keeps polling and sends an alert when the sweep is answered again. The hunt continues.",
-    ),
-}
+    Args:
+        health: as it was while the lane was blind.
+    """
+    blind_since = health.blind_since or now
+    back = "is understood" if health.not_understood else "answers"
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.RECOVERED,
+        subject=provider,
+        created_at=now,
+        headline=f"{provider} {back} again, after {_span(now - blind_since)}",
+        facts=(
+            ("Provider", provider),
+            ("Searches", _LANES[lane].searches),
+            ("Not understood since" if health.not_understood else "Not answering since", format_moment(blind_since)),
+            ("Back", format_moment(now)),
+        ),
+        why="A complete answer arrived.",
+        did="gpuwatch evaluates all its watches again. The gap stays visible in the history.",
+    )
 
 
 def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datetime) -> Alert:
@@ -166,31 +191,6 @@ def filled_alert(provider: str, since: datetime, *, alert_id: str, now: datetime
     )
 
 
-def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: str, now: datetime) -> Alert:
-    """Alert that a provider's answers arrive and are usable again.
-
-    Args:
-        health: as it was while the lane was blind.
-    """
-    blind_since = health.blind_since or now
-    back = "is understood" if health.not_understood else "answers"
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.RECOVERED,
-        subject=provider,
-        created_at=now,
-        headline=f"{provider} {back} again, after {_span(now - blind_since)}",
-        facts=(
-            ("Provider", provider),
-            ("Searches", _LANES[lane].searches),
-            ("Not understood since" if health.not_understood else "Not answering since", format_moment(blind_since)),
-            ("Back", format_moment(now)),
-        ),
-        why="A complete answer arrived.",
-        did="gpuwatch evaluates all its watches again. The gap stays visible in the history.",
-    )
-
-
 def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: datetime) -> Alert:
     """Alert that a provider's format changed."""
     return Alert(
@@ -205,9 +205,6 @@ def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: date
         did="gpuwatch uses the rows it understands, and skips and counts the others.",
         can_do=("Compare prices with the provider's own page", _NEWER),
     )
-
-
-_NEWER = "Check for a newer gpuwatch"
 
 
 def _severity(notes: Sequence[str]) -> Severity:

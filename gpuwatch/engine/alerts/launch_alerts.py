@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.instances.avoided_machines import AVOID_FOR, MACHINE_FAULTS, is_of_any_machine
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.launches.life.launch_events import Notification, NotificationTopic
 from gpuwatch.domain.launches.life.launch_record import stored_watch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text, usd
-from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts.alert_routing import outbox_alert
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.ports import Alert, AlertKind, Instance, OutboxAlert, Severity, severity_of
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.redaction import redact
 
 NONE: Mapping[str, Adapter] = {}
 _PRICE_STEP = 1.03  # a price that changes by less than this factor is not reported again
+_OVER = frozenset({LaunchState.ENDED, LaunchState.FAILED})
+_MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED, EndReason.NOT_RUN})
+FOLLOW_IT = ("Follow it: gpuwatch launches",)
 
 
 class LaunchAlerts:
@@ -55,7 +56,7 @@ class LaunchAlerts:
         self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()
     ) -> OutboxAlert:
         """Alert that a launch changed state."""
-        return self._launch_alert(_kind(launch), launch, headline, why, now, can_do or _FOLLOW_IT)
+        return self._launch_alert(_kind(launch), launch, headline, why, now, can_do or FOLLOW_IT)
 
     def condition_changed(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """Report a flapping condition at most once in ten minutes, and a price when it differs by a few percent.
@@ -65,12 +66,12 @@ class LaunchAlerts:
         price_step = round(math.log(max(launch.price_microusd_hour, 1), _PRICE_STEP))
         ten_minutes = f"{now:%Y-%m-%dT%H:%M}"[:-1]
         key = f"befallen:{launch.launch_id}:{headline}:{price_step}:{ten_minutes}"
-        return self._launch_alert(_kind(launch), launch, headline, why, now, _FOLLOW_IT, key)
+        return self._launch_alert(_kind(launch), launch, headline, why, now, FOLLOW_IT, key)
 
     def not_rented(self, launch: Launch, reason: str, now: datetime) -> OutboxAlert:
         """Alert that nothing was created, once an hour for each cause: a flapping offer must not flood the owner."""
         end = next((end for end in EndReason if reason.startswith(end.value)), EndReason.REFUSED)
-        can_do = ("Check key, credit and order: gpuwatch doctor",) if end in _MEND else _FOLLOW_IT
+        can_do = ("Check key, credit and order: gpuwatch doctor",) if end in _MEND else FOLLOW_IT
         failed = msgspec.structs.replace(launch, state=LaunchState.FAILED)
         key = f"not-rented:{launch.watch[:120]}:{end.name}:{now:%Y-%m-%dT%H}"
         return self._launch_alert(_refusal_kind(end), failed, f"not rented: {end.value}", reason, now, can_do, key)
@@ -104,7 +105,7 @@ class LaunchAlerts:
         """Alert that two answers of the provider about an instance contradict each other; once a day."""
         headline = f"{launch.provider} gives contradictory answers about instance {launch.instance_id}"
         key = f"contradiction:{launch.launch_id}:{now:%Y-%m-%d}"
-        can_do = (f"Check your instances at {launch.provider}", *_FOLLOW_IT)
+        can_do = (f"Check your instances at {launch.provider}", *FOLLOW_IT)
         return self._launch_alert(AlertKind.BLIND, launch, headline, why, now, can_do, key)
 
     def unmanaged(self, launch: Launch, now: datetime) -> OutboxAlert:
@@ -192,13 +193,13 @@ class LaunchAlerts:
 
     def _unended(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """Limit the alert to once an hour, for all causes together."""
-        can_do = (f"End it at {launch.provider} manually", "See what is wrong: gpuwatch doctor", *_FOLLOW_IT)
+        can_do = (f"End it at {launch.provider} manually", "See what is wrong: gpuwatch doctor", *FOLLOW_IT)
         key = f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}"
         return self._launch_alert(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def returned(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """Alert that an ended instance is listed again; daily until it is over."""
-        can_do = (f"If you do not need it: gpuwatch stop {launch.launch_id}", *_FOLLOW_IT)
+        can_do = (f"If you do not need it: gpuwatch stop {launch.launch_id}", *FOLLOW_IT)
         key = f"returned:{launch.launch_id}:{now:%Y-%m-%d}"
         return self._launch_alert(AlertKind.ORPHAN, launch, headline, why, now, can_do, key)
 
@@ -276,53 +277,6 @@ def _severity(kind: AlertKind, launch: Launch) -> Severity:
     """Return the severity: higher for a failed launch and for an instance in a bad condition."""
     is_wrong = launch.state is LaunchState.FAILED or launch.condition is not None
     return max(severity_of(kind), Severity.WARNING if is_wrong else Severity.INFO, key=lambda one: one.rank)
-
-
-def day_limit_alert(watch: Watch, refusal: LaunchRefusal, alert_id: str, now: datetime) -> OutboxAlert:
-    """Return the alert that a watch reached its launches per day: once for each day (UTC)."""
-    alert = Alert(
-        alert_id=alert_id,
-        kind=AlertKind.REFUSED,
-        created_at=now,
-        headline=f"{watch.name}: no more launches today, max_per_day = {watch.max_per_day} is reached",
-        watch=watch.name,
-        facts=(("Next launch", "from 00:00 UTC on"),),
-        why=f"It found an offer, but did not rent: {refusal.text}.",
-        did="gpuwatch rents nothing for this watch until then. Its alerts about offers continue.",
-        can_do=_after_refusal(shlex.quote(watch.name), refusal),
-    )
-    return outbox_alert(alert, f"max_per_day:{watch.name[:150]}:{now:%Y-%m-%d}")
-
-
-def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
-    """Return what the owner can do after a watch fired: about the started launches, or about the reason for none."""
-    if reserved and reserved[0].dry_run:
-        return ("To rent for real, set dry_run = false",)
-    if reserved and reserved[0].is_by_command:
-        return _FOLLOW_IT
-    if reserved:
-        return (*_FOLLOW_IT, *(f"End it: gpuwatch stop {launch.launch_id}" for launch in reserved))
-    return () if refusal is None else _after_refusal(shlex.quote(watch.name), refusal)
-
-
-def _after_refusal(name: str, refusal: LaunchRefusal) -> tuple[str, ...]:
-    if refusal.reason is RefusalReason.PAUSED:
-        return (f"Resume renting: gpuwatch resume {name}" if refusal.of_watch else "Resume renting: gpuwatch resume",)
-    if refusal.reason is RefusalReason.CHECKLIST:
-        return (f"Tick completed items: gpuwatch checklist tick {name} ITEM",)
-    if refusal.reason is RefusalReason.BREAKER:
-        return ("See what failed: gpuwatch launches", f"Resume renting now: gpuwatch resume {name}")
-    if refusal.reason is RefusalReason.MACHINE_FAILED:
-        return ("See blocked machines and clear them: gpuwatch machines",)
-    if refusal.reason is RefusalReason.MAX_PER_DAY:
-        return ("See today's launches: gpuwatch launches", f"Allow more: max_per_day in watch {name}")
-    return ("See launches and their cost: gpuwatch launches",)
-
-
-_MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED, EndReason.NOT_RUN})
-NOT_READY = ("Check key, credit and instances: gpuwatch doctor",)
-_OVER = frozenset({LaunchState.ENDED, LaunchState.FAILED})
-_FOLLOW_IT = ("Follow it: gpuwatch launches",)
 
 
 def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:

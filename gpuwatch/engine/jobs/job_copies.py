@@ -16,7 +16,7 @@ from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, below
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.setup.durations import is_recent
-from gpuwatch.engine.alerts.work_alerts import NOT_COPIED, NOT_STORED, job_alert
+from gpuwatch.engine.alerts.job_alerts import NOT_COPIED, NOT_STORED, job_alert
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.ports import Severity
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable

@@ -18,7 +18,7 @@ from gpuwatch.domain.jobs.shared_instance import SharedInstances, holders_of, la
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine.alerts.work_alerts import job_alert
+from gpuwatch.engine.alerts.job_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.errors import JobConflict

@@ -19,7 +19,7 @@ from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.pilot_checks import BetterGpu, better_gpu
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
-from gpuwatch.engine.alerts.work_alerts import INTERRUPTED, job_alert
+from gpuwatch.engine.alerts.job_alerts import INTERRUPTED, job_alert
 from gpuwatch.engine.jobs.job_copies import JobCopies
 from gpuwatch.engine.jobs.job_parts import JobParts, JobThreads, Lane
 from gpuwatch.engine.jobs.run_finisher import RunFinisher

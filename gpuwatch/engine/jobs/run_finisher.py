@@ -17,7 +17,7 @@ from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import LeftOut, MachineFile
 from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.engine.alerts.work_alerts import LEFT_OUT, NOT_FETCHED, NOT_STORED, job_alert
+from gpuwatch.engine.alerts.job_alerts import LEFT_OUT, NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.jobs.job_copies import JobCopies
 from gpuwatch.engine.jobs.job_parts import JobParts, local_path
 from gpuwatch.engine.jobs.job_sharing import InstanceSharing

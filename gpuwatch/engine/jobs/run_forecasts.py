@@ -24,7 +24,7 @@ from gpuwatch.domain.jobs.run_sample import RunSample, samples_of
 from gpuwatch.domain.jobs.run_status import RunnerStatus
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import MICRO, dollars
-from gpuwatch.engine.alerts.work_alerts import OVER_FORECAST, job_alert
+from gpuwatch.engine.alerts.job_alerts import OVER_FORECAST, job_alert
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.ports import Severity
 

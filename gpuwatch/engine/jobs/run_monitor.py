@@ -32,7 +32,7 @@ from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import MICRO, dollars
 from gpuwatch.domain.setup.durations import is_recent
-from gpuwatch.engine.alerts.work_alerts import UNMEASURED, job_alert
+from gpuwatch.engine.alerts.job_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.engine.jobs.run_forecasts import OVER_LIMIT, UNFIT, RunForecasts, measured, untested_items
 from gpuwatch.ports import OutboxAlert, Severity

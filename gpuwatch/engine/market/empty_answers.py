@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.engine.alerts.health_alerts import empty_alert, filled_alert
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.ports import SWEEP, UnitOfWorkFactory
 from gpuwatch.ports.market import Hold, HoldStore
 

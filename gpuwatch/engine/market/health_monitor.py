@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.engine.alerts.health_alerts import blind_alert, drift_alert, own_pause_alert, quota_alert, recovery_alert
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.engine.market.provider_faults import FailureLog
 from gpuwatch.errors import NoRowUnderstood, ProviderError, QuotaSpent
 from gpuwatch.ports import LANES, SWEEP, Alert, ProviderHealth, UnitOfWorkFactory

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.engine.alerts.health_alerts import drift_alert
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderError, QuotaSpent, StoreError
 from gpuwatch.ports import AlertQueue, Answer, UnitOfWorkFactory
 

@@ -11,7 +11,7 @@ from gpuwatch.chat.jobs.jobs import log_pressed
 from gpuwatch.chat.replies import ChatContext
 from gpuwatch.domain.jobs.job import JobState, JobTransition
 from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonAction, ButtonSigner, SignedButton
-from gpuwatch.engine.alerts.work_alerts import job_alert
+from gpuwatch.engine.alerts.job_alerts import job_alert
 from gpuwatch.ports import AlertKind
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import Database

@@ -13,7 +13,7 @@ from gpuwatch.app.alerts.alerts import event_with_delivery, follow_events
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
-from gpuwatch.engine.alerts.alert_routing import outbox_alert
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.ports import Alert, AlertKind, Severity, severity_of
 from gpuwatch.storage.alerts.alert_rows import EventFilter
 from gpuwatch.storage.alerts.outbox import Outbox

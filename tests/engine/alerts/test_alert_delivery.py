@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from gpuwatch.domain.launches.life.owner_decisions import Pause
-from gpuwatch.engine.alerts.alert_delivery import messages
+from gpuwatch.engine.alerts.alert_routing import messages
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings

@@ -11,7 +11,8 @@ import pytest
 
 from gpuwatch.bootstrap import log_alert
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
-from gpuwatch.engine.alerts.alert_routing import AlertRouting, outbox_alert
+from gpuwatch.engine.alerts.alert_routing import AlertRouting
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, Severity, UnroutedAlert, severity_of
 from gpuwatch.storage.alerts.outbox import Outbox

@@ -20,7 +20,8 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.launches.life.launch_record import terms_of
 from gpuwatch.domain.watches.watch import LaunchSpec
-from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts, day_limit_alert
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.alerts.watch_alerts import day_limit_alert
 from gpuwatch.ports import Alert, Market
 from gpuwatch.ports.declarations import Adapter
 from tests.builders import NOON, a_watch

@@ -13,7 +13,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.launch_record import governing_watch, stored_watch
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
-from gpuwatch.engine.alerts.alert_routing import outbox_alert
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.ports.hooks import BEFORE_STOP, HookCall, HookInvoker, HookRun, HookRunRepository

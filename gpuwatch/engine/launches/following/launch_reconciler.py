@@ -44,7 +44,7 @@ from gpuwatch.engine.launches.guarding.guard import LaunchGuard, NoGuard, due_ca
 from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder, at_once
 from gpuwatch.engine.launches.guarding.instance_lists import InstanceListing, InstanceListMonitor
 from gpuwatch.engine.market.provider_faults import Contradictions
-from gpuwatch.engine.setup.parallel import failpoint
+from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import OrderError, PartlyDone, ProviderError, StoreError
 from gpuwatch.ports import Instance, Launcher, LaunchRepository, Market
 

@@ -26,7 +26,7 @@ from gpuwatch.domain.launches.life.launch_events import (
 )
 from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.setup.parallel import failpoint
+from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import LaunchRepository
 

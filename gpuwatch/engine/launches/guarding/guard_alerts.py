@@ -18,8 +18,8 @@ from gpuwatch.domain.launches.money.bids import Relocation
 from gpuwatch.domain.launches.money.budgets import BudgetStatus
 from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO, dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, AlertQueue, OutboxAlert, Severity
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.setup.parallel import failpoint
+from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import OrderError, ProviderError, StoreError, is_refusal
 from gpuwatch.ports import AlertQueue, Launcher, OutboxAlert
 

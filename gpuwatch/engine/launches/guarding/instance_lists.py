@@ -21,8 +21,8 @@ import msgspec
 
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.engine.alerts.alert_routing import outbox_alert
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError, StoreError
 from gpuwatch.ports import (
     Alert,

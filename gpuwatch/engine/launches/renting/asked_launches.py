@@ -29,7 +29,7 @@ from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
 from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for, why_incomplete
-from gpuwatch.engine.setup.parallel import failpoint
+from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.ports import ApprovalRepository, Completeness, LaunchRepository, Market, Query, UnitOfWork
 

@@ -34,7 +34,7 @@ from gpuwatch.engine.launches.following.transition_executor import TransitionExe
 from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots, build_order
 from gpuwatch.engine.launches.renting.prerequisite_gate import PrerequisiteGate
 from gpuwatch.engine.launches.renting.requoter import BalanceCache, Requoter
-from gpuwatch.engine.setup.parallel import failpoint
+from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import (
     OfferGone,
     OrderError,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from gpuwatch.engine.alerts.alert_routing import outbox_alert
+from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import GpuwatchError, StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.ports.market import Hold, HoldStore

@@ -1,0 +1,72 @@
+"""Points at which a crash test kills, delays or stops the process; inactive unless GPUWATCH_FAILPOINT is set.
+
+`GPUWATCH_FAILPOINT=launch.after_send` ends the process there; `…:3` at the third pass; `…@ACTION` does something
+else: `exit` (default: no clean-up, exit code 86), `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself, until
+somebody continues it), `sleep2.5` (seconds), `raise8` (a RuntimeError at this pass and the next seven). All but the
+last write `failpoint NAME` to stderr first, so that a test knows where the process ended. Only tests set the variable.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+DIED = 86  # the exit code
+
+# All points. `tests/process/test_crash_matrix.py` kills a daemon at each of them.
+POINTS = {
+    "intent.before_commit": "launch, decision and alert are written, the transaction is open",
+    "intent.after_commit": "they are durable, nothing has been sent",
+    "launch.before_look": "next: the last check before the order is sent",
+    "launch.before_send": "next: the order is sent",
+    "launch.after_send": "the provider's answer was read but not stored",
+    "launch.no_answer": "there was no usable answer, and that is not stored",
+    "launch.after_record": "the provider's answer is stored",
+    "reconcile.listed": "the instances were listed, no launch was advanced",
+    "launch.before_destroy": "next: the destroy request is sent",
+    "launch.after_destroy": "the provider accepted the destroy request",
+    "alert.leased": "alerts were leased but not sent",
+    "alert.sent": "a channel accepted an alert, and that is not stored",
+    "alert.marked": "the delivery is stored",
+    # a transition of a launch, by the state that it leads to
+    **{
+        f"{state}.{moment}_record": f"a launch becomes {state}: {moment} that is stored"
+        for state in ("starting", "running", "stopping", "ended", "failed", "unknown", "held")
+        for moment in ("before", "after")
+    },
+}
+
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_passes: dict[str, int] = {}
+
+
+def failpoint(name: str) -> None:
+    """Perform the action that the variable sets for this point, if any."""
+    wanted = os.environ.get("GPUWATCH_FAILPOINT")
+    if not wanted:
+        return
+    place, _, action = wanted.partition("@")
+    point, _, nth = place.partition(":")
+    if name not in POINTS:
+        raise LookupError(f"{name} is not in POINTS")
+    if point != name:
+        return
+    _passes[name] = _passes.get(name, 0) + 1
+    first = int(nth or 1)
+    if action.startswith("raise"):
+        if first <= _passes[name] < first + int(action.removeprefix("raise")):
+            raise RuntimeError(f"failpoint {name}")
+    elif _passes[name] == first:
+        os.write(2, f"failpoint {name}\n".encode())
+        _act(action or "exit")
+
+
+def _act(action: str) -> None:
+    if action in _SIGNALS:
+        os.kill(os.getpid(), _SIGNALS[action])
+        time.sleep(0.5)  # a signal to the process reaches this thread slightly later
+    elif action.startswith("sleep"):
+        time.sleep(float(action.removeprefix("sleep")))
+    else:
+        os._exit(DIED)
