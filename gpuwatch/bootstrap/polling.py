@@ -13,19 +13,23 @@ from gpuwatch.bootstrap import new_id, pace, real_monotonic
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
-from gpuwatch.engine.forecasts.auto_limits import AutoPrices, ForecastLedger
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices
+from gpuwatch.engine.forecasts.forecast_ledger import ForecastLedger
 from gpuwatch.engine.history.answer_recorder import AnswerRecorder
+from gpuwatch.engine.history.sweep import Sweeper, sweep_targets
+from gpuwatch.engine.market.drift_detector import DriftDetector
 from gpuwatch.engine.market.empty_answers import PAST, EmptyAnswers
 from gpuwatch.engine.market.health_monitor import HealthMonitor
+from gpuwatch.engine.market.known_prices import PriceRanks, PricesOnSale
 from gpuwatch.engine.market.polling_plan import PollingPlan, plan_polling
-from gpuwatch.engine.market.provider_faults import DriftDetector
-from gpuwatch.engine.market.query_planner import SWEEP_EVERY_MIN_S, QueryPlanner
-from gpuwatch.engine.market.sale_prices import PriceRanks, PricesOnSale
+from gpuwatch.engine.market.query_planner import QueryPlanner
+from gpuwatch.engine.market.row_budget import SWEEP_EVERY_MIN_S
+from gpuwatch.engine.watches.current_limits import MachineReputations, PastLimits, WatchLimits
 from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.engine.watches.gather import QuoteGathering
 from gpuwatch.engine.watches.hunt import Hunter
-from gpuwatch.engine.watches.observed_limits import MachineReputations, PastLimits, WatchLimits
-from gpuwatch.engine.watches.provider_worker import ProviderWorker, QuoteCollector, Sweeper, sweep_targets
+from gpuwatch.engine.watches.provider_worker import ProviderWorker
+from gpuwatch.engine.watches.quote_collector import QuoteCollector
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts, SqlPastPrices
 from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows, prices_on_sale

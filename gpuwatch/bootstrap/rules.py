@@ -111,7 +111,7 @@ def stored_pace(settings: Settings, name: str, store: Database) -> timedelta:
 
     Raises StoreError.
     """
-    from gpuwatch.engine.market.query_planner import matched_pace_s
+    from gpuwatch.engine.market.row_budget import matched_pace_s
     from gpuwatch.storage.history.queries.poll_queries import longest_gap
 
     provider = settings.providers[name]

@@ -21,8 +21,7 @@ from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconcile
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceCollector
 from gpuwatch.engine.launches.renting.asked_launches import send_reminders
 from gpuwatch.engine.launches.renting.requoter import REFRESH_S
-from gpuwatch.engine.market.polling_plan import FirstRequestGate
-from gpuwatch.engine.watches.provider_worker import ProviderWorker
+from gpuwatch.engine.watches.provider_worker import FirstRequestGate, ProviderWorker
 from gpuwatch.settings import Settings
 from gpuwatch.storage.setup.database import Database
 

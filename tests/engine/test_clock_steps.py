@@ -21,7 +21,7 @@ from gpuwatch.domain.launches.life.refused_scopes import scopes_in_force
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
 from gpuwatch.engine.launches.renting.prerequisite_gate import PrerequisiteGate
-from gpuwatch.engine.watches.observed_limits import REPUTATIONS_READ_EVERY, MachineReputations
+from gpuwatch.engine.watches.current_limits import REPUTATIONS_READ_EVERY, MachineReputations
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.storage.alerts.alert_rows import Silence, SqlSilences
 from gpuwatch.storage.alerts.outbox import Outbox

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.engine.setup import parallel as failpoint
+from gpuwatch.engine.setup import failpoint
 from tests.process.audit import MOVING, Audit, Limits, launches, rows, undelivered
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for, wait_until_delivered
 from tests.telegram_double import TelegramDouble, telegram

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.engine.setup import parallel as failpoint
+from gpuwatch.engine.setup import failpoint
 from tests.process.audit import MOVING, Audit, Limits, leaks, undelivered
 from tests.process.daemon_child import ROOT, Home, bargain, notify_by, wait_for, wait_until_delivered
 from tests.telegram_double import TOKEN, telegram

@@ -15,7 +15,7 @@ from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
 from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.engine.market.empty_answers import emptied
-from gpuwatch.engine.market.query_planner import RowDemand, RowPlan, plan_rows
+from gpuwatch.engine.market.row_budget import RowDemand, RowPlan, plan_rows
 from gpuwatch.ports import LANES, ProviderHealth, ProviderSection
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.ports.market import Hold

@@ -84,7 +84,7 @@ def _with_records(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
     """The launch records; without a readable store there are none."""
     if not any(watch.min_reputation is not None for watch in limits.watches):
         return limits
-    from gpuwatch.engine.watches.observed_limits import MachineReputations
+    from gpuwatch.engine.watches.current_limits import MachineReputations
     from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
 
     now = real_now()
@@ -103,7 +103,7 @@ def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimit
         return limits
     from gpuwatch.bootstrap.rules import all_commissions
     from gpuwatch.domain.market.money import REFERENCE_DISK_GB
-    from gpuwatch.engine.watches.observed_limits import NoPastPrices, PastLimits
+    from gpuwatch.engine.watches.current_limits import NoPastPrices, PastLimits
     from gpuwatch.storage.forecasts.forecast_rows import SqlPastPrices
 
     now = real_now()

@@ -23,7 +23,7 @@ from gpuwatch.domain.watches.match import failures, is_near, match_of, price_for
 from gpuwatch.engine.alerts.offer_alerts import decision_text
 from gpuwatch.engine.market.browse import OfferFilter
 from gpuwatch.engine.market.empty_answers import emptied, emptied_text
-from gpuwatch.engine.market.query_planner import next_reset
+from gpuwatch.engine.market.row_budget import next_reset
 from gpuwatch.storage.alerts.alert_rows import SqlSilences
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.history.queries.poll_queries import last_poll

@@ -23,8 +23,6 @@ from gpuwatch.domain.forecasts.price_forecasts import (
     RULE_TEXTS,
     ForecastSource,
     PriceForecast,
-    Scored,
-    forecast_record,
     scope_of,
 )
 from gpuwatch.domain.history.market_history import MarketHistory
@@ -32,131 +30,14 @@ from gpuwatch.domain.history.price_series import HOUR_S, PriceSeries
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
+from gpuwatch.engine.forecasts.forecast_ledger import ForecastLedger
 from gpuwatch.errors import StoreError
-from gpuwatch.ports.store import AutoPriceRepository, ForecastRepository
+from gpuwatch.ports.store import AutoPriceRepository
 
 log = logging.getLogger(__name__)
 
-
-BACKTEST_RECOMPUTE_EVERY = timedelta(hours=6)  # in the time of the history
-
-
-class BacktestWaits:
-    """Implements `ports.store.AutoPriceRepository` over a recorded market. An hour is visible once it is over.
-
-    Args:
-        reference_disk_gb: the disk in a quote if the watch requests none.
-    """
-
-    def __init__(
-        self, market_history: MarketHistory, commissions: Mapping[str, Commission], reference_disk_gb: float
-    ) -> None:
-        self._history = market_history
-        self._commissions = commissions
-        self._disk_gb = reference_disk_gb
-        self._first_polls: dict[str, datetime] = {}
-        self._complete_series: dict[str, PriceSeries] = {}
-
-    def wait_started_at(self, watch: Watch, now: datetime) -> datetime | None:
-        """Return the time of the first poll; None: there was none."""
-        return self._first_polls.get(watch.name)
-
-    def begin_wait(self, watch: Watch, now: datetime) -> datetime:
-        """Note and return the time of the first poll."""
-        return self._first_polls.setdefault(watch.name, now)
-
-    def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
-        """Do nothing: nothing reads it."""
-
-    def delete_except(self, watches: Collection[str]) -> None:
-        """Do nothing: there is nothing to forget."""
-
-    def series(self, watch: Watch, now: datetime) -> PriceSeries:
-        """Return the hours that were over."""
-        complete = self._complete_series.get(watch.name)
-        if complete is None:
-            complete = fitting_series(watch, self._history, self._commissions, self._disk_gb)
-            self._complete_series[watch.name] = complete
-        known = max(0, int(now.timestamp()) // HOUR_S - complete.first_hour)
-        return msgspec.structs.replace(complete, lows=complete.lows[:known], polled=complete.polled[:known])
-
-
-SCORE_EVERY = timedelta(hours=1)
-STATE_EVERY = timedelta(days=1)  # within one wait; a new wait is recorded at once
-_SAME_WAIT = timedelta(hours=1)  # maximum difference of the deadlines
-
-
-def score_due(forecasts: ForecastRepository, now: datetime) -> int:
-    """Score due forecasts and store the scores; return how many. Raises StoreError."""
-    due, found = forecasts.unscored(now), 0
-    if not due:
-        return 0
-    from gpuwatch.domain.forecasts.forecast_scoring import score  # noqa: PLC0415 numpy: 16 MB
-
-    for made in due:
-        one = score(made, forecasts.series(made, now), now)
-        if one is not None:
-            forecasts.save_score(made.forecast_id, one)
-            found += 1
-    return found
-
-
-def scored_until(forecasts: ForecastRepository, now: datetime) -> list[Scored]:
-    """Return every forecast with its score; writes nothing. Raises StoreError."""
-    from gpuwatch.domain.forecasts.forecast_scoring import score  # noqa: PLC0415 numpy: 16 MB
-
-    return [
-        (made, kept if kept is not None or made.due_at >= now else score(made, forecasts.series(made, now), now))
-        for made, kept in forecasts.all()
-    ]
-
-
-class ForecastLedger:
-    """Scores once an hour, and records the forecasts of automatic limits. Not thread-safe."""
-
-    def __init__(self, forecasts: ForecastRepository) -> None:
-        self._forecasts = forecasts
-        self._scored_at: datetime | None = None
-        self._newest: dict[str, PriceForecast] = {}  # by watch
-        self._trusts: bool | None = None
-
-    def forget_except(self, watches: Collection[str]) -> None:
-        """Forget the newest forecasts of all other watches; the store keeps them."""
-        self._newest = {name: made for name, made in self._newest.items() if name in watches}
-
-    @property
-    def trusts_optimal_stopping(self) -> bool:
-        """Whether the record so far supports it; the first call reads the record. Raises StoreError."""
-        if self._trusts is None:
-            self._trusts = forecast_record(self._forecasts.all()).trusts_optimal_stopping
-        return self._trusts
-
-    def score_if_due(self, now: datetime) -> None:
-        """Score due forecasts, at most once an hour. Raises StoreError."""
-        if self._scored_at is not None and timedelta(0) <= now - self._scored_at < SCORE_EVERY:
-            return
-        count = score_due(self._forecasts, now)
-        self._scored_at = now
-        self._trusts = None
-        if count:
-            log.info("%d forecasts were scored: gpuwatch scores", count)
-
-    def state(self, made: PriceForecast) -> None:
-        """Store a watch's forecast: the first of each wait, then one a day. Raises StoreError."""
-        watch = made.watch or ""
-        if watch not in self._newest:
-            newest = self._forecasts.newest_of(watch)
-            if newest is not None:
-                self._newest[watch] = newest
-        earlier = self._newest.get(watch)
-        is_same_wait = earlier is not None and abs(earlier.due_at - made.due_at) <= _SAME_WAIT
-        if earlier is not None and is_same_wait and made.made_at - earlier.made_at < STATE_EVERY:
-            return
-        self._forecasts.add(made)
-        self._newest[watch] = made
-
-
 RECOMPUTE_EVERY = timedelta(minutes=30)
+BACKTEST_RECOMPUTE_EVERY = timedelta(hours=6)  # in the time of the history
 _ANEW = timedelta(minutes=1)  # if the deadline moves by more, the limits are computed again
 
 
@@ -325,6 +206,12 @@ class AutoPrices:
             )
 
 
+def _auto(watch: Watch) -> AutoPrice:
+    if watch.auto is None:
+        raise ValueError(f"watch {watch.name!r} has a price of its own")
+    return watch.auto
+
+
 def _reason(plan: LimitSchedule) -> str:
     if plan.why_none is not None:
         return ""
@@ -332,7 +219,41 @@ def _reason(plan: LimitSchedule) -> str:
     return RULE_TEXTS[plan.rule] + by_record
 
 
-def _auto(watch: Watch) -> AutoPrice:
-    if watch.auto is None:
-        raise ValueError(f"watch {watch.name!r} has a price of its own")
-    return watch.auto
+class BacktestWaits:
+    """Implements `ports.store.AutoPriceRepository` over a recorded market. An hour is visible once it is over.
+
+    Args:
+        reference_disk_gb: the disk in a quote if the watch requests none.
+    """
+
+    def __init__(
+        self, market_history: MarketHistory, commissions: Mapping[str, Commission], reference_disk_gb: float
+    ) -> None:
+        self._history = market_history
+        self._commissions = commissions
+        self._disk_gb = reference_disk_gb
+        self._first_polls: dict[str, datetime] = {}
+        self._complete_series: dict[str, PriceSeries] = {}
+
+    def wait_started_at(self, watch: Watch, now: datetime) -> datetime | None:
+        """Return the time of the first poll; None: there was none."""
+        return self._first_polls.get(watch.name)
+
+    def begin_wait(self, watch: Watch, now: datetime) -> datetime:
+        """Note and return the time of the first poll."""
+        return self._first_polls.setdefault(watch.name, now)
+
+    def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
+        """Do nothing: nothing reads it."""
+
+    def delete_except(self, watches: Collection[str]) -> None:
+        """Do nothing: there is nothing to forget."""
+
+    def series(self, watch: Watch, now: datetime) -> PriceSeries:
+        """Return the hours that were over."""
+        complete = self._complete_series.get(watch.name)
+        if complete is None:
+            complete = fitting_series(watch, self._history, self._commissions, self._disk_gb)
+            self._complete_series[watch.name] = complete
+        known = max(0, int(now.timestamp()) // HOUR_S - complete.first_hour)
+        return msgspec.structs.replace(complete, lows=complete.lows[:known], polled=complete.polled[:known])

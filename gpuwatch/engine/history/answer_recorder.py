@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from gpuwatch.engine.market.drift_detector import DriftDetector
 from gpuwatch.engine.market.empty_answers import EmptyAnswers
 from gpuwatch.engine.market.health_monitor import HealthMonitor
-from gpuwatch.engine.market.provider_faults import DriftDetector
-from gpuwatch.engine.market.sale_prices import PricesOnSale
+from gpuwatch.engine.market.known_prices import PricesOnSale
 from gpuwatch.engine.market.watch_search import why_incomplete
 from gpuwatch.errors import NoRowUnderstood, ProviderError, StoreError
 from gpuwatch.ports import HUNT, SWEEP, Answer, Completeness, PollHistory, Query

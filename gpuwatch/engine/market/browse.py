@@ -26,43 +26,6 @@ from gpuwatch.engine.market.watch_search import PAGE_ROWS, highest_priced, searc
 from gpuwatch.errors import ProviderDown, ProviderError, ResourceNotFound, UsageError
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
-
-class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answers of one provider cannot contain.
-
-    `not_listed`: queried GPUs that it has no name for, or that its adapter has no machine of. `skipped`: reason → rows.
-    """
-
-    provider: str
-    not_listed: Collection[str] = frozenset()
-    skipped: Mapping[str, int] = {}
-
-
-def empty_text(coverages: Iterable[Coverage], gpu_names: Sequence[str], texts: Sequence[str]) -> str:
-    """Return one line for an empty result of complete answers: "no offers (every provider answered)", or what is open.
-
-    Args:
-        gpu_names: canonical names of the query; empty: any.
-        texts: the same as the owner wrote them.
-    """
-    gaps = list(_gaps(list(coverages), gpu_names, ", ".join(texts)))
-    return f"no offers ({'; '.join(gaps)})" if gaps else "no offers (every provider answered)"
-
-
-def _gaps(coverages: Sequence[Coverage], gpu_names: Sequence[str], shown: str) -> Iterator[str]:
-    cannot = [one.provider for one in coverages if gpu_names and set(gpu_names) <= set(one.not_listed)]
-    if cannot:
-        yield f"{', '.join(cannot)} cannot list {shown}"
-    if gpu_names and all(catalog().get(name) is None for name in gpu_names) and len(cannot) < len(coverages):
-        yield f"no offer is called {shown}, which is not in gpuwatch's catalogue"
-    for one in coverages:
-        if rows := sum(one.skipped.values()):
-            yield f"{rows} row{'' if rows == 1 else 's'} of {one.provider} not understood"
-    others = len(coverages) - len(cannot)
-    if cannot and others and not any(one.skipped for one in coverages):
-        yield "every other provider answered" if others > 1 else "the other provider answered"
-
-
 _COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 
@@ -77,6 +40,17 @@ class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: float | None = None
     verified: bool = False
     kinds: frozenset[OfferKind] = frozenset(OfferKind)
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the answers of one provider cannot contain.
+
+    `not_listed`: queried GPUs that it has no name for, or that its adapter has no machine of. `skipped`: reason → rows.
+    """
+
+    provider: str
+    not_listed: Collection[str] = frozenset()
+    skipped: Mapping[str, int] = {}
 
 
 class ProviderOffers(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +84,37 @@ def offer_filter(  # noqa: PLR0913 one for each option of the command
         verified=verified,
         kinds=frozenset(OfferKind) if kind == "all" else frozenset({OfferKind(kind)}),
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = catalog().wanted(text) or catalog().unlisted(text)
+    if not names:
+        hints = catalog().suggest(text)
+        hint = f"; did you mean {', '.join(hints)}?" if hints else ""
+        raise ResourceNotFound(f"--gpu: no GPU is called {text!r}{hint}")
+    return names
+
+
+def _counts(text: str | None) -> tuple[int, int | None]:
+    if text is None:
+        return 1, None
+    found = _COUNT.fullmatch(text.strip())
+    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= low <= high:
+        raise UsageError(f"--count {text!r}: expected a number of GPUs, or MIN-MAX, for example 1-8")
+    return low, high
+
+
+def _price(text: str | None) -> Decimal | None:
+    if text is None:
+        return None
+    try:
+        price = Decimal(text)
+    except InvalidOperation:
+        price = Decimal(0)
+    if not (price.is_finite() and price > 0):
+        raise UsageError(f"--max-price {text!r}: expected USD per GPU-hour above 0, for example 3.50")
+    return price
 
 
 def search_offers(
@@ -210,43 +215,13 @@ def _fits(match: Match, wanted: OfferFilter) -> bool:
     return offer.rentable and (offer.verified is True or not wanted.verified)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = catalog().wanted(text) or catalog().unlisted(text)
-    if not names:
-        hints = catalog().suggest(text)
-        hint = f"; did you mean {', '.join(hints)}?" if hints else ""
-        raise ResourceNotFound(f"--gpu: no GPU is called {text!r}{hint}")
-    return names
-
-
-def _counts(text: str | None) -> tuple[int, int | None]:
-    if text is None:
-        return 1, None
-    found = _COUNT.fullmatch(text.strip())
-    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not 1 <= low <= high:
-        raise UsageError(f"--count {text!r}: expected a number of GPUs, or MIN-MAX, for example 1-8")
-    return low, high
-
-
-def _price(text: str | None) -> Decimal | None:
-    if text is None:
-        return None
-    try:
-        price = Decimal(text)
-    except InvalidOperation:
-        price = Decimal(0)
-    if not (price.is_finite() and price > 0):
-        raise UsageError(f"--max-price {text!r}: expected USD per GPU-hour above 0, for example 3.50")
-    return price
-
-
 SORTS: Final[Mapping[str, Callable[[Match], Any]]] = {
     "gpu-price": rank,
     "price": lambda match: (match.price.price_microusd_hour, *rank(match)),
     "provider": lambda match: (match.offer.provider, *rank(match)),
     "reliability": lambda match: (-(match.offer.reliability or 0.0), *rank(match)),
 }
+
 GROUPS: Final[Mapping[str, Callable[[Offer], str]]] = {
     "gpu": lambda offer: offer.gpu,
     "provider": lambda offer: offer.provider,
@@ -299,3 +274,28 @@ def _group(name: str, kind: OfferKind, sliced: bool, mine: Sequence[FoldedOffer[
         cheapest=mine[0],
         median_microusd_gpu_hour=median(one.primary.price_microusd_gpu_hour for one in mine),
     )
+
+
+def empty_text(coverages: Iterable[Coverage], gpu_names: Sequence[str], texts: Sequence[str]) -> str:
+    """Return one line for an empty result of complete answers: "no offers (every provider answered)", or what is open.
+
+    Args:
+        gpu_names: canonical names of the query; empty: any.
+        texts: the same as the owner wrote them.
+    """
+    gaps = list(_gaps(list(coverages), gpu_names, ", ".join(texts)))
+    return f"no offers ({'; '.join(gaps)})" if gaps else "no offers (every provider answered)"
+
+
+def _gaps(coverages: Sequence[Coverage], gpu_names: Sequence[str], shown: str) -> Iterator[str]:
+    cannot = [one.provider for one in coverages if gpu_names and set(gpu_names) <= set(one.not_listed)]
+    if cannot:
+        yield f"{', '.join(cannot)} cannot list {shown}"
+    if gpu_names and all(catalog().get(name) is None for name in gpu_names) and len(cannot) < len(coverages):
+        yield f"no offer is called {shown}, which is not in gpuwatch's catalogue"
+    for one in coverages:
+        if rows := sum(one.skipped.values()):
+            yield f"{rows} row{'' if rows == 1 else 's'} of {one.provider} not understood"
+    others = len(coverages) - len(cannot)
+    if cannot and others and not any(one.skipped for one in coverages):
+        yield "every other provider answered" if others > 1 else "the other provider answered"

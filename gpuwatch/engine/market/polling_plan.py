@@ -13,7 +13,7 @@ gets a fifth of the turns (`toolkit/rate_limiter`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -23,46 +23,15 @@ from gpuwatch.domain.market.search_query import Query
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, Rows, SharedQuery, plan_queries
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.market.query_planner import DAY_S, HUNT_ROWS, HUNT_SHARE, matched_pace_s
+from gpuwatch.engine.market.row_budget import DAY_S, HUNT_ROWS, HUNT_SHARE, matched_pace_s
 from gpuwatch.engine.market.watch_search import queries_for
 from gpuwatch.ports import ProviderTerms
 
-FIRST_LIST_S = 5.0  # after a start; later, the alert names a provider that has not listed its instances
-READY_S = 15.0  # after a start, for a provider that answers slowly; assumed
-
-
-class FirstRequestGate(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the first search may be sent to a provider.
-
-    Args:
-        started_s: monotonic, when the daemon started.
-        is_listed: whether its instances are known.
-        is_checked: whether its prerequisites are known.
-        is_alive: whether it has answered, and its instance list did not fail.
-        rents: whether anything can be rented; alerts alone wait at most `FIRST_LIST_S` for prerequisites.
-    """
-
-    started_s: float
-    is_listed: Callable[[], bool]
-    is_checked: Callable[[], bool]
-    is_alive: Callable[[], bool]
-    rents: Callable[[], bool]
-
-    def is_ready(self) -> bool:
-        """Whether renting there is possible."""
-        return self.is_listed() and self.is_checked()
-
-    def is_due(self, now_s: float) -> bool:
-        """Whether it is ready, or the wait is over. `now_s` is monotonic."""
-        waited_s = now_s - self.started_s
-        if self.is_ready() or waited_s >= READY_S:
-            return True
-        return waited_s >= FIRST_LIST_S and not (self.is_alive() and self.rents())
-
-
 SWEEP_SHARE = 0.2  # maximum share of the turns while hunts wait
+
 # A watch that matches was reported, so a slower pace is a warning only if a changed price is seen much later.
 _PACE_KEPT, _SLOW_S = 10, 300.0
+
 _ALL_SLOW_S = 1800.0
 
 

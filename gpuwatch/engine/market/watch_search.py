@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from gpuwatch.domain.market.money import Commission, least_price_microusd, listed_ceiling_usd, usd
 from gpuwatch.domain.market.offer import Identity, Offer
-from gpuwatch.domain.market.search_query import Query
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
-from gpuwatch.engine.market.query_planner import HUNT_ROWS
+from gpuwatch.engine.market.row_budget import HUNT_ROWS
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Answer, Completeness
+from gpuwatch.ports import Answer, Completeness, Query
 
 F = TypeVar("F")
 RENTAL_TYPES = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}  # spot?
@@ -198,3 +197,21 @@ def find_offer(search: Callable[[Query], Answer], query: Query, wanted: Identity
     return search_complete(
         search, query, lambda answer: next((offer for offer in answer.offers if offer.identity == wanted), None)
     )
+
+
+def watches_by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:
+    """Group watches by query, so that they share one search; jobs that differ only in limits use the highest."""
+    found: dict[Query, list[Watch]] = {}
+    loosest: dict[Query, tuple[Query, list[Watch]]] = {}
+    for watch in watches:
+        for query in queries_for(watch, commission):
+            if watch.purpose.job is None:
+                found.setdefault(query, []).append(watch)
+                continue
+            unlimited = msgspec.structs.replace(query, max_listed_usd_hour=None)
+            most, sharing = loosest.get(unlimited, (query, []))
+            higher = max(most, query, key=lambda one: one.max_listed_usd_hour or 0.0)
+            loosest[unlimited] = (higher, [*sharing, watch])
+    for query, sharing in loosest.values():
+        found.setdefault(query, []).extend(sharing)
+    return found

@@ -49,7 +49,9 @@ from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 log = logging.getLogger(__name__)
 
 _MIN_PAIRS_FOR_INDEX = 5_000  # pairs of watch and offer
+_ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (action = "alert").'}
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
+_Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
 
 
 class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
@@ -71,12 +73,6 @@ class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     def paces(self, expected: frozenset[tuple[str, bool]]) -> frozenset[tuple[str, bool]]:
         """Return which of a watch's views define its poll cycle."""
         return cycle_members(expected, self.age_of) if self.max_ages else expected
-
-
-def unanswered(watches: Sequence[Watch], now: datetime) -> Mapping[str, Observation]:
-    """Return the observations when a provider does not answer: no data, which differs from "no offers"."""
-    blind = Observation(matches=(), near=False, known=False, observed_at=now)
-    return {watch.name: blind for watch in watches}
 
 
 class Evaluator:
@@ -388,10 +384,6 @@ class Evaluator:
             rank_of=rules.rank_of,
         )
         uow.enqueue(outbox_alert(alert, once_key, None if approval is None else approval.deadline))
-
-
-_Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
-_ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (action = "alert").'}
 
 
 def _is_under(watch: Watch, match: Match) -> bool:

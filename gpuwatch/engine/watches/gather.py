@@ -20,9 +20,14 @@ import msgspec
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.choice import best_first
-from gpuwatch.domain.watches.decide import Match, Observation, current_quotes
+from gpuwatch.domain.watches.decide import (
+    Match,
+    Observation,
+    current_quotes,
+)
 from gpuwatch.domain.watches.watch import Watch
 
+_STARTS_SOON_S = 0.25  # how often to check for the first query to a provider
 View = tuple[str, bool]  # provider and rental type
 
 
@@ -59,7 +64,21 @@ class NewestObservations:
         return min((match.price_microusd_gpu_hour for match in current), default=0.0) / MICRO or None
 
 
-_STARTS_SOON_S = 0.25  # how often to check for the first query to a provider
+def unanswered(watches: Sequence[Watch], now: datetime) -> Mapping[str, Observation]:
+    """Return the observations when a provider does not answer: no data, which differs from "no offers"."""
+    blind = Observation(matches=(), near=False, known=False, observed_at=now)
+    return {watch.name: blind for watch in watches}
+
+
+def with_earlier_matches(newest: Observation, before: Observation | None, offer: Offer) -> Observation:
+    """Return the observation of one GPU and count, completed by what was known of the others before."""
+    if before is None:
+        return newest
+    of = offer.gpu, offer.gpu_count
+    rest = [match for match in (*before.matches, *before.older) if (match.offer.gpu, match.offer.gpu_count) != of]
+    return msgspec.structs.replace(
+        newest, older=tuple(rest), near=newest.near or before.near, known=bool(newest.matches) or before.known
+    )
 
 
 class QuoteRequest(NamedTuple):
@@ -225,14 +244,3 @@ class QuoteGathering:
         The duration of the query does not matter: an order fetches a price older than `quote_ttl` again.
         """
         return (one.answered_at or one.observed_at) >= opened - self._gather
-
-
-def with_earlier_matches(newest: Observation, before: Observation | None, offer: Offer) -> Observation:
-    """Return the observation of one GPU and count, completed by what was known of the others before."""
-    if before is None:
-        return newest
-    of = offer.gpu, offer.gpu_count
-    rest = [match for match in (*before.matches, *before.older) if (match.offer.gpu, match.offer.gpu_count) != of]
-    return msgspec.structs.replace(
-        newest, older=tuple(rest), near=newest.near or before.near, known=bool(newest.matches) or before.known
-    )

@@ -22,17 +22,24 @@ from gpuwatch.domain.watches.match import without_country
 from gpuwatch.domain.watches.query_plan import MAX_PRIORITY, MIN_PRIORITY, Demand, PollingLimits, SharedQuery, split
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.market.query_planner import QueryPlanner
-from gpuwatch.engine.market.watch_search import RENTAL_TYPES, highest_priced, queries_for, search_cheapest
-from gpuwatch.engine.watches.evaluator import Evaluator, unanswered
-from gpuwatch.engine.watches.gather import with_earlier_matches
+from gpuwatch.engine.market.watch_search import (
+    RENTAL_TYPES,
+    highest_priced,
+    search_cheapest,
+    watches_by_query,
+)
+from gpuwatch.engine.watches.evaluator import Evaluator
+from gpuwatch.engine.watches.gather import unanswered, with_earlier_matches
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited, StoreError
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
 log = logging.getLogger(__name__)
 
 HuntRecorder = Callable[[Query, Answer | ProviderError, datetime], None]
+
 # (watch, now, when its last answered poll was sent, by spot) -> the watch with its current limit; may raise StoreError
 CurrentLimit = Callable[[Watch, datetime, Mapping[bool, datetime]], Watch]
+
 Observations = Mapping[str, Observation]  # by the watch's name
 
 
@@ -65,7 +72,7 @@ class Hunter:
         self._watches = tuple(watches)
         self._commission = commission
         self._limited: list[Watch] | None = None  # the watches with the limits of the last round
-        self._watches_of = _by_query(watches, commission)
+        self._watches_of = watches_by_query(watches, commission)
         self._evaluator = evaluator
         self._record = record
         self._stopping = stopping
@@ -289,7 +296,7 @@ class Hunter:
                 log.exception("watch %s: cannot compute its limit; it is not polled", watch.name)
         if limited == self._limited:
             return
-        self._limited, self._watches_of = limited, _by_query(limited, self._commission)
+        self._limited, self._watches_of = limited, watches_by_query(limited, self._commission)
         for known in (self._polled_at, self._rows, self._asked, self._took_s):
             for query in known.keys() - self._watches_of.keys():
                 known.pop(query, None)
@@ -379,21 +386,3 @@ def _store_errors_logged(provider: str) -> Iterator[None]:
 
 def _is_refusal(answer: Answer | ProviderError) -> bool:
     return isinstance(answer, RateLimited | QuotaSpent)
-
-
-def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:
-    """Group watches by query, so that they share one search; jobs that differ only in limits use the highest."""
-    found: dict[Query, list[Watch]] = {}
-    loosest: dict[Query, tuple[Query, list[Watch]]] = {}
-    for watch in watches:
-        for query in queries_for(watch, commission):
-            if watch.purpose.job is None:
-                found.setdefault(query, []).append(watch)
-                continue
-            unlimited = msgspec.structs.replace(query, max_listed_usd_hour=None)
-            most, sharing = loosest.get(unlimited, (query, []))
-            higher = max(most, query, key=lambda one: one.max_listed_usd_hour or 0.0)
-            loosest[unlimited] = (higher, [*sharing, watch])
-    for query, sharing in loosest.values():
-        found.setdefault(query, []).extend(sharing)
-    return found

@@ -29,6 +29,7 @@ from gpuwatch.errors import NoRowUnderstood, ProviderError, ProviderUnreachable
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
 NONE_USABLE = "none of the rows can be used"  # a key of `skipped`; `error` gives the reason
+_TIED_SHOWN = 3
 
 
 class ProviderReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,9 +189,6 @@ class _Round:
         )
         found = {watch.name: tuple(best_first(watch, self._found[watch.name].values())) for watch in self._watches}
         return ProviderCheck(report=report, answers=self._answers, matches=found)
-
-
-_TIED_SHOWN = 3
 
 
 def decision_line(

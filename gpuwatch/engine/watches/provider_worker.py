@@ -1,173 +1,37 @@
-"""Collects the quotes that a decision waits for: queries the providers at once and decides when the window ends.
+"""The polling jobs of one provider: hunt, sweep, health check. One provider's failure never touches another.
 
-It serves the windows of `QuoteGathering` on its own thread, because an evaluation must not wait for a provider.
+Decides when a daemon that has just started first queries a provider for offers.
 
-The sweep: reads every offer of the watched and recorded GPUs, for the history.
-
-The polling jobs of one provider: hunt, sweep, health check. One provider's failure never touches another.
+Nothing can be rented at a provider until its instances are listed and its prerequisites are known, so earlier quotes
+could not win. The wait is longer for a provider that has answered something than for a silent one.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-import threading
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from datetime import datetime, timedelta
 
+import msgspec
+
 from gpuwatch.domain.watches.query_plan import PollingLimits
-from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.history.answer_recorder import AnswerRecorder
+from gpuwatch.engine.history.sweep import Sweeper
 from gpuwatch.engine.market.health_monitor import HealthMonitor
 from gpuwatch.engine.market.polling_plan import sweep_share
-from gpuwatch.engine.market.query_planner import RowDemand, RowPlan, paced_age, plan_rows
-from gpuwatch.engine.market.watch_search import RENTAL_TYPES
-from gpuwatch.engine.watches.evaluator import Evaluator
-from gpuwatch.engine.watches.gather import QuoteGathering, QuoteRequest
+from gpuwatch.engine.market.row_budget import (
+    RowDemand,
+    RowPlan,
+    paced_age,
+    plan_rows,
+)
 from gpuwatch.engine.watches.hunt import Hunter
-from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited, StoreError
-from gpuwatch.ports import HUNT, SWEEP, Answer, Completeness, Market, PollHistory, ProviderTerms, Query
+from gpuwatch.ports import HUNT, SWEEP, PollHistory, ProviderTerms
 
 log = logging.getLogger(__name__)
 
-
-class QuoteCollector:
-    """Serves the windows that one evaluator opens.
-
-    Args:
-        hunters: by provider; a provider that is not polled has none.
-        run_now: runs a periodic task, by name, before its next scheduled time.
-    """
-
-    def __init__(
-        self,
-        gathering: QuoteGathering,
-        evaluator: Evaluator,
-        hunters: Mapping[str, Hunter],
-        run_now: Callable[[str], None],
-        clock: Callable[[], datetime],
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._gathering = gathering
-        self._evaluator = evaluator
-        self._hunters = hunters
-        self._run_now = run_now
-        self._clock = clock
-        self._monotonic = monotonic
-
-    def start(self) -> None:
-        """Start serving on a daemon thread."""
-        threading.Thread(target=self.run, name="gather", daemon=True).start()
-
-    def run(self) -> None:
-        """Serve until the gathering ends."""
-        decide_at_s = math.inf
-        while True:
-            requests = self._gathering.next_requests(decide_at_s - self._monotonic())
-            if self._gathering.is_over:  # a daemon that stops must not rent
-                return
-            if requests:
-                for request in requests:
-                    self._collect(request)
-                decide_at_s = min(decide_at_s, self._monotonic() + self._gathering.longest_s)
-            elif self._monotonic() >= decide_at_s:
-                decide_at_s = self._monotonic() + self.decide()
-
-    def decide(self) -> float:
-        """Decide for watches that have waited long enough, even if providers have not answered.
-
-        Returns:
-            Seconds until the next decision is due; infinity: nothing waits.
-        """
-        try:
-            return self._evaluator.decide_gathered(self._clock())
-        except StoreError as error:  # the next poll decides
-            log.error("cannot store a decision: %s", error)  # noqa: TRY400
-        except Exception:  # a defect must not end the thread: no other window would be served
-            log.exception("cannot decide on the quotes that were gathered; the next poll decides")
-        return self._gathering.longest_s
-
-    def _collect(self, request: QuoteRequest) -> None:
-        """Query a provider on a separate thread: a slow one may be in the middle of a long request."""
-        hunter = self._hunters.get(request.provider)
-        if hunter is not None and not self._gathering.is_starting(request.provider):
-            polling = threading.Thread(target=self._poll_providers, args=(hunter, request), name="quotes", daemon=True)
-            polling.start()
-
-    def _poll_providers(self, hunter: Hunter, request: QuoteRequest) -> None:
-        """Query the best offer alone if the whole query takes too long, else make the whole query due now."""
-        if not hunter.poll_best_offer(request.watch, self._gathering.longest_s, self._clock):
-            hunter.poll_soon(request.watch)
-            self._run_now(f"hunt {request.provider}")
-
-
-SweepRecorder = Callable[[str, bool, Answer | ProviderError, datetime], None]
-
-
-def sweep_targets(watches: Iterable[Watch], recorded: Sequence[str]) -> tuple[tuple[str, bool], ...]:
-    """Return which (GPU, spot) to read: recorded GPUs on demand, watched GPUs with their watches' rental types."""
-    found = {(gpu, False): None for gpu in recorded}
-    for watch in watches:
-        found.update({(gpu, spot): None for gpu in watch.gpu_names for spot in RENTAL_TYPES[watch.spot]})
-    return tuple(found)
-
-
-class Sweeper:
-    """The sweep at one provider.
-
-    Args:
-        rows: the rows of the last complete sweep; None: unknown.
-    """
-
-    def __init__(
-        self,
-        market: Market,
-        targets: Sequence[tuple[str, bool]],
-        record: SweepRecorder,
-        stopping: threading.Event,
-        rows: int | None = None,
-    ) -> None:
-        self.market = market
-        self.targets = targets
-        self.rows = rows
-        self._record = record
-        self._stopping = stopping
-        self._remaining: list[tuple[str, bool]] = []  # remaining targets of the current sweep, and its rows so far
-        self._rows_read, self._is_complete = 0, True
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether the last sweep was interrupted: the next call of `run` continues it."""
-        return bool(self._remaining)
-
-    def run(self, clock: Callable[[], datetime]) -> bool:
-        """Read every target once, or the rest of an interrupted sweep; return whether every answer was complete.
-
-        A rate limit or a used-up quota interrupts the sweep.
-        """
-        if not self._remaining:
-            self._remaining, self._rows_read, self._is_complete = list(self.targets), 0, True
-        while self._remaining:
-            if self._stopping.is_set():
-                return False
-            gpu, spot = self._remaining[0]
-            try:
-                answer = self.market.search(Query(gpus=(gpu,), count_max=None, spot=spot))
-            except ProviderError as error:
-                self._record(gpu, spot, error, clock())
-                if isinstance(error, RateLimited | QuotaSpent):
-                    return False
-                self._is_complete = False
-            else:
-                self._rows_read += answer.rows
-                self._is_complete = self._is_complete and answer.completeness is Completeness.COMPLETE
-                self._record(gpu, spot, answer, clock())
-            self._remaining.pop(0)
-        if self._is_complete:
-            self.rows = self._rows_read
-        return self._is_complete
-
-
+FIRST_LIST_S = 5.0  # after a start; later, the alert names a provider that has not listed its instances
+READY_S = 15.0  # after a start, for a provider that answers slowly; assumed
 _PROOF_EVERY_S = 60.0  # between sweeps that must tell whether a provider still lists offers
 
 
@@ -306,3 +170,32 @@ class ProviderWorker:
     def _expected_every_s(self, lane: str, now: datetime) -> float | None:
         """Return the expected interval between answers; None: no answer before the day's rows are reset."""
         return self.interval_s if lane == HUNT else self.plan(now).sweep_every_s
+
+
+class FirstRequestGate(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the first search may be sent to a provider.
+
+    Args:
+        started_s: monotonic, when the daemon started.
+        is_listed: whether its instances are known.
+        is_checked: whether its prerequisites are known.
+        is_alive: whether it has answered, and its instance list did not fail.
+        rents: whether anything can be rented; alerts alone wait at most `FIRST_LIST_S` for prerequisites.
+    """
+
+    started_s: float
+    is_listed: Callable[[], bool]
+    is_checked: Callable[[], bool]
+    is_alive: Callable[[], bool]
+    rents: Callable[[], bool]
+
+    def is_ready(self) -> bool:
+        """Whether renting there is possible."""
+        return self.is_listed() and self.is_checked()
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is ready, or the wait is over. `now_s` is monotonic."""
+        waited_s = now_s - self.started_s
+        if self.is_ready() or waited_s >= READY_S:
+            return True
+        return waited_s >= FIRST_LIST_S and not (self.is_alive() and self.rents())

@@ -14,9 +14,9 @@ from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts import alert_routing as alert_groups
-from gpuwatch.engine.alerts import alert_routing as alerts
 from gpuwatch.engine.alerts import health_alerts, offer_alerts
+from gpuwatch.engine.alerts.alert_routing import grouped_alert, with_unreported
+from gpuwatch.engine.alerts.outbox_alerts import alert_lifetime
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import HUNT, Alert, AlertKind, ProviderHealth, Severity
 
@@ -151,18 +151,18 @@ def test_a_jobs_traffic_is_shown_apart() -> None:
 
 # --- several alerts in one --------------------------------------------------------------------------------------------
 def test_two_alerts_of_one_watch_are_not_two_watches() -> None:
-    group = alert_groups.grouped_alert([reported(alert_id="first"), reported(a_match(5.0), alert_id="second")])
+    group = grouped_alert([reported(alert_id="first"), reported(a_match(5.0), alert_id="second")])
     assert group.headline == "h100-night: 2 alerts, from $3.00 per GPU-hour"
 
 
 def test_one_alert_stays_as_it_is() -> None:
-    assert alert_groups.grouped_alert([reported()]) == reported()
+    assert grouped_alert([reported()]) == reported()
 
 
 def test_several_alerts_become_one_that_names_the_cheapest() -> None:
     other = msgspec.structs.replace(WATCH, name="h100-day")
     dear, cheap = reported(a_match(7.0), alert_id="dear"), reported(a_match(5.0), alert_id="cheap", watch=other)
-    group = alert_groups.grouped_alert([dear, cheap])
+    group = grouped_alert([dear, cheap])
     assert group.headline == "2 watches have offers, from $3.00 per GPU-hour"
     text = as_text(group)
     assert text.index("alert dear") < text.index("alert cheap")
@@ -170,8 +170,8 @@ def test_several_alerts_become_one_that_names_the_cheapest() -> None:
 
 def test_a_group_sent_again_bears_the_same_id() -> None:
     both = [reported(alert_id="a"), reported(alert_id="b")]
-    assert alert_groups.grouped_alert(both).alert_id == alert_groups.grouped_alert(both).alert_id
-    assert alert_groups.grouped_alert(both).alert_id != alert_groups.grouped_alert(both[::-1]).alert_id
+    assert grouped_alert(both).alert_id == grouped_alert(both).alert_id
+    assert grouped_alert(both).alert_id != grouped_alert(both[::-1]).alert_id
 
 
 # --- other texts ------------------------------------------------------------------------------------------------------
@@ -224,19 +224,15 @@ def test_a_changed_format_lists_what_changed() -> None:
 
 
 def test_what_never_arrived_is_counted_and_named() -> None:
-    alert = alert_groups.with_unreported(reported(), ["one", "two", "three", "four"])
+    alert = with_unreported(reported(), ["one", "two", "three", "four"])
     assert facts(alert)["Not sent here"] == "4 earlier alerts (1 more and: two; three; four)"
-    assert alert_groups.with_unreported(reported(), []) == reported()
+    assert with_unreported(reported(), []) == reported()
 
 
 @pytest.mark.parametrize("kind", AlertKind)
 def test_every_kind_has_a_time_after_which_it_is_stale(kind: AlertKind) -> None:
-    assert timedelta(minutes=1) < alerts.alert_lifetime(kind) <= timedelta(days=7)
+    assert timedelta(minutes=1) < alert_lifetime(kind) <= timedelta(days=7)
 
 
 def test_money_waits_for_the_owner_longer_than_an_offer() -> None:
-    assert (
-        alerts.alert_lifetime(AlertKind.HELD)
-        > alerts.alert_lifetime(AlertKind.RENT)
-        > alerts.alert_lifetime(AlertKind.MATCH)
-    )
+    assert alert_lifetime(AlertKind.HELD) > alert_lifetime(AlertKind.RENT) > alert_lifetime(AlertKind.MATCH)

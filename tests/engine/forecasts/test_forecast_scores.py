@@ -10,7 +10,8 @@ import pytest
 
 from gpuwatch.domain.forecasts.price_forecasts import ForecastOutcome, ForecastScore, PriceForecast
 from gpuwatch.domain.history.price_series import PriceSeries
-from gpuwatch.engine.forecasts.auto_limits import AutoPrices, ForecastLedger
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices
+from gpuwatch.engine.forecasts.forecast_ledger import ForecastLedger
 from tests.engine.forecasts.test_auto_prices import WATCH, H, Waits, nightly
 from tests.engine.uow_fakes import NOON
 

@@ -14,7 +14,7 @@ from gpuwatch.bootstrap.service import build_service
 from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.domain.jobs.job import JobState, JobTransition
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.watches.evaluator import unanswered
+from gpuwatch.engine.watches.gather import unanswered
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.engine.watches.watch_indexes import WatchIndexes
 from gpuwatch.ports import Answer

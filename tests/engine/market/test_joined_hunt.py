@@ -18,8 +18,8 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.search_query import joined
 from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, QueryPlan
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.market.known_prices import PricesOnSale
 from gpuwatch.engine.market.query_planner import QueryPlanner
-from gpuwatch.engine.market.sale_prices import PricesOnSale
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, queries_for
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown, ProviderError, RateLimited

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.domain.history.past_lows import HourlyLows
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.engine.market.sale_prices import PriceRanks
+from gpuwatch.engine.market.known_prices import PriceRanks
 from gpuwatch.errors import StoreError
 from tests.builders import NOON, an_offer
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.market.search_query import OnSale, Query, SalePrice, listed_usd_hour, passes_filters
-from gpuwatch.engine.market.sale_prices import PricesOnSale
+from gpuwatch.engine.market.known_prices import PricesOnSale
 from gpuwatch.ports import Answer, Completeness
 from tests.builders import an_offer, changed
 from tests.engine.uow_fakes import an_answer

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.engine.market.query_planner import HUNT_ROWS, RowDemand, next_reset, plan_rows
+from gpuwatch.engine.market.row_budget import HUNT_ROWS, RowDemand, next_reset, plan_rows
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DAY = RowDemand(rows_per_day=20_000, poll_every_s=30.0)

@@ -15,12 +15,14 @@ from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.engine.history.answer_recorder import AnswerRecorder
+from gpuwatch.engine.history.sweep import Sweeper
+from gpuwatch.engine.market.drift_detector import DriftDetector
 from gpuwatch.engine.market.health_monitor import HealthMonitor
-from gpuwatch.engine.market.provider_faults import DriftDetector
-from gpuwatch.engine.market.query_planner import HUNT_ROWS, QueryPlanner, matched_pace_s
-from gpuwatch.engine.market.sale_prices import PricesOnSale
+from gpuwatch.engine.market.known_prices import PricesOnSale
+from gpuwatch.engine.market.query_planner import QueryPlanner
+from gpuwatch.engine.market.row_budget import HUNT_ROWS, matched_pace_s
 from gpuwatch.engine.watches.hunt import Hunter
-from gpuwatch.engine.watches.provider_worker import ProviderWorker, Sweeper
+from gpuwatch.engine.watches.provider_worker import ProviderWorker
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import AlertKind, Answer, ProviderSettings, Query
 from tests.builders import a_watch, an_offer

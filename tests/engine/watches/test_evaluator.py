@@ -18,7 +18,8 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
-from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator, unanswered
+from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.gather import unanswered
 from gpuwatch.ports import AlertKind, Completeness
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.setup.database import Database

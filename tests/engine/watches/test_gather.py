@@ -17,10 +17,10 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots, UnavailableProviders
-from gpuwatch.engine.market.polling_plan import FIRST_LIST_S, READY_S, FirstRequestGate
-from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator, unanswered
-from gpuwatch.engine.watches.gather import QuoteGathering
+from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.gather import QuoteGathering, unanswered
 from gpuwatch.engine.watches.hunt import Hunter
+from gpuwatch.engine.watches.provider_worker import FIRST_LIST_S, READY_S, FirstRequestGate
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import Answer, Query
 from tests.builders import a_watch, an_offer

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy
-from gpuwatch.engine.market.query_planner import HUNT_ROWS
+from gpuwatch.engine.market.row_budget import HUNT_ROWS
 from gpuwatch.engine.market.watch_search import queries_for
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown, RateLimited

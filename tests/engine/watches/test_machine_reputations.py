@@ -11,8 +11,8 @@ import pytest
 
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import MachineRecord, MachineRecords
+from gpuwatch.engine.watches.current_limits import REPUTATIONS_READ_EVERY, MachineReputations
 from gpuwatch.engine.watches.hunt import CurrentLimit, Hunter
-from gpuwatch.engine.watches.observed_limits import REPUTATIONS_READ_EVERY, MachineReputations
 from gpuwatch.errors import StoreError
 from tests.builders import a_watch, an_offer
 from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer

@@ -14,8 +14,8 @@ import pytest
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.watches.current_limits import PastLimits
 from gpuwatch.engine.watches.hunt import Hunter
-from gpuwatch.engine.watches.observed_limits import PastLimits
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.storage.forecasts.forecast_rows import SqlPastPrices

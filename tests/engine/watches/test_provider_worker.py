@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from gpuwatch.engine.history.answer_recorder import AnswerRecorder
+from gpuwatch.engine.history.sweep import Sweeper
+from gpuwatch.engine.market.drift_detector import DriftDetector
 from gpuwatch.engine.market.health_monitor import HealthMonitor
-from gpuwatch.engine.market.provider_faults import DriftDetector
 from gpuwatch.engine.watches.hunt import Hunter
-from gpuwatch.engine.watches.provider_worker import ProviderWorker, Sweeper
+from gpuwatch.engine.watches.provider_worker import ProviderWorker
 from gpuwatch.errors import NoRowUnderstood, ProviderDown, RateLimited, StoreError
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, ProviderSettings, Query, Severity
 from tests.builders import changed

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.engine.watches.gather import QuoteRequest
 from gpuwatch.engine.watches.hunt import Hunter
-from gpuwatch.engine.watches.provider_worker import QuoteCollector
+from gpuwatch.engine.watches.quote_collector import QuoteCollector
 from tests.engine.watches.test_gather import Race, SlowRace
 from tests.process.daemon_child import wait_for
 

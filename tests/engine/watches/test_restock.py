@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
-from gpuwatch.engine.watches.evaluator import unanswered
+from gpuwatch.engine.watches.gather import unanswered
 from gpuwatch.ports import Completeness
 from tests.builders import a_watch
 from tests.engine.uow_fakes import NOON, an_answer, evaluate

@@ -38,8 +38,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.engine.launches.following.strays import UnaccountedInstances
 from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor
 from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder
-from gpuwatch.engine.launches.guarding.instance_lists import InstanceListing, look_up
-from gpuwatch.engine.market.provider_faults import Contradictions
+from gpuwatch.engine.launches.guarding.instance_lists import Contradictions, InstanceListing, look_up
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, search_complete
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Instance, Launcher, LaunchReader, Market, Query

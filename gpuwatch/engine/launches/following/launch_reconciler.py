@@ -42,8 +42,7 @@ from gpuwatch.engine.launches.following.strays import LostLaunches, UnaccountedI
 from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor, must_end_at
 from gpuwatch.engine.launches.guarding.guard import LaunchGuard, NoGuard, due_cause, listed_event
 from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder, at_once
-from gpuwatch.engine.launches.guarding.instance_lists import InstanceListing, InstanceListMonitor
-from gpuwatch.engine.market.provider_faults import Contradictions
+from gpuwatch.engine.launches.guarding.instance_lists import Contradictions, InstanceListing, InstanceListMonitor
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import OrderError, PartlyDone, ProviderError, StoreError
 from gpuwatch.ports import Instance, Launcher, LaunchRepository, Market

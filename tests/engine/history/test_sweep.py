@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from gpuwatch.domain.watches.watch import SpotPolicy
-from gpuwatch.engine.watches.provider_worker import Sweeper, sweep_targets
+from gpuwatch.engine.history.sweep import Sweeper, sweep_targets
 from gpuwatch.errors import ProviderDown, QuotaSpent, RateLimited
 from gpuwatch.ports import Answer, Completeness
 from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer

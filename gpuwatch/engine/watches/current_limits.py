@@ -41,40 +41,35 @@ from gpuwatch.ports.store import PastPriceReader
 
 log = logging.getLogger(__name__)
 
-
-REPUTATIONS_READ_EVERY = timedelta(minutes=1)
-
-
-class MachineReputations:
-    """Safe to call from the hunts of several providers at once.
-
-    Args:
-        read: returns the results of recent launches, by machine; raises StoreError.
-    """
-
-    def __init__(self, read: Callable[[datetime], MachineRecords]) -> None:
-        self._read = read
-        self._records: MachineRecords = {}
-        self._read_at: datetime | None = None
-        self._lock = threading.Lock()
-
-    def with_records(self, watch: Watch, now: datetime) -> Watch:
-        """Return the watch with its reputations, or unchanged if it needs none. If reading fails, the old ones stay."""
-        if watch.min_reputation is None:
-            return watch
-        with self._lock:
-            if self._read_at is None or not is_recent(self._read_at, now, REPUTATIONS_READ_EVERY):
-                try:
-                    self._records = self._read(now)
-                except StoreError as error:
-                    log.warning("min_reputation: %s", error)
-                self._read_at = now
-        return msgspec.structs.replace(watch, records=self._records)
-
-
 LIMITS_READ_EVERY = timedelta(minutes=30)
+REPUTATIONS_READ_EVERY = timedelta(minutes=1)
 _OVERLAP = timedelta(hours=4)  # a poll's prices apply for hours after it, and are stored slightly later
 _Part = tuple[str, str, str, bool]  # watch, clause, GPU, spot
+
+
+class WatchLimits:
+    """Computes the current limits of watches. Thread-safe: the hunts of several providers call it."""
+
+    def __init__(self, auto_prices: AutoPrices, past_limits: PastLimits, reputations: MachineReputations) -> None:
+        self._auto_prices = auto_prices
+        self._past_limits = past_limits
+        self._reputations = reputations
+
+    def of(
+        self, watch: Watch, now: datetime, polled_at: Mapping[bool, datetime] | None = None, *, provider: str = ""
+    ) -> Watch:
+        """Return the watch with its current limits. Raises StoreError.
+
+        Args:
+            polled_at: by spot, when its last answered poll at the provider was sent; None: now.
+        """
+        limited = self._auto_prices.with_current_limit(watch, now)
+        limited = self._past_limits.with_past(limited, now, polled_at, provider=provider)
+        return self._reputations.with_records(limited, now)
+
+    def deadline(self, watch: Watch, now: datetime) -> datetime | None:
+        """Return the deadline of an automatic limit; None: the watch has none. Raises StoreError."""
+        return self._auto_prices.standing(watch, now).deadline if watch.auto is not None else None
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -83,14 +78,6 @@ class _Read(msgspec.Struct, frozen=True):
     series: PriceSeries
     at: datetime
     until: datetime
-
-
-class NoPastPrices:
-    """Implements `ports.store.PastPriceReader` without a store."""
-
-    def series(self, watch: Watch, since: datetime, now: datetime) -> PriceSeries:
-        """Return an empty series."""
-        return PriceSeries(first_hour=0, lows=(), polled=(), source="no store")
 
 
 class PastLimits:
@@ -216,26 +203,36 @@ def _what_fits(watch: Watch, gpu: str, spot: bool) -> Watch:
     )
 
 
-class WatchLimits:
-    """Computes the current limits of watches. Thread-safe: the hunts of several providers call it."""
+class NoPastPrices:
+    """Implements `ports.store.PastPriceReader` without a store."""
 
-    def __init__(self, auto_prices: AutoPrices, past_limits: PastLimits, reputations: MachineReputations) -> None:
-        self._auto_prices = auto_prices
-        self._past_limits = past_limits
-        self._reputations = reputations
+    def series(self, watch: Watch, since: datetime, now: datetime) -> PriceSeries:
+        """Return an empty series."""
+        return PriceSeries(first_hour=0, lows=(), polled=(), source="no store")
 
-    def of(
-        self, watch: Watch, now: datetime, polled_at: Mapping[bool, datetime] | None = None, *, provider: str = ""
-    ) -> Watch:
-        """Return the watch with its current limits. Raises StoreError.
 
-        Args:
-            polled_at: by spot, when its last answered poll at the provider was sent; None: now.
-        """
-        limited = self._auto_prices.with_current_limit(watch, now)
-        limited = self._past_limits.with_past(limited, now, polled_at, provider=provider)
-        return self._reputations.with_records(limited, now)
+class MachineReputations:
+    """Safe to call from the hunts of several providers at once.
 
-    def deadline(self, watch: Watch, now: datetime) -> datetime | None:
-        """Return the deadline of an automatic limit; None: the watch has none. Raises StoreError."""
-        return self._auto_prices.standing(watch, now).deadline if watch.auto is not None else None
+    Args:
+        read: returns the results of recent launches, by machine; raises StoreError.
+    """
+
+    def __init__(self, read: Callable[[datetime], MachineRecords]) -> None:
+        self._read = read
+        self._records: MachineRecords = {}
+        self._read_at: datetime | None = None
+        self._lock = threading.Lock()
+
+    def with_records(self, watch: Watch, now: datetime) -> Watch:
+        """Return the watch with its reputations, or unchanged if it needs none. If reading fails, the old ones stay."""
+        if watch.min_reputation is None:
+            return watch
+        with self._lock:
+            if self._read_at is None or not is_recent(self._read_at, now, REPUTATIONS_READ_EVERY):
+                try:
+                    self._records = self._read(now)
+                except StoreError as error:
+                    log.warning("min_reputation: %s", error)
+                self._read_at = now
+        return msgspec.structs.replace(watch, records=self._records)

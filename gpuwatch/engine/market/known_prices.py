@@ -19,6 +19,8 @@ from gpuwatch.ports import Answer, Completeness
 from gpuwatch.ports.store import HourlyLowsReader
 
 REFRESH_EVERY = timedelta(hours=1)  # the history has hourly values, so more often is useless
+_HAIR = 1e-6  # rounding tolerance of a price, in dollars
+_name = attrgetter("machine_id", "gpu_count")
 
 
 class PriceRanks:
@@ -61,9 +63,6 @@ class PriceRanks:
             return None
         listed = price_of(offer, self._disk_gb, Commission()).listed_microusd_hour
         return rank_in(history, round(listed / offer.gpu_count))  # hours are stored in whole micro-dollars
-
-
-_HAIR = 1e-6  # rounding tolerance of a price, in dollars
 
 
 class PricesOnSale:
@@ -159,9 +158,6 @@ class PricesOnSale:
 
     def _facts(self, one: OnSale) -> tuple[float, bool | None, float | None]:
         return round(listed_usd_hour(one, self._default_disk_gb), 6), one.verified, one.reliability
-
-
-_name = attrgetter("machine_id", "gpu_count")
 
 
 def _is_unchanged(was: OnSale, one: OnSale) -> bool:
