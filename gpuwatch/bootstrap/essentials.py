@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch.bootstrap import TimeSource, build_adapters, new_id
 from gpuwatch.bootstrap.keeper_building import obligation_file
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.watches.gather import NewestObservations
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

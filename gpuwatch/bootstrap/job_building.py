@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from gpuwatch.bootstrap import new_id, pace
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.engine.jobs.cluster_jobs import SETTLE_S, ClusterJobs, ClusterParts, ClusterTerms
-from gpuwatch.engine.jobs.job_parts import JobParts, JobThreads, Lane, RunBounds
+from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
 from gpuwatch.engine.jobs.job_queue import JobQueue
 from gpuwatch.engine.jobs.job_runner import JobRunner
-from gpuwatch.engine.jobs.run_preparer import ContractEnds, InstanceAddresses
+from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
+from gpuwatch.engine.launches.following.instance_details import ContractEnds, InstanceAddresses
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home

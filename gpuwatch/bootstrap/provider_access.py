@@ -20,7 +20,7 @@ from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch, LaunchState
     from gpuwatch.engine.launches.following.provider_account import ProviderAccount
-    from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
+    from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders
     from gpuwatch.ports import Launcher, ProviderSection
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.remote.dstack import Dstack
@@ -76,7 +76,7 @@ def orchestrator(
 
 def not_rentable(settings: Settings) -> UnavailableProviders:
     """The providers where gpuwatch cannot rent, by reason."""
-    from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
+    from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders
 
     no_launcher = frozenset(name for name in settings.providers if not providers.info(name).launches)
     return UnavailableProviders(

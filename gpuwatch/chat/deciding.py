@@ -34,7 +34,7 @@ from gpuwatch.engine.alerts.alert_buttons import (
     bound_to,
     subject_key,
 )
-from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome
+from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import UsageError
 from gpuwatch.ports.alerts import ButtonRows
 

@@ -19,7 +19,7 @@ from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceCollector
-from gpuwatch.engine.launches.renting.asked_launches import send_reminders
+from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
 from gpuwatch.engine.launches.renting.requoter import REFRESH_S
 from gpuwatch.engine.watches.provider_worker import FirstRequestGate, ProviderWorker
 from gpuwatch.settings import Settings

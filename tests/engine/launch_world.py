@@ -16,7 +16,7 @@ from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconcile
 from gpuwatch.engine.launches.guarding.guard import ProviderGuard
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.remote.ssh_probe import SshProbe
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository

@@ -12,8 +12,9 @@ from typing import BinaryIO
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobLimit, JobRun, JobState
-from gpuwatch.engine.jobs.job_parts import JobParts, JobThreads, Lane
+from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.engine.jobs.job_runner import JobRunner
+from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
 from gpuwatch.ports.remote import RemoteAnswer, SshAddress
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.remote.rclone import Rclone

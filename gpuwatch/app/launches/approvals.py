@@ -36,9 +36,9 @@ from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.provider_account import other_account_reason
 from gpuwatch.engine.launches.following.strays import LostLaunches
-from gpuwatch.engine.launches.renting.asked_launches import ApprovalHandler, ApprovalReply, ApprovalTerms
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
+from gpuwatch.engine.launches.renting.owner_decisions import ApprovalHandler, ApprovalReply, ApprovalTerms
 from gpuwatch.engine.launches.renting.prerequisite_gate import why_held
 from gpuwatch.engine.launches.renting.requoter import BalanceCache
 from gpuwatch.errors import UsageError

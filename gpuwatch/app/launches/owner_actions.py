@@ -21,7 +21,7 @@ from gpuwatch.bootstrap.keeper_building import obligation_file
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
-from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome, ApprovalReply, closed_reply
+from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome, ApprovalReply, closed_reply
 from gpuwatch.errors import GpuwatchError, ResourceNotFound, UsageError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.redaction import redact

@@ -33,7 +33,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, L
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.jobs.run_preparer import instance_of
+from gpuwatch.engine.launches.following.instance_details import instance_of
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, StoreInUse, StoreNotReady, UsageError

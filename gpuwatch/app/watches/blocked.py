@@ -18,7 +18,7 @@ from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock, blo
 from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.domain.watches.decide import Decision, Match
 from gpuwatch.domain.watches.watch import Action, Watch
-from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders, WhyNotReady, select_candidates
+from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders, WhyNotReady, select_candidates
 from gpuwatch.engine.launches.renting.prerequisite_gate import why_held
 from gpuwatch.engine.watches.readiness_notes import noted_reason
 from gpuwatch.errors import StoreMissing

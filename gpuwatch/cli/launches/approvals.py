@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.domain.launches.life.owner_decisions import Approval
-    from gpuwatch.engine.launches.renting.asked_launches import ApprovalReply
+    from gpuwatch.engine.launches.renting.owner_decisions import ApprovalReply
     from gpuwatch.settings import Settings
     from gpuwatch.storage.alerts.pauses import PauseTable
 
@@ -83,7 +83,7 @@ def deny(ask_id: str, why: str, as_json: bool, settings: Settings) -> int:
 
 
 def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
-    from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome
+    from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 
     code = {ApprovalOutcome.REFUSED: Exit.FAILED, ApprovalOutcome.NO_ANSWER: Exit.CANNOT_TELL}.get(
         reply.outcome, Exit.DONE

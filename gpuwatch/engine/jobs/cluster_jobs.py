@@ -34,7 +34,7 @@ from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts.job_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import JobConflict, OutcomeUnknown, ProviderError, ProviderUnreachable, SettingsError, StoreError
 from gpuwatch.ports import AlertKind, LaunchRepository, Severity, UnitOfWorkFactory

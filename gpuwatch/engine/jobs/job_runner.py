@@ -21,7 +21,8 @@ from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.engine.alerts.job_alerts import INTERRUPTED, job_alert
 from gpuwatch.engine.jobs.job_copies import JobCopies
-from gpuwatch.engine.jobs.job_parts import JobParts, JobThreads, Lane
+from gpuwatch.engine.jobs.job_parts import JobParts
+from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
 from gpuwatch.engine.jobs.run_finisher import RunFinisher
 from gpuwatch.engine.jobs.run_forecasts import OVER_LIMIT, UNFIT
 from gpuwatch.engine.jobs.run_monitor import RunMonitor, RunObservation

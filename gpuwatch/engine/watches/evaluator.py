@@ -29,10 +29,7 @@ from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
 from gpuwatch.engine.alerts.outbox_alerts import alert_id_from, outbox_alert, without_numbers
 from gpuwatch.engine.alerts.watch_alerts import NOT_READY, day_limit_alert, next_steps
-from gpuwatch.engine.launches.renting.asked_launches import ApprovalTerms, request_approval
-from gpuwatch.engine.launches.renting.launch_commands import command_summary
-from gpuwatch.engine.launches.renting.launch_orders import (
-    LaunchSlots,
+from gpuwatch.engine.launches.renting.candidate_selection import (
     StartsLaunches,
     is_same_offer,
     reservation_summary,
@@ -40,6 +37,9 @@ from gpuwatch.engine.launches.renting.launch_orders import (
     select_candidates,
     with_rented_offer_first,
 )
+from gpuwatch.engine.launches.renting.launch_commands import command_summary
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.owner_decisions import ApprovalTerms, request_approval
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.engine.watches.gather import NewestObservations, QuoteGathering
 from gpuwatch.engine.watches.readiness_notes import ReadinessNotes

@@ -18,7 +18,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import job_json
 from gpuwatch.domain.launches.life.launch_record import launch_json
 from gpuwatch.domain.setup.durations import POSITIVE_DURATION_PATTERN
-from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome
+from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.redaction import redact
 from gpuwatch.web.api.resources import PREFIX, seconds_of

@@ -12,7 +12,7 @@ from gpuwatch.app.launches.launches import all_launches, launch_details, relocat
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO
-from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome
+from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import UsageError
 from gpuwatch.web.page import PERCENT, Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
 

@@ -16,7 +16,7 @@ from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.providers import build

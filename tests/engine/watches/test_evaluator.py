@@ -17,7 +17,7 @@ from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.watches.gather import unanswered
 from gpuwatch.ports import AlertKind, Completeness

@@ -13,7 +13,8 @@ import msgspec
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots, UnavailableProviders
+from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from tests.builders import a_watch, an_offer
 from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, Started, an_answer, evaluate

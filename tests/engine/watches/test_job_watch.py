@@ -23,7 +23,7 @@ from gpuwatch.domain.watches.decide import DecisionReason, Match
 from gpuwatch.domain.watches.match import match_of, matches, price_for
 from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.alerts import offer_alerts
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.launches.renting.requoter import Requoter, payable_match
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.watches.hunt import Hunter

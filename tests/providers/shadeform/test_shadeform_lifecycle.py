@@ -13,7 +13,7 @@ from gpuwatch import providers
 from gpuwatch.domain.market.money import Commission, OfferPrice, price_of
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.resold import fold_resold
-from gpuwatch.engine.jobs.run_preparer import ContractEnds
+from gpuwatch.engine.launches.following.instance_details import ContractEnds
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock

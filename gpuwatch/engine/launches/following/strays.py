@@ -30,6 +30,8 @@ from gpuwatch.ports import InstanceRecords, Launcher, LaunchRepository
 
 log = logging.getLogger(__name__)
 
+UNLISTED_S = 3600.0  # how long complete lists must omit an instance that cannot be looked up by id
+
 
 class LostOrder(msgspec.Struct):
     """An order without a known instance id. Its label finds the instance, but a list may show that late."""
@@ -195,9 +197,6 @@ class UnaccountedInstances:
         if launch_id_in(instance.label) not in {None, launch.launch_id}:
             return False
         return may_be_its_instance(launch, instance, self._first_listed.get(instance.instance_id, now))
-
-
-UNLISTED_S = 3600.0  # how long complete lists must omit an instance that cannot be looked up by id
 
 
 class ReturnedInstance(msgspec.Struct, frozen=True):

@@ -25,9 +25,27 @@ from gpuwatch.ports import Alert, AlertKind, AlertQueue, OutboxAlert, Severity
 
 log = logging.getLogger(__name__)
 
-
 _KEYS_MAX = 10_000
 _KEY_LENGTH = 200
+_SAVING_STEP = 0.05  # smaller changes of the saving are not reported
+
+_CONDITION_TEXTS = {
+    InstanceCondition.STOPPED: (
+        "still stopped at the provider, and billed",
+        "A stopped instance is billed for its disk until it is destroyed.",
+        ("Start it at the provider",),
+    ),
+    InstanceCondition.OUTBID: (
+        "still outbid",
+        "It waits until its bid wins again; its disk is billed in the meantime.",
+        ("Allow a higher bid: launch.bid.max", "Rent elsewhere next time: launch.relaunch = true"),
+    ),
+    InstanceCondition.OFFLINE: (
+        "its host is still offline",
+        "Its GPUs are not billed in the meantime. Hosts often come back, but there is no guarantee.",
+        ("Wait if you need the data on its disk", "Rent elsewhere next time: launch.relaunch = true"),
+    ),
+}
 
 
 class GuardNotice(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,9 +151,6 @@ def _budget_did(one: BudgetStatus, stops: bool) -> str:
     return f'on_reached = "stop": ends {which}.'
 
 
-_SAVING_STEP = 0.05  # smaller changes of the saving are not reported
-
-
 def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:
     """Report that `max_runtime` is nearly over."""
     end = ends_by_itself_at(launch)
@@ -221,36 +236,6 @@ def condition_changed(launch: Launch, instance: Instance, nth: int, zone: tzinfo
     )
 
 
-def unmeasured(why: str) -> GuardNotice:
-    """Report that it answers, but the login failed."""
-    return GuardNotice(
-        key="unmeasured",
-        headline="its GPUs and its network could not be measured",
-        why=f"Its SSH port answers, but the login failed: {why}.",
-        did="gpuwatch keeps it: a failed login does not prove a faulty machine.",
-        can_do=("Check launch.ssh_key, and that the provider has its public key",),
-    )
-
-
-_CONDITION_TEXTS = {
-    InstanceCondition.STOPPED: (
-        "still stopped at the provider, and billed",
-        "A stopped instance is billed for its disk until it is destroyed.",
-        ("Start it at the provider",),
-    ),
-    InstanceCondition.OUTBID: (
-        "still outbid",
-        "It waits until its bid wins again; its disk is billed in the meantime.",
-        ("Allow a higher bid: launch.bid.max", "Rent elsewhere next time: launch.relaunch = true"),
-    ),
-    InstanceCondition.OFFLINE: (
-        "its host is still offline",
-        "Its GPUs are not billed in the meantime. Hosts often come back, but there is no guarantee.",
-        ("Wait if you need the data on its disk", "Rent elsewhere next time: launch.relaunch = true"),
-    ),
-}
-
-
 def _disk(launch: Launch, instance: Instance) -> str:
     """Return its cost per day, with commission."""
     usd_hour = instance.stopped_usd_hour
@@ -267,3 +252,14 @@ def _bids(condition: InstanceCondition, instance: Instance) -> tuple[tuple[str, 
         return ()
     bid = "unknown" if instance.bid_usd_hour is None else f"${price_text(instance.bid_usd_hour)}"
     return (("Bid", f"{bid} an hour, listed; ${price_text(instance.min_bid_usd_hour)} would run"),)
+
+
+def unmeasured(why: str) -> GuardNotice:
+    """Report that it answers, but the login failed."""
+    return GuardNotice(
+        key="unmeasured",
+        headline="its GPUs and its network could not be measured",
+        why=f"Its SSH port answers, but the login failed: {why}.",
+        did="gpuwatch keeps it: a failed login does not prove a faulty machine.",
+        can_do=("Check launch.ssh_key, and that the provider has its public key",),
+    )

@@ -34,6 +34,8 @@ from gpuwatch.ports import Launcher, LaunchReader, PriceIncrease
 
 log = logging.getLogger(__name__)
 
+POLL_EVERY = timedelta(seconds=60)
+
 
 class BudgetGuard:
     """Enforces the global budget and the budget of each watch."""
@@ -86,9 +88,6 @@ class BudgetGuard:
         first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         self._ended = [launch for launch in self._ended if launch.ended_at is None or launch.ended_at >= first]
         return [launch for launch in self._ended if launch.launch_id not in ids]
-
-
-POLL_EVERY = timedelta(seconds=60)
 
 
 class RefusedIncrease(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,64 +40,8 @@ log = logging.getLogger(__name__)
 
 ALERT_AFTER_S = 600.0
 BLOCKED_AFTER_S = 120.0  # no list since the start, so nothing is rented; assumed: a provider restarts in less time
-
-
-class InstanceListMonitor:
-    """Tracks how long one provider's instance list has been unavailable.
-
-    Args:
-        monotonic: seconds.
-    """
-
-    def __init__(
-        self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, provider: str, monotonic: Callable[[], float]
-    ) -> None:
-        self._alert_queue = alert_queue
-        self._launch_alerts = launch_alerts
-        self._provider = provider
-        self._monotonic = monotonic
-        self._since_s: float | None = None
-        self._reported = False
-        self._tried_key: str | None = None  # of the last alert that was stored, or had been stored before
-
-    def failed(self, error: ProviderError, alive: int, now: datetime, *, is_blocked: bool = False) -> None:
-        """Note that there was no usable list; `alive` is the number of active launches there.
-
-        Args:
-            is_blocked: there was none since the start, and something would be rented there.
-        """
-        if self._since_s is None:
-            self._since_s = self._monotonic()
-        if self._reported:
-            return
-        missing_s, alerts = self._monotonic() - self._since_s, self._launch_alerts
-        if alive and missing_s > ALERT_AFTER_S:
-            self._report(alerts.instance_list_missing(self._provider, alive, str(error), now))
-        elif not alive and is_blocked and missing_s > BLOCKED_AFTER_S:
-            self._report(alerts.nothing_rented(self._provider, str(error), now))
-
-    def list_succeeded(self, now: datetime) -> None:
-        """Note a complete list."""
-        self._since_s = None
-        if self._reported:
-            self._reported = self._enqueue(self._launch_alerts.instance_list_back(self._provider, now)) is None
-
-    def _report(self, outbox_alert: OutboxAlert) -> None:
-        """Report it once; a silence that begins in a period that has its alert is reported in the next period."""
-        if outbox_alert.once_key == self._tried_key:
-            return
-        stored = self._enqueue(outbox_alert)
-        self._reported = bool(stored)
-        if stored is not None:
-            self._tried_key = outbox_alert.once_key
-
-    def _enqueue(self, outbox_alert: OutboxAlert) -> bool | None:
-        """Return whether it was stored; False: its period has one already; None: the store failed."""
-        try:
-            return self._alert_queue.enqueue(outbox_alert)
-        except StoreError as error:
-            log.warning("cannot report yet: %s: %s", outbox_alert.alert.headline, error)
-            return None
+_OFTEN = 3  # a list that lags briefly is not reported
+_KIND = "status"
 
 
 class InstanceListing:
@@ -166,7 +110,96 @@ def look_up(launcher: Launcher, instance_id: str) -> LookupAnswer:
     return LookupAnswer(True, found)
 
 
-_KIND = "status"
+class InstanceListMonitor:
+    """Tracks how long one provider's instance list has been unavailable.
+
+    Args:
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, provider: str, monotonic: Callable[[], float]
+    ) -> None:
+        self._alert_queue = alert_queue
+        self._launch_alerts = launch_alerts
+        self._provider = provider
+        self._monotonic = monotonic
+        self._since_s: float | None = None
+        self._reported = False
+        self._tried_key: str | None = None  # of the last alert that was stored, or had been stored before
+
+    def failed(self, error: ProviderError, alive: int, now: datetime, *, is_blocked: bool = False) -> None:
+        """Note that there was no usable list; `alive` is the number of active launches there.
+
+        Args:
+            is_blocked: there was none since the start, and something would be rented there.
+        """
+        if self._since_s is None:
+            self._since_s = self._monotonic()
+        if self._reported:
+            return
+        missing_s, alerts = self._monotonic() - self._since_s, self._launch_alerts
+        if alive and missing_s > ALERT_AFTER_S:
+            self._report(alerts.instance_list_missing(self._provider, alive, str(error), now))
+        elif not alive and is_blocked and missing_s > BLOCKED_AFTER_S:
+            self._report(alerts.nothing_rented(self._provider, str(error), now))
+
+    def list_succeeded(self, now: datetime) -> None:
+        """Note a complete list."""
+        self._since_s = None
+        if self._reported:
+            self._reported = self._enqueue(self._launch_alerts.instance_list_back(self._provider, now)) is None
+
+    def _report(self, outbox_alert: OutboxAlert) -> None:
+        """Report it once; a silence that begins in a period that has its alert is reported in the next period."""
+        if outbox_alert.once_key == self._tried_key:
+            return
+        stored = self._enqueue(outbox_alert)
+        self._reported = bool(stored)
+        if stored is not None:
+            self._tried_key = outbox_alert.once_key
+
+    def _enqueue(self, outbox_alert: OutboxAlert) -> bool | None:
+        """Return whether it was stored; False: its period has one already; None: the store failed."""
+        try:
+            return self._alert_queue.enqueue(outbox_alert)
+        except StoreError as error:
+            log.warning("cannot report yet: %s: %s", outbox_alert.alert.headline, error)
+            return None
+
+
+class Contradictions:
+    """Counts contradictions by launch.
+
+    Args:
+        monotonic: seconds.
+    """
+
+    def __init__(self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, monotonic: Callable[[], float]) -> None:
+        self._alert_queue = alert_queue
+        self._launch_alerts = launch_alerts
+        self._monotonic = monotonic
+        self._noted: dict[str, tuple[float, int]] = {}  # launch → since when, how often
+        self._reported: dict[str, datetime] = {}
+
+    def note(self, launch: Launch, why: str, lasting_s: float, now: datetime) -> None:
+        """Note that two answers about a launch contradict each other; report it after `lasting_s`."""
+        since_s, times = self._noted.get(launch.launch_id, (self._monotonic(), 0))
+        self._noted[launch.launch_id] = since_s, times + 1
+        reported_at = self._reported.get(launch.launch_id)
+        reported_today = reported_at is not None and reported_at.date() == now.date()
+        if times + 1 < _OFTEN or self._monotonic() - since_s < lasting_s or reported_today:
+            return
+        try:
+            self._alert_queue.enqueue(self._launch_alerts.contradiction(launch, why, now))
+            self._reported = {one: at for one, at in self._reported.items() if at.date() == now.date()}
+            self._reported[launch.launch_id] = now
+        except StoreError as error:
+            log.warning("launch %s: cannot report a contradiction yet: %s", launch.launch_id, error)
+
+    def clear(self, launch: Launch) -> None:
+        """Note that the answers agree again."""
+        self._noted.pop(launch.launch_id, None)
 
 
 class UnknownStatuses:
@@ -211,40 +244,3 @@ def unknown_status_alert(provider: str, words: Sequence[str], *, alert_id: str, 
         did="gpuwatch changes nothing because of it. An instance that is not running within `ready_within` is ended.",
         can_do=("See what the provider's own page says: gpuwatch launches", "Check for a newer gpuwatch"),
     )
-
-
-_OFTEN = 3  # a list that lags briefly is not reported
-
-
-class Contradictions:
-    """Counts contradictions by launch.
-
-    Args:
-        monotonic: seconds.
-    """
-
-    def __init__(self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, monotonic: Callable[[], float]) -> None:
-        self._alert_queue = alert_queue
-        self._launch_alerts = launch_alerts
-        self._monotonic = monotonic
-        self._noted: dict[str, tuple[float, int]] = {}  # launch → since when, how often
-        self._reported: dict[str, datetime] = {}
-
-    def note(self, launch: Launch, why: str, lasting_s: float, now: datetime) -> None:
-        """Note that two answers about a launch contradict each other; report it after `lasting_s`."""
-        since_s, times = self._noted.get(launch.launch_id, (self._monotonic(), 0))
-        self._noted[launch.launch_id] = since_s, times + 1
-        reported_at = self._reported.get(launch.launch_id)
-        reported_today = reported_at is not None and reported_at.date() == now.date()
-        if times + 1 < _OFTEN or self._monotonic() - since_s < lasting_s or reported_today:
-            return
-        try:
-            self._alert_queue.enqueue(self._launch_alerts.contradiction(launch, why, now))
-            self._reported = {one: at for one, at in self._reported.items() if at.date() == now.date()}
-            self._reported[launch.launch_id] = now
-        except StoreError as error:
-            log.warning("launch %s: cannot report a contradiction yet: %s", launch.launch_id, error)
-
-    def clear(self, launch: Launch) -> None:
-        """Note that the answers agree again."""
-        self._noted.pop(launch.launch_id, None)

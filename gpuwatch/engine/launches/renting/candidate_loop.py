@@ -31,7 +31,8 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Purpose, Watch
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots, build_order
+from gpuwatch.engine.launches.renting.launch_orders import build_order
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.launches.renting.prerequisite_gate import PrerequisiteGate
 from gpuwatch.engine.launches.renting.requoter import BalanceCache, Requoter
 from gpuwatch.engine.setup.failpoint import failpoint

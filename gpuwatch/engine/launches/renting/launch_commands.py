@@ -27,7 +27,7 @@ from gpuwatch.domain.watches.orchestrator_task import filled_words
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.errors import GpuwatchError, StoreError
 from gpuwatch.ports import LaunchRepository
 from gpuwatch.ports.hooks import LaunchCommandInvoker

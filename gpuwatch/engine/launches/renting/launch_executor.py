@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.engine.launches.renting.candidate_loop import CandidateLoop, ProviderContext
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports import LaunchRepository
 

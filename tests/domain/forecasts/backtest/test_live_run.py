@@ -23,7 +23,7 @@ from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown, ProviderError

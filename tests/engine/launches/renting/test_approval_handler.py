@@ -15,7 +15,7 @@ from gpuwatch.domain.market.money import Commission, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine.launches.renting.asked_launches import (
+from gpuwatch.engine.launches.renting.owner_decisions import (
     ApprovalHandler,
     ApprovalOutcome,
     ApprovalReply,

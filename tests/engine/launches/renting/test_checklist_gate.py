@@ -17,7 +17,7 @@ from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, Refus
 from gpuwatch.domain.launches.life.owner_decisions import checklist_refusal, unticked
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import Action, Budget, ChecklistPolicy, LaunchSpec, Watch
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository

@@ -16,9 +16,9 @@ from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.renting.asked_launches import send_reminders
 from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.hooks import CommandOutcome
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
-from gpuwatch.engine.launches.renting.launch_orders import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from tests.builders import NOON, a_match, a_watch
 
 

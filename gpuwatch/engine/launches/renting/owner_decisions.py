@@ -26,7 +26,7 @@ from gpuwatch.domain.watches.match import NO_COMMISSION, failures, match_of, pri
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
+from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders
 from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for, why_incomplete
 from gpuwatch.engine.setup.failpoint import failpoint
@@ -34,6 +34,13 @@ from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.ports import ApprovalRepository, Completeness, LaunchRepository, Market, Query, UnitOfWork
 
 log = logging.getLogger(__name__)
+
+STILL_BACK = "its instance reappeared after its end; it is billed"
+LISTED_AGAIN = "The provider lists it again. It counts against budgets and limits until it ends."
+STILL_HELD = "It still needs your decision. Its budget stays reserved and its slot occupied."
+_QUOTE_LIVES_S = 60.0  # from the new quote to the order, without another search that could return other prices
+_ROUNDED_UP = Context(prec=28, rounding=ROUND_CEILING)
+_NOT_REACHED = (EndReason.NOT_SENT, EndReason.NOT_CHECKED)
 
 
 class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,11 +122,6 @@ def _did(ask: Approval, terms: ApprovalTerms) -> str:
     asked = f"It awaits your approval until {format_moment(ask.deadline, terms.zone)}."
     dry = " An approval rents nothing and reports what it would rent (dry_run = true)." if terms.dry_run else ""
     return f"{asked} gpuwatch rents nothing without your approval.{dry}"
-
-
-_QUOTE_LIVES_S = 60.0  # from the new quote to the order, without another search that could return other prices
-_ROUNDED_UP = Context(prec=28, rounding=ROUND_CEILING)
-_NOT_REACHED = (EndReason.NOT_SENT, EndReason.NOT_CHECKED)
 
 
 class ApprovalOutcome(StrEnum):
@@ -350,11 +352,6 @@ def _described(match: Match) -> str:
         f"{offer.gpu} × {offer.gpu_count}{kind}, machine {offer.machine_id or 'unknown'} at {offer.provider}, "
         f"${price_text(usd(price.price_microusd_hour))} an hour (listed ${price_text(usd(price.listed_microusd_hour))})"
     )
-
-
-STILL_BACK = "its instance reappeared after its end; it is billed"
-LISTED_AGAIN = "The provider lists it again. It counts against budgets and limits until it ends."
-STILL_HELD = "It still needs your decision. Its budget stays reserved and its slot occupied."
 
 
 def send_reminders(

@@ -1,0 +1,86 @@
+"""Addresses of job instances, and the ends of their contracts, as the provider states them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import Instance, InstanceLookup, InstanceState, Launcher
+from gpuwatch.ports.remote import SshAddress
+
+log = logging.getLogger(__name__)
+
+QUERY_EVERY_S = 5.0
+
+
+class InstanceAddresses:
+    """Returns SSH addresses; lists the instances at most every few seconds. The caller stores the address of a run.
+
+    Args:
+        launchers: by provider.
+        monotonic: seconds.
+    """
+
+    def __init__(self, launchers: Mapping[str, Launcher], monotonic: Callable[[], float]) -> None:
+        self._launchers = launchers
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._listed: dict[str, tuple[float, Sequence[Instance]]] = {}
+
+    def __call__(self, launch: Launch) -> SshAddress | None:
+        """Return the address of a launch's instance; None: not known yet."""
+        for instance in self._instances(launch.provider):
+            if instance.instance_id == launch.instance_id and instance.ssh_host is not None:
+                return SshAddress(
+                    host=instance.ssh_host, port=instance.ssh_port or 22, user=instance.ssh_user or "root"
+                )
+        return None
+
+    def _instances(self, provider: str) -> Sequence[Instance]:
+        launcher = self._launchers.get(provider)
+        if launcher is None:
+            return ()
+        with self._lock:
+            at_s, found = self._listed.get(provider, (-QUERY_EVERY_S, ()))
+            if self._monotonic() - at_s >= QUERY_EVERY_S:
+                try:
+                    found = launcher.list_instances()
+                except ProviderError as error:
+                    log.info("%s: addresses of instances are unknown so far: %s", provider, error)
+                self._listed[provider] = self._monotonic(), found
+            return found
+
+
+class ContractEnds:
+    """Returns when the provider itself ends an instance; used before a launch is extended.
+
+    Args:
+        launchers: by provider.
+    """
+
+    def __init__(self, launchers: Mapping[str, Launcher]) -> None:
+        self._launchers = launchers
+
+    def __call__(self, launch: Launch) -> datetime | None:
+        """Return that time; None: the provider ends nothing by itself, or does not state it now."""
+        launcher = self._launchers.get(launch.provider)
+        if launcher is None or launch.instance_id is None:
+            return None
+        try:
+            found = instance_of(launcher, launch.instance_id)
+        except ProviderError as error:
+            log.info("%s: the end of the contract is unknown: %s", launch.provider, error)
+            return None
+        return None if found is None else found.ends_at
+
+
+def instance_of(launcher: Launcher, instance_id: str) -> Instance | None:
+    """Return one instance, by lookup if possible, which shows more than the list. Raises ProviderError."""
+    if isinstance(launcher, InstanceLookup):
+        found = launcher.get(instance_id)
+        return None if found is None or found.state is InstanceState.ENDED else found
+    return next((instance for instance in launcher.list_instances() if instance.instance_id == instance_id), None)
