@@ -33,7 +33,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, L
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.following.instance_details import instance_of
+from gpuwatch.engine.launches.following.instance_details import instance_by_id
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, StoreInUse, StoreNotReady, UsageError
@@ -128,7 +128,7 @@ def _fits_contract(settings: Settings, launch: Launch, ends_at: datetime) -> boo
         launcher = launcher_of(settings, http, launch.provider)
         if launcher is not None and launch.instance_id is not None:
             try:
-                instance = instance_of(launcher, launch.instance_id)
+                instance = instance_by_id(launcher, launch.instance_id)
             except ProviderError as error:
                 log.warning("%s", error)
     if instance is not None and instance.ends_at is not None and instance.ends_at < ends_at:

@@ -1,9 +1,9 @@
-"""The signed data of a button: its action, subject and expiry. Pure; at most 64 bytes.
+"""The buttons of an alert: what its owner can do with one tap, as signed data. Pure.
 
-`ACTION.SUBJECT.EXPIRY.NONCE.BOUND.SIGNATURE`: BOUND is a digest of what the action was offered for (a quote, the end of
-a launch), so that the button cannot act on anything else. The nonce makes every button unique: it works once.
-
-The buttons of an alert: what its owner can do with one tap.
+- `AlertButtons` selects the buttons of an alert; `approval_buttons` are those of a quote that waits for approval.
+- `ButtonSigner` writes and reads their data, of at most 64 bytes: `ACTION.SUBJECT.EXPIRY.NONCE.BOUND.SIGNATURE`. BOUND
+  is a digest of what the action was offered for (a quote, the end of a launch), so that the button cannot act on
+  anything else. The nonce makes every button unique: it works once.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class ButtonSigner:
 
 
 class AlertButtons:
-    """Selects the buttons of an alert (see `ports.buttons.ButtonSource`).
+    """Selects the buttons of an alert (see `ports.alerts.ButtonSource`).
 
     Args:
         approval_of: returns an approval by its id.

@@ -1,10 +1,8 @@
-"""Decides for every alert which channels get it, when, and with or without a sound. Pure.
+"""Which channels get an alert, when, with or without a sound, and with which others in one message. Pure.
 
-Shared by all alerts: how long they are worth sending, their ids, times as text. Pure.
-
-The texts are in `offer_alerts`, `launch_alerts`, `health_alerts` and `channel_alerts`.
-
-Combine several alerts into one message, and mention alerts that a channel never accepted. Pure.
+- `AlertRouting`: the owner's settings select the channels.
+- `messages`: due alerts become messages; offers that follow each other are one, and so is a burst of others. A message
+  mentions the alerts that its channel never accepted.
 """
 
 from __future__ import annotations

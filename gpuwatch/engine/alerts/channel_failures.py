@@ -1,8 +1,8 @@
-"""Alerts about the alert channels themselves, and the test message. Pure.
+"""Channels that accept no alerts: what is reported about them, and which channels take over.
 
-Reports channels that fail: once in the log, and on the other channels.
-
-Sends alerts to the other channels if a channel has not accepted them for 15 minutes.
+- `ChannelReports` reports a failing channel once in the log, and on the other channels.
+- `ChannelFailover` sends alerts to the other channels if a channel has not accepted them for 15 minutes.
+- The texts about channels themselves, and the test message. Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Facts about an offer in an alert: its price, machine, certainty and terms, and the cost of a job there. Pure.
+"""Alerts about offers: a decision as text. Pure; the channels lay it out and escape it.
 
-Alerts about offers: a decision as text. Pure; the channels lay it out and escape it.
+An alert names the best offer with its facts (price, machine, certainty and terms, the cost of a job there), lists the
+next ones, one line each, and says what gpuwatch did and what the owner can do.
 """
 
 from __future__ import annotations

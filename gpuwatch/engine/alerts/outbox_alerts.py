@@ -1,6 +1,6 @@
-"""Shared by all alerts: how long they are worth sending, their ids, times as text. Pure.
+"""How an alert gets into the outbox: its id, how long it is worth sending, and what counts as the same alert. Pure.
 
-The texts are in `offer_alerts`, `launch_alerts`, `health_alerts` and `channel_alerts`.
+Shared by all texts of alerts, which are in the other `…_alerts` modules.
 """
 
 from __future__ import annotations

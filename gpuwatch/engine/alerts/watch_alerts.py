@@ -1,4 +1,9 @@
-"""Alerts about launches whose watch is no longer in the settings: renamed or removed."""
+"""Alerts about the launches of a watch, and what its owner can do next. Pure.
+
+- `next_steps`: after a watch fired, about its launches, or about the reason why there is none.
+- `day_limit_alert`: the launches per day are used up.
+- `abandoned_alerts`: launches whose watch is no longer in the settings, because it was renamed or removed.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""The data of a watch with `max_price = "auto"` at each moment of the history, for `gpuwatch backtest`.
+"""The current limit of watches with `max_price = "auto"`; the rest of the engine sees an ordinary `max_price`.
 
-Scores price forecasts once they are due, and records the forecasts of `max_price = "auto"`.
-
-The current limit of watches with `max_price = "auto"`; the rest of the engine sees an ordinary `max_price`.
-
-The history is read every half hour. Every poll checks the time left and whether a wait starts again.
+- `AutoPrices`: the limits of a daemon. The history is read every half hour; every poll checks the time left, and
+  whether a wait starts again.
+- `BacktestWaits`: the data of such a watch at each moment of a recorded market, for `gpuwatch backtest`.
 """
 
 from __future__ import annotations

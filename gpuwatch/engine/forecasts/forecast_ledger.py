@@ -1,4 +1,7 @@
-"""Scores price forecasts once they are due, and records the forecasts of `max_price = "auto"`."""
+"""The record of price forecasts: those of `max_price = "auto"` are stored, and all are scored once they are due.
+
+The record decides whether optimal stopping can be trusted. numpy is loaded only where a forecast is scored.
+"""
 
 from __future__ import annotations
 

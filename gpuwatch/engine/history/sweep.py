@@ -1,4 +1,7 @@
-"""The sweep: reads every offer of the watched and recorded GPUs, for the history."""
+"""The sweep: reads every offer of the watched and recorded GPUs, for the history.
+
+It has no limits, so it also shows whether a provider whose hunt finds nothing still lists offers.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Shared by the steps of a run: ports, time limits, one run at one moment, and how steps are recorded.
-
-Threads for the rounds of jobs: a slow machine delays no other, and a job never has two rounds at once.
-
-Where a job's inputs and results are on this machine.
-"""
+"""Shared by the steps of a run: its ports and time limits, how a step is recorded, where a job's files are."""
 
 from __future__ import annotations
 

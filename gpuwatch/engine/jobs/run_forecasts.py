@@ -1,6 +1,7 @@
-"""Judges the items that a job requires from the measurements of its pilot.
+"""What the progress of a run says: its end and its cost, and whether a pilot met the requirements of its job.
 
-Forecasts of runs from their progress, and the alert when a job has cost more than a forecast said.
+- `RunForecasts`: forecasts from the progress, and the alert when a job has cost more than a forecast said.
+- `untested_items`, `measured`: the items that a job requires, judged from the measurements of its pilot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""What an empty answer leaves open although every provider answered: cards that one cannot list, unread rows.
+"""Searches a market without a watch, for `gpuwatch offers`.
 
-Searches a market without a watch, for `gpuwatch offers`. One provider at a time; `offer_groups` joins them.
-
-Offers of several providers as one list: sorted, resold stock shown once, or grouped. Pure.
+1. `offer_filter` turns the command's options into a filter.
+2. `search_offers` asks one provider at a time.
+3. `sorted_offers` and `group_offers` join the answers: one list with resold stock shown once, or groups.
+4. `empty_text` says what an empty result leaves open although every provider answered: cards that one cannot list, rows
+   that were not understood.
 """
 
 from __future__ import annotations

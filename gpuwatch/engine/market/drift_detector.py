@@ -1,4 +1,7 @@
-"""Reports values that a provider never sent before, once each: GPU spellings, fields, reasons to skip a row."""
+"""Reports values that a provider never sent before, once each: GPU spellings, fields, reasons to skip a row.
+
+A changed format is an alert of its own; the other values are logged. The store remembers them across restarts.
+"""
 
 from __future__ import annotations
 

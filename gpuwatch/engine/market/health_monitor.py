@@ -3,6 +3,8 @@
 A lane is blind after three intervals without a complete answer, and at once after an answer in which no row is
 usable. An answer without rows proves a connection, not that gpuwatch could read its rows. A pause of gpuwatch's own,
 because no query is due or the day's rows are used, is not the provider's silence.
+
+`FailureLog` logs the failures in between: the first one, then one line an hour with a count.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from gpuwatch.ports import LANES, SWEEP, Alert, ProviderHealth, UnitOfWorkFactor
 log = logging.getLogger(__name__)
 
 BLIND_AFTER_INTERVALS = 3
-REPEAT_AFTER = timedelta(hours=1)
+LOG_AGAIN_AFTER = timedelta(hours=1)
 
 
 class _Lane:
@@ -258,11 +260,11 @@ class FailureLog:
         """Log a failed search. Another kind of failure gets a line of its own; an unsent request is not a failure."""
         if not error.was_sent:
             return
-        if self._newest_at is None or not timedelta(0) <= now - self._newest_at < REPEAT_AFTER:
+        if self._newest_at is None or not timedelta(0) <= now - self._newest_at < LOG_AGAIN_AFTER:
             self._since, self._count, self._logged_at, self._kinds = now, 0, None, set()
         self._newest_at, self._count = now, self._count + 1
         kind = type(error).__name__
-        lately = self._logged_at is not None and timedelta(0) <= now - self._logged_at < REPEAT_AFTER
+        lately = self._logged_at is not None and timedelta(0) <= now - self._logged_at < LOG_AGAIN_AFTER
         if lately and kind in self._kinds:
             return
         self._logged_at, self._open_lane = now, lane

@@ -1,6 +1,9 @@
-"""Price ranks kept in memory: an alert states the rank of its price without reading the history.
+"""What a daemon knows about prices without reading the store: their ranks, and what is on sale.
 
-Current offers at one provider, from the history and every answer since; used to estimate the rows of a query.
+- `PriceRanks`: ranks in the price history, so that an alert states the rank of its price at once; also the hours at
+  which low prices arrive.
+- `PricesOnSale`: the current offers at one provider, from the history and every answer since; they estimate the rows of
+  a query.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Decides when a daemon that has just started first queries a provider for offers.
-
-Nothing can be rented at a provider until its instances are listed and its prerequisites are known, so earlier quotes
-could not win. The wait is longer for a provider that has answered something than for a silent one.
-
-Compares the searches that a provider's watches need with what its `search_interval` allows. Pure.
+"""Compares the searches that a provider's watches need with what its `search_interval` allows. Pure.
 
 The hunt sends its queries one after the other, so the reaction to an offer takes as long as a round, whatever
 `poll_every` says. Watches share queries where the provider allows it (`domain/watches/query_plan`). A waiting sweep
-gets a fifth of the turns (`toolkit/rate_limiter`).
+gets a fifth of the turns (`providers/toolkit/rate_limiter`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The plan of a provider's hunt queries, made again when demands or knowledge change."""
+"""The plan of a provider's hunt queries: which are joined, and how often each is sent.
+
+Making a plan takes longer than the rest of a poll, so it is kept until other queries are wanted, or what is known of
+the prices or what the provider allows has changed. Planning is pure (`domain/watches/query_plan`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Builds a watch's queries and runs them completely: a truncated page without an acceptable offer proves nothing."""
+"""Builds the queries of watches and runs them completely: a truncated page without an acceptable offer proves nothing.
+
+- `queries_for`, `watches_by_query`: what is asked, and for which watches.
+- `search_complete`, `search_cheapest`, `find_offer`: ask until nothing acceptable can be hidden, or say what may be.
+- `why_incomplete`: why requested offers may be missing from an answer.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""The current reputations for watches with `min_reputation`: the results of your own launches, read once a minute.
+"""The limits of a watch at a given moment. The settings say how they are computed; hunts and jobs need the result.
 
-Watches with `new_low`, `drop_by` or `percentile`: their current limits, from the stored prices.
+`WatchLimits` joins three sources:
 
-The whole span is read every half hour. For `new_low` every round also reads what was stored since then, up to the
-watch's last poll: a price that has already gone again is still the lowest, and one that a sweep or another watch's
-search stored first is new until the watch has seen it.
-
-The limits of a watch at a given moment: its automatic limit, past prices, and the records of machines.
-
-The settings say how a limit is computed; hunts and jobs need the computed limit.
+- the automatic limit of `max_price = "auto"` (`engine/forecasts/auto_limits`);
+- `PastLimits`, for `new_low`, `drop_by` and `percentile`, from the stored prices. The whole span is read every half
+  hour. For `new_low` every round also reads what was stored since then, up to the watch's last poll: a price that has
+  already gone again is still the lowest, and one that a sweep or another watch's search stored first is new until the
+  watch has seen it;
+- `MachineReputations`, for `min_reputation`: the results of your own launches, read once a minute.
 """
 
 from __future__ import annotations

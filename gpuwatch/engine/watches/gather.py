@@ -1,10 +1,10 @@
-"""The newest observation of each watch at each provider: the evaluator writes it, guards, jobs and hunts read it.
+"""The newest observations of the watches, and the wait for other providers' quotes before a decision to rent.
 
-Waits between the firing of a renting watch and its decision, for the quotes of the watch's other providers.
-
-The first answer is not always the cheapest. A provider whose newest quote is older than `gather` is queried at once,
-and waited for at most `gather`; with only one provider there is no wait. After a start, the time counts from the
-first query to a provider: it could not have answered earlier.
+- `NewestObservations`: of each watch at each provider. The evaluator writes it; guards, jobs and hunts read it.
+- `QuoteGathering`: the first answer is not always the cheapest. Between the firing of a renting watch and its decision,
+  a provider whose newest quote is older than `gather` is queried at once, and waited for at most `gather`; with only
+  one provider there is no wait. After a start, the time counts from the first query to a provider: it could not have
+  answered earlier.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from gpuwatch.domain.watches.decide import (
 from gpuwatch.domain.watches.watch import Watch
 
 _STARTS_SOON_S = 0.25  # how often to check for the first query to a provider
-View = tuple[str, bool]  # provider and rental type
+ProviderView = tuple[str, bool]  # provider and rental type
 
 
 class NewestObservations:
     """Observations by watch and view. Only the evaluator writes, under its lock; reading is thread-safe."""
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[View, Observation]] = {}
+        self._found: dict[str, dict[ProviderView, Observation]] = {}
 
     def note(self, provider: str, spot: bool, observed: Mapping[str, Observation]) -> None:
         """Store the observations of one answer, by the watch's name."""
@@ -46,7 +46,7 @@ class NewestObservations:
         """Forget all other watches."""
         self._found = {name: found for name, found in self._found.items() if name in watches}
 
-    def of(self, watch: str) -> Mapping[View, Observation]:
+    def of(self, watch: str) -> Mapping[ProviderView, Observation]:
         """Return all observations of a watch, failures and old ones included."""
         return self._found.get(watch, {})
 
@@ -144,7 +144,9 @@ class QuoteGathering:
         else:
             self._first_asked[provider] = asked_at
 
-    def waits(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation], now: datetime) -> bool:
+    def waits(
+        self, watch: Watch, views: Set[ProviderView], observed: Mapping[ProviderView, Observation], now: datetime
+    ) -> bool:
         """Whether its decision waits for more quotes. Requests them when that begins.
 
         Args:
@@ -190,7 +192,7 @@ class QuoteGathering:
         return max([window.opened, *(at for at in asked if at is not None)]) + self._gather
 
     def in_order(
-        self, watch: Watch, views: Set[View], recent: Mapping[View, Observation], now: datetime
+        self, watch: Watch, views: Set[ProviderView], recent: Mapping[ProviderView, Observation], now: datetime
     ) -> list[Match]:
         """Return all matches, best first; if quotes are compared, outdated ones last."""
         if not self._compares(views):
@@ -203,7 +205,7 @@ class QuoteGathering:
             old.extend(one.older)
         return [*best_first(watch, young), *best_first(watch, old)]
 
-    def compared(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation]) -> str:
+    def compared(self, watch: Watch, views: Set[ProviderView], observed: Mapping[ProviderView, Observation]) -> str:
         """Describe the comparison in one line: the best GPU price of each provider, and who did not answer in time.
 
         Empty if there are only one provider's quotes.
@@ -230,7 +232,7 @@ class QuoteGathering:
             parts.append(f"no answer within {self._gather.total_seconds():g} s: {', '.join(silent)}")
         return "compared: " + "; ".join(part for part in parts if part)
 
-    def _compares(self, views: Set[View]) -> bool:
+    def _compares(self, views: Set[ProviderView]) -> bool:
         """Whether there are several providers to compare."""
         return self._gather > timedelta(0) and len({provider for provider, _ in views}) > 1
 

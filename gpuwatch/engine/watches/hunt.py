@@ -40,7 +40,7 @@ HuntRecorder = Callable[[Query, Answer | ProviderError, datetime], None]
 # (watch, now, when its last answered poll was sent, by spot) -> the watch with its current limit; may raise StoreError
 CurrentLimit = Callable[[Watch, datetime, Mapping[bool, datetime]], Watch]
 
-Observations = Mapping[str, Observation]  # by the watch's name
+WatchObservations = Mapping[str, Observation]  # by the watch's name
 
 
 class Hunter:
@@ -335,10 +335,10 @@ class Hunter:
 
     def _search(
         self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]
-    ) -> tuple[Answer, Observations]:
+    ) -> tuple[Answer, WatchObservations]:
         """Return the answer and each watch's observation, with its cheapest offer even if the answer was truncated."""
 
-        def highest_kept(observed: Observations) -> Match | None:
+        def highest_kept(observed: WatchObservations) -> Match | None:
             # the cheapest job or the fastest offer per dollar may be anywhere; watches that only alert go by GPU price
             by_price = [watch for watch in watches if is_by_gpu_price(watch)]
             if any(watch not in by_price and self._evaluator.will_rent(watch) for watch in watches):

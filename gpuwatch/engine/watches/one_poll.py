@@ -4,7 +4,8 @@ A daemon polls per watch and can take its time. A person waits, and searches are
 watches that differ only in GPU, price and disk share one query. A watch that the shared answer does not settle gets
 a query of its own.
 
-Explains why a watch does not match: the nearest offers and the clauses that rejected them, as text lines.
+The result as text lines: `decision_line` and `comparison_lines` say what the daemon would decide and by which rule;
+`explain` shows why a watch does not match: the nearest offers, and the clauses that rejected them.
 """
 
 from __future__ import annotations

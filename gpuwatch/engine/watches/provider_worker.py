@@ -1,9 +1,8 @@
 """The polling jobs of one provider: hunt, sweep, health check. One provider's failure never touches another.
 
-Decides when a daemon that has just started first queries a provider for offers.
-
-Nothing can be rented at a provider until its instances are listed and its prerequisites are known, so earlier quotes
-could not win. The wait is longer for a provider that has answered something than for a silent one.
+`FirstRequestGate` decides when a daemon that has just started sends its first query. Nothing can be rented at a
+provider until its instances are listed and its prerequisites are known, so earlier quotes could not win. The wait is
+longer for a provider that has answered something than for a silent one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Evidence about a missing instance besides lists and lookups: whether its offer is for rent again, and the balance.
+"""Is it gone? What proves that an instance which the lists do not show no longer exists. Absence must be proven.
 
-Instances that the lists do not show: what the lists and other answers of the provider prove about each.
-
-Absence must be proven (`absence_proof`). The evidence is counted in memory, so a restart begins again.
-
-Ended launches whose instances are listed again: they are ended again, or followed again.
+- `MissingInstances` follows each launch whose instance is not listed, from one listing to the next, and gives a verdict
+  (rules: `domain/launches/instances/absence`). The evidence is counted in memory, so a restart begins again.
+- `IndependentEvidence`: besides lists and lookups, whether its offer is for rent again, and whether the balance falls
+  as if it was paid for.
+- `ReopenedLaunches`: launches that have ended and whose instances are listed again; they are ended again, or followed
+  again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from gpuwatch.ports import Answer, Instance, Launcher, LaunchReader, Market, Que
 log = logging.getLogger(__name__)
 
 LISTED_WITHIN = timedelta(minutes=2)  # after an order: until then, lists and destroys may not know the instance
-QUERY_EVERY_S = 60.0
+EVIDENCE_EVERY_S = 60.0
 _PAID_FOR = "the balance falls as if the instance was paid for"
 _CEILING = 1.1  # × the listed price: a renewed offer is expected at or under this
 
@@ -287,7 +288,7 @@ class IndependentEvidence:
 
     def _is_due(self, asked_s: Mapping[str, float], launch: Launch) -> bool:
         last_s = asked_s.get(launch.launch_id)
-        return last_s is None or self._monotonic() - last_s >= QUERY_EVERY_S
+        return last_s is None or self._monotonic() - last_s >= EVIDENCE_EVERY_S
 
     def _is_for_rent(self, launch: Launch) -> bool:
         """Whether exactly this offer is for rent: other GPUs of that machine prove nothing.

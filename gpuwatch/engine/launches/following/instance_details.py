@@ -1,4 +1,4 @@
-"""Addresses of job instances, and the ends of their contracts, as the provider states them."""
+"""What a provider states about one instance of a launch: the address of its SSH server, and the end of its contract."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuwatch.ports.remote import SshAddress
 
 log = logging.getLogger(__name__)
 
-QUERY_EVERY_S = 5.0
+LIST_EVERY_S = 5.0
 
 
 class InstanceAddresses:
@@ -45,8 +45,8 @@ class InstanceAddresses:
         if launcher is None:
             return ()
         with self._lock:
-            at_s, found = self._listed.get(provider, (-QUERY_EVERY_S, ()))
-            if self._monotonic() - at_s >= QUERY_EVERY_S:
+            at_s, found = self._listed.get(provider, (-LIST_EVERY_S, ()))
+            if self._monotonic() - at_s >= LIST_EVERY_S:
                 try:
                     found = launcher.list_instances()
                 except ProviderError as error:
@@ -71,14 +71,14 @@ class ContractEnds:
         if launcher is None or launch.instance_id is None:
             return None
         try:
-            found = instance_of(launcher, launch.instance_id)
+            found = instance_by_id(launcher, launch.instance_id)
         except ProviderError as error:
             log.info("%s: the end of the contract is unknown: %s", launch.provider, error)
             return None
         return None if found is None else found.ends_at
 
 
-def instance_of(launcher: Launcher, instance_id: str) -> Instance | None:
+def instance_by_id(launcher: Launcher, instance_id: str) -> Instance | None:
     """Return one instance, by lookup if possible, which shows more than the list. Raises ProviderError."""
     if isinstance(launcher, InstanceLookup):
         found = launcher.get(instance_id)

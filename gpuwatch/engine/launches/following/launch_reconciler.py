@@ -1,9 +1,10 @@
-"""Whether the rows of the database were compared with a provider's instances since the database last went back.
-
-Follows rented instances from one listing of the provider to the next.
+"""Follows rented instances from one listing of the provider to the next.
 
 The first listing after a start is the reconciliation: before it, nothing new is rented at that provider. Each listing
-becomes an event per launch for `state_machine`; this module carries out the effects.
+becomes an event per launch for `domain/launches/life/state_machine`; this module carries out the effects.
+
+`ReconciledStore` says whether the rows of the database were compared with the provider's instances since the database
+last went back to an older state.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 
 ALIVE_EVERY = timedelta(seconds=CHANGING_EVERY_S)
 STEADY_EVERY = timedelta(seconds=RUNNING_EVERY_S)  # also without launches, to find unknown instances
-SETTLE_S = 60.0  # an order that was under way when commits were lost is answered, and listed, by then
+_SETTLE_S = 60.0  # an order that was under way when commits were lost is answered, and listed, by then
 _MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})
 _STEPS = 4  # transitions per poll: found, running, ended, …
 
@@ -324,7 +325,7 @@ def _chosen(launches: Sequence[Launch], only: Collection[str] | None) -> list[La
 
 
 class ReconciledStore:
-    """The generation of the database (`storage.lineage`) whose launches were looked up at a provider.
+    """The generation of the database (`storage.setup.lineage`) whose launches were looked up at a provider.
 
     After commits were lost, a listing counts only if it began `settle_s` after the loss was noticed: another host may
     have been ordering at that moment, and its row is gone.
@@ -335,7 +336,7 @@ class ReconciledStore:
     """
 
     def __init__(
-        self, generation: Callable[[], int], monotonic: Callable[[], float], settle_s: float = SETTLE_S
+        self, generation: Callable[[], int], monotonic: Callable[[], float], settle_s: float = _SETTLE_S
     ) -> None:
         self._generation = generation
         self._monotonic = monotonic

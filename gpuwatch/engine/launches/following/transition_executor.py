@@ -1,6 +1,6 @@
-"""The age of a launch by two clocks: no change of the wall clock may let an instance run longer.
+"""Applies an event to a launch and records the result: launches change state only here.
 
-Applies an event to a launch and records the result: launches change state only here.
+`LaunchClock` computes the age of a launch by two clocks: no change of the wall clock may let an instance run longer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The guard of running launches: decides why an instance must end beyond what the list shows, and reports events.
 
-There is one guard per provider. It ends nothing itself: the reconciler calls it for each instance at each poll. Rules
-that save money come first, and an error in one rule never disables the others.
-
-The port for rules about a rented instance beyond what the list shows, and the functions that call it.
+There is one guard per provider. It ends nothing itself: the reconciler calls it for each instance at each poll, through
+the port `LaunchGuard` (`listed_event`, `due_cause`). Rules that save money come first, and an error in one rule never
+disables the others.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ T = TypeVar("T")
 
 
 class LaunchGuard(Protocol):
-    """Rules about an instance beyond what the list shows; implemented by `guard`."""
+    """Rules about an instance beyond what the list shows; implemented by `ProviderGuard`."""
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         """Return why it must end, or None."""

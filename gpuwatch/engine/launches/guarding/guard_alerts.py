@@ -1,6 +1,7 @@
 """The guard's alerts, each sent once: the store keeps its key, and a cache saves the query.
 
-The texts of the guard's notices about launches. Pure.
+`GuardAlerts` sends notices about launches, and alerts about budgets. The functions below it are the texts of the
+notices, one for each event. Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Budgets while instances run: an alert at 80 %, another one at the limit, and the end if the policy says so.
+"""What running instances may cost: budgets, and higher prices that hosts propose.
 
-Higher prices that hosts propose for running contracts: reported at once, and answered by the owner's policy.
+- `BudgetGuard`: an alert at 80 %, another one at the limit, and the end if the policy says so.
+- `PriceGuard`: a higher price for a running contract is reported at once, and answered by the owner's policy.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""Reports once that a provider's instance list or account is unavailable, and once that it is back.
+"""What a provider answers about its instances: lists, lookups by id, and what is wrong with these answers.
 
-This matters while something is rented there, and while it blocks renting: instances of an unknown account are unknown.
-
-The hunt has its own check (`health_monitor`): it stays healthy with a key that can search but not list.
-
-One complete listing of a provider's instances, by id and by label.
-
-Looks up one instance by its id, if the provider supports that.
-
-Reports status words of a provider's instances that gpuwatch does not know, once each.
+- `InstanceListing`: one complete listing, by id and by label. `look_up`: one instance by its id, if the provider
+  supports that.
+- `InstanceListMonitor` reports once that the list or the account is unavailable, and once that it is back. This matters
+  while something is rented there, and while it blocks renting: instances of an unknown account are unknown. The hunt
+  has its own check (`HealthMonitor`): it stays healthy with a key that can search but not list.
+- `Contradictions`: two answers that contradict each other are reported once a day if they last.
+- `UnknownStatuses`: status words that gpuwatch does not know are reported once each.
 """
 
 from __future__ import annotations

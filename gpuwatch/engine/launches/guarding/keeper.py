@@ -1,12 +1,12 @@
-"""The keeper's alerts, which bypass the outbox: an instance outlived its end.
-
-Ends instances that outlive their end, from its own file: it needs no database, scheduler or instance list.
+"""Ends instances that outlive their end, from its own file: it needs no database, scheduler or instance list.
 
 It is the second line of defence. The reconciler ends instances on time. If the file still shows an instance as open
 well after its end, the keeper ends it by its id, or by its label while the id is unknown. It touches nothing else,
 takes no shared lock, and never waits: each instance is ended on a thread of its own. Until `watch_ended` is over, it
 watches obligations that it closed itself because the provider denied the instance, and those that the daemon closed
 while the daemon does not follow that provider; an instance that reappears is ended.
+
+Its alerts, `ended_alert` and `not_ended_alert`, bypass the outbox.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Selects which accepted offers can be rented now, and describes the selection for the alert."""
+"""Selects which accepted offers can be rented now, and describes the selection for the alert.
+
+`StartsLaunches` is the port to what rents them. An offer is left out if its provider cannot be rented at with these
+settings (`UnavailableProviders`), or is not ready for an order now.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Requests an approval: a firing watch with `action = "ask"` asks its owner instead of renting.
+"""Decisions of the owner about launches: approvals are requested and carried out, and pending decisions are recalled.
 
-Carries out an approval for exactly the quoted machine, at the quoted price or less.
-
-Reminds the owner once a day of pending decisions: an alert can be overlooked, a bill cannot.
+- `request_approval`: a firing watch with `action = "ask"` asks its owner instead of renting.
+- `ApprovalHandler` carries out an approval for exactly the quoted machine, at the quoted price or less.
+- `send_reminders`: once a day, launches that wait for a decision, or that gpuwatch cannot manage. An alert can be
+  overlooked, a bill cannot.
 """
 
 from __future__ import annotations

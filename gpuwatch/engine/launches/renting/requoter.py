@@ -1,6 +1,7 @@
-"""The last known balance of an account, refreshed from time to time, so that no launch waits for the provider.
+"""What a candidate costs right before it is rented, and whether the account can pay for it.
 
-Prices a candidate again right before renting, because an old answer is not a current price.
+- `Requoter` prices a candidate again, because an old answer is not a current price.
+- `BalanceCache`: the last known balance, refreshed from time to time, so that no launch waits for the provider.
 """
 
 from __future__ import annotations
