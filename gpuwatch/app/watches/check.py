@@ -61,7 +61,8 @@ def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) 
     if all(watch.auto is None for watch in watches):
         return CurrentLimits(watches=watches, limits_by_watch={})
     from gpuwatch.bootstrap.rules import commissions_of
-    from gpuwatch.engine.forecasts.auto_limits import AutoPrices, ForecastLedger
+    from gpuwatch.engine.forecasts.auto_limits import AutoPrices
+    from gpuwatch.engine.forecasts.forecast_ledger import ForecastLedger
     from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts
 
     now = real_now()

@@ -10,7 +10,8 @@ import msgspec
 
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy
-from gpuwatch.engine.watches.one_poll import PAGE_ROWS, check_provider, shared_queries
+from gpuwatch.engine.market.watch_search import PAGE_ROWS
+from gpuwatch.engine.watches.one_poll import check_provider, shared_queries
 from gpuwatch.errors import NoRowUnderstood, ProviderDown
 from gpuwatch.ports import Completeness
 from tests.builders import a_watch, an_offer
