@@ -1,7 +1,7 @@
 """Writes `model-types.json` from an installed `transformers`: the defaults of its configuration classes.
 
 Run it in an environment with transformers (torch is not needed): `python tools/model_types.py > …/model-types.json`.
-Only keys that the readers in `gpuwatch/domain/planning` ask for are kept. `_OWN` are types that transformers does not
+Only keys that the readers in `gpuwatch/domain/plan` ask for are kept. `_OWN` are types that transformers does not
 have; `_REFUSED` are structures that no reader understands.
 """
 

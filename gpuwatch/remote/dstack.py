@@ -79,7 +79,7 @@ class _ListedRuns(msgspec.Struct):
 
 
 class Dstack:
-    """Implements `ports.clusters.ClusterLauncher`.
+    """Implements `ports.jobs.ClusterLauncher`.
 
     Args:
         program: its path, or a name on PATH.

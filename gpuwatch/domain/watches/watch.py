@@ -310,7 +310,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpu_count_min: int = 1
     gpu_count_max: int = 1
     action: Action = Action.ALERT
-    command: tuple[str, ...] = ()  # action "command": words, with placeholders (`domain.watches.command_words`)
+    command: tuple[str, ...] = ()  # action "command": words, with placeholders (`domain.watches.orchestrator_task`)
     command_timeout_s: float = 600.0
     handover: HandoverSpec | None = None
     providers: tuple[str, ...] | None = None  # None: all enabled

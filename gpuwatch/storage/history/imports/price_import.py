@@ -1,6 +1,6 @@
 """Adds prices that others recorded to the history, separate from our own polls.
 
-A file contains observations and polls (`analysis.history_from_rows`). They are merged with the stored ones: the order
+A file contains observations and polls (`history_of_rows`). They are merged with the stored ones: the order
 of files does not matter, importing a file twice changes nothing, and one may fill the gaps of another. A file is
 imported in parts, each in one transaction with its roll-ups: after an interruption the next import continues, and a
 daemon can record in between.
