@@ -1,7 +1,4 @@
-"""Alerts and events in the store, and the watches whose alerts are silenced.
-
-Send a test message through each configured channel.
-"""
+"""Alerts: the events in the store, the watches whose alerts are silenced, and test messages."""
 
 from __future__ import annotations
 
@@ -111,6 +108,9 @@ def silences(settings: Settings) -> list[Silence]:
 def silence_json(silence: Silence) -> dict[str, Any]:
     """JSON of one silenced watch."""
     return {"watch": silence.watch, "since": rfc3339(silence.at), "until": rfc3339(silence.until)}
+
+
+# --- test messages ----------------------------------------------------------------------------------------------------
 
 
 class ChannelTestResult(msgspec.Struct, frozen=True, kw_only=True):

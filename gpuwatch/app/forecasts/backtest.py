@@ -162,7 +162,11 @@ def _replayed(
     request: BacktestRequest,
     stage: ReportProgress,
 ) -> list[tuple[Watch, BacktestResult | None]]:
-    """Run all watches together, each with and without the clauses that the history cannot evaluate."""
+    """Run all watches together.
+
+    Args:
+        watches: each as in the settings, and without the clauses that the history cannot evaluate.
+    """
     setting = _with_limits(settings, _setting(settings, request), [watch for watch, _ in watches], request, stage)
     players = [(judged, _candidates(judged, history, setting, stage)) for _, judged in watches]
     replayed, simulated = replay(players, history, setting, lambda done, of: stage("replaying", done, of))

@@ -1,7 +1,4 @@
-"""A backtest as text and as JSON: what a watch did, and the value of it.
-
-Preview of a changed watch before its settings are saved: its matches now, and what it would have done.
-"""
+"""A backtest as text and as JSON: what a watch did, and the value of it; and the preview of a changed watch."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def summary_lines(watch: Watch, result: BacktestResult, backtest: Backtest, zone
         f"{time_text(result.until, zone)}{blind}; "
         f"a matching offer was on sale at {result.held:.0%} of them"
     )
-    yield _counts(result)
+    yield _fires_text(result)
     if result.paid_usd_gpu_hour is not None:
         yield _savings_text(watch, result)
     elif result.at_once_usd_gpu_hour is not None:
@@ -76,7 +73,7 @@ def ignored_text(clauses: Sequence[str]) -> str:
     return f"the history cannot evaluate: {', '.join(clauses)}; ignored (--strict rejects them)"
 
 
-def _counts(result: BacktestResult) -> str:
+def _fires_text(result: BacktestResult) -> str:
     events = main_events(result)
     reminders = sum(event.is_reminder for event in result.events)
     text = f"it fired {_times(result.fires)}" + (f", {reminders} as reminders" if reminders else "")
@@ -311,6 +308,9 @@ def step_json(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
         "mean_saved_low": waiting.interval[0] if waiting.interval else None,
         "mean_saved_high": waiting.interval[1] if waiting.interval else None,
     }
+
+
+# --- the preview of a watch whose settings are not saved yet ----------------------------------------------------------
 
 
 class MarketPreview(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,4 @@
-"""The price of a part of the market over time, from the store or from a file of price rows.
-
-A chart of the price of a GPU over time, drawn by matplotlib (the extra `analysis`).
-"""
+"""The price of a part of the market over time, from the store or from a file of price rows; as JSON and as a chart."""
 
 from __future__ import annotations
 
@@ -183,6 +180,8 @@ def _gpu_names_in(market_history: MarketHistory) -> frozenset[str]:
     return frozenset(name for listing in market_history.listings for name in (listing.identity.gpu, listing.gpu_family))
 
 
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
 METHOD = (
     # word-check: allow - a value of the JSON
     "prices weighted by the time they were on offer; a look vouches for what it showed until the next one, at most 3 h"
@@ -233,6 +232,8 @@ def period_json(point: PricePeriod) -> dict[str, Any]:
         "known_hours": point.known_hours,
     }
 
+
+# --- the chart, drawn by matplotlib (the extra `analysis`) ------------------------------------------------------------
 
 PICTURE_INCHES = (10, 5)
 PICTURE_DPI = 120

@@ -169,7 +169,7 @@ def simulate(settings: Settings, request: SimulationRequest) -> QueueSimulation:
 
 
 def _watches(settings: Settings, request: SimulationRequest) -> list[tuple[str, Watch, Any]]:
-    """Each job's offers and the job, by name; empty for a synthetic queue."""
+    """The name, the watch and the job, for each job; empty for a synthetic queue."""
     if request.made_up is not None:
         return []
     if request.files:

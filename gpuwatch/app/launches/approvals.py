@@ -1,7 +1,4 @@
-"""Approvals: list them, approve or deny one. Works with and without a running daemon.
-
-Pauses: switch renting off and on again, for all watches or one.
-"""
+"""What the owner allows: approvals of single quotes, and pauses of renting. Works with and without a running daemon."""
 
 from __future__ import annotations
 
@@ -56,6 +53,9 @@ if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
+
+
+# --- approvals --------------------------------------------------------------------------------------------------------
 
 
 def approve(settings: Settings, approval_id: str) -> ApprovalReply:
@@ -198,6 +198,9 @@ def reply_json(reply: ApprovalReply) -> dict[str, Any]:
         "launch_id": None if reply.launch is None else reply.launch.launch_id,
         "instance_id": None if reply.launch is None else reply.launch.instance_id,
     }
+
+
+# --- pauses -----------------------------------------------------------------------------------------------------------
 
 
 def pauses(settings: Settings) -> PauseTable:

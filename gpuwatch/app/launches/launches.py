@@ -1,9 +1,4 @@
-"""Launches: list them, show one, resolve one that is held. A daemon may run at the same time.
-
-Instances with gpuwatch's label but without a launch: adopt one, or mark it as foreign.
-
-All facts about one launch: its row, its events, the utilisation of its GPUs, and its end.
-"""
+"""Launches: list them, show one, resolve one that is held, adopt an instance. A daemon may run at the same time."""
 
 from __future__ import annotations
 
@@ -51,6 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SHOWN = 500  # number of samples; of a longer series, every nth
+
 
 @contextmanager
 def open_launches(settings: Settings) -> Iterator[SqlLaunchRepository]:
@@ -91,6 +88,26 @@ def _relocation_json(finding: Alert | None) -> dict[str, Any] | None:
     return {key: fields[key] for key in ("at", "headline", "why", "facts")}
 
 
+class LaunchDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about one launch. `ends_at`: None, no end is set."""
+
+    launch: Launch
+    events: Sequence[LaunchEvent]
+    utilisation: Sequence[UtilisationSample]
+    ends_at: datetime | None
+
+
+def launch_details(settings: Settings, launch_id: str) -> LaunchDetails:
+    """Collect the facts. Raises UsageError (no such launch), StoreError."""
+    with open_store_read_only(settings) as store:
+        repository = SqlLaunchRepository(store)
+        launch = known_launch(repository, launch_id)
+        samples = SqlUtilisationRepository(store).samples_since(launch_id, launch.intended_at)
+        events = repository.events(launch_id)
+    step = max(1, len(samples) // _SHOWN)
+    return LaunchDetails(launch=launch, events=events, utilisation=samples[::step], ends_at=latest_end(launch))
+
+
 def launch_events(settings: Settings, launch_id: str) -> list[LaunchEvent]:
     """The events of one launch, oldest first. Raises UsageError (no such launch), StoreError."""
     with open_store_read_only(settings) as store:
@@ -109,6 +126,9 @@ def launch_event_json(event: LaunchEvent) -> dict[str, Any]:
         "listed_usd_hour": usd_number(event.listed_microusd_hour),
         "price_usd_hour": usd_number(event.price_microusd_hour),
     }
+
+
+# --- held launches: what the owner found ------------------------------------------------------------------------------
 
 
 def resolve_absent(settings: Settings, launch_id: str) -> Launch:
@@ -191,6 +211,9 @@ def _unresolved_launch(repository: SqlLaunchRepository, launch_id: str) -> Launc
     return launch
 
 
+# --- what other use cases ask -----------------------------------------------------------------------------------------
+
+
 def known_launch(repository: SqlLaunchRepository, launch_id: str) -> Launch:
     """A launch by its id. Raises UsageError: no such launch."""
     launch = repository.get(launch_id)
@@ -224,6 +247,9 @@ def list_instances_of(settings: Settings, http: HttpClient, provider: str) -> Se
     except ProviderError as error:
         log.warning("%s", error)
         return None
+
+
+# --- labelled instances without a launch: adopt one, or mark it as foreign --------------------------------------------
 
 
 def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str | None) -> Launch:
@@ -320,26 +346,3 @@ def _refuse_if_ours(repository: SqlLaunchRepository, provider: str, instance_id:
     owner = [launch.launch_id for launch in repository.alive(provider) if launch.instance_id == instance_id]
     if owner:
         raise UsageError(f"instance {instance_id} already belongs to launch {owner[0]}")
-
-
-_SHOWN = 500  # number of samples; of a longer series, every nth
-
-
-class LaunchDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about one launch. `ends_at`: None, no end is set."""
-
-    launch: Launch
-    events: Sequence[LaunchEvent]
-    utilisation: Sequence[UtilisationSample]
-    ends_at: datetime | None
-
-
-def launch_details(settings: Settings, launch_id: str) -> LaunchDetails:
-    """Collect the facts. Raises UsageError (no such launch), StoreError."""
-    with open_store_read_only(settings) as store:
-        repository = SqlLaunchRepository(store)
-        launch = known_launch(repository, launch_id)
-        samples = SqlUtilisationRepository(store).samples_since(launch_id, launch.intended_at)
-        events = repository.events(launch_id)
-    step = max(1, len(samples) // _SHOWN)
-    return LaunchDetails(launch=launch, events=events, utilisation=samples[::step], ends_at=latest_end(launch))

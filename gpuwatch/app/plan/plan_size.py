@@ -1,9 +1,4 @@
-"""The list of models for `gpuwatch plan models`.
-
-The memory that a model needs, by parts, and the cards that hold it.
-
-The table of published speeds, read from the package.
-"""
+"""The memory that a model needs, by parts, and the cards that hold it; the known models, and the published speeds."""
 
 from __future__ import annotations
 
@@ -50,41 +45,6 @@ from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.memory_need import WorkloadRequest
-
-
-def listed_models(search_text: str | None) -> Sequence[ListedModel]:
-    """The models with a text in their name, smallest first; None: all. Raises UsageError: there is none."""
-    models = [model for model in model_index().models if search_text is None or fold(search_text) in fold(model.name)]
-    if not models:
-        raise UsageError(f"no known model has {search_text!r} in its name; list all with: gpuwatch plan models")
-    return sorted(models, key=lambda model: (model.shape.params, model.name))
-
-
-def listed_models_json(models: Sequence[ListedModel]) -> dict[str, Any]:
-    """JSON of `gpuwatch plan models`."""
-    index = model_index()
-    return {"date": index.date, "sources": index.sources, "models": [_model_json(model) for model in models]}
-
-
-def _model_json(model: ListedModel) -> dict[str, Any]:
-    shape = model.shape
-    return {
-        "name": model.name,
-        "params": shape.params,
-        "active_params": shape.active_params,
-        "published_params": model.published_params,
-        "published_active_params": model.published_active,
-        "layers": shape.layers,
-        "hidden": shape.hidden,
-        "heads": shape.heads,
-        "kv_heads": shape.kv_heads,
-        "experts": shape.experts,
-        "experts_used": shape.used,
-        "vocab": shape.vocab,
-        "tied_embeddings": shape.tied,
-        "kv_bytes_token": 2 * shape.cached_values,
-        "source": model.source,
-    }
 
 
 _MAX_BYTES = 1_000_000  # of a config.json
@@ -241,6 +201,46 @@ def plan_size_sources_json(source_size: SourceSize) -> dict[str, Any]:
         "fits": [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in source_size.fits],
     }
 
+
+# --- the known models -------------------------------------------------------------------------------------------------
+
+
+def listed_models(search_text: str | None) -> Sequence[ListedModel]:
+    """The models with a text in their name, smallest first; None: all. Raises UsageError: there is none."""
+    models = [model for model in model_index().models if search_text is None or fold(search_text) in fold(model.name)]
+    if not models:
+        raise UsageError(f"no known model has {search_text!r} in its name; list all with: gpuwatch plan models")
+    return sorted(models, key=lambda model: (model.shape.params, model.name))
+
+
+def listed_models_json(models: Sequence[ListedModel]) -> dict[str, Any]:
+    """JSON of `gpuwatch plan models`."""
+    index = model_index()
+    return {"date": index.date, "sources": index.sources, "models": [_model_json(model) for model in models]}
+
+
+def _model_json(model: ListedModel) -> dict[str, Any]:
+    shape = model.shape
+    return {
+        "name": model.name,
+        "params": shape.params,
+        "active_params": shape.active_params,
+        "published_params": model.published_params,
+        "published_active_params": model.published_active,
+        "layers": shape.layers,
+        "hidden": shape.hidden,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "experts": shape.experts,
+        "experts_used": shape.used,
+        "vocab": shape.vocab,
+        "tied_embeddings": shape.tied,
+        "kv_bytes_token": 2 * shape.cached_values,
+        "source": model.source,
+    }
+
+
+# --- published speeds -------------------------------------------------------------------------------------------------
 
 _QLORA_BYTES = 0.516  # 4.127 bits, with the constants
 

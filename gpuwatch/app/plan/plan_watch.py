@@ -1,7 +1,4 @@
-"""The `[[watch]]` for a plan: the job, its price limit, its disk, and the required quality of hosts.
-
-The `[[watch]]` for a result of `plan fit` and `plan size`: GPUs that hold the work, their number, and a price.
-"""
+"""The `[[watch]]` for a plan: the job or the GPUs that hold the work, its limit, its disk, and the quality of hosts."""
 
 from __future__ import annotations
 
@@ -346,6 +343,8 @@ def toml_value(value: Any) -> str:
 def _key(key: str) -> str:
     return key if key.isidentifier() and key.isascii() else json.dumps(key, ensure_ascii=False)
 
+
+# --- the watch for `plan fit` and `plan size` -------------------------------------------------------------------------
 
 _STEP: Final = Decimal("0.0001")  # limits are rounded up to it, so that the current offer stays under its own limit
 

@@ -1,7 +1,4 @@
-"""The findings of `gpuwatch doctor` about alert channels. All are checked in parallel, each for a limited time.
-
-The findings of `gpuwatch doctor --provider` about the prerequisites of renting there, for the watches that rent.
-"""
+"""The findings of `gpuwatch doctor` about alert channels, and about the prerequisites of renting at a provider."""
 
 from __future__ import annotations
 
@@ -35,7 +32,10 @@ WITHIN_S = 10.0  # for all channels together
 
 
 def channel_findings(settings: Settings, http: HttpClient, within_s: float = WITHIN_S) -> Iterator[Finding]:
-    """One or more findings for each configured channel, in their order. Sends no alert."""
+    """One or more findings for each configured channel, in their order. Sends no alert.
+
+    All are checked in parallel, each for a limited time.
+    """
     if not settings.channels:
         mend = f"add one of {notify_sections()}"
         yield Finding(area="alerts", state="note", text="no channel is configured", mend=mend)
@@ -83,7 +83,7 @@ _STATES = {True: "ok", False: "fault", None: "note"}
 
 
 def prerequisite_findings(settings: Settings, adapter: Adapter) -> Iterator[Finding]:
-    """One finding for each prerequisite. A provider where gpuwatch cannot rent has none."""
+    """One finding for each prerequisite of the watches that rent. A provider where gpuwatch cannot rent has none."""
     launcher, info = adapter.launcher, adapter.info
     if launcher is None or not has_credentials(settings.providers[adapter.name]):
         return

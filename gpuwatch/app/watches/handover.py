@@ -1,4 +1,4 @@
-"""Print the offer that a watch found as a task of an orchestrator, which rents it; gpuwatch does not."""
+"""The offer that a watch found as a task of an orchestrator, which rents it; gpuwatch does not."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -> list[WatchStatus]:
-    """All watches, or the named ones, in the order of the settings. Sends no request.
+    """All watches in the order of the settings, or the given ones. Sends no request.
 
     Raises:
         StoreError: the store cannot be read.
