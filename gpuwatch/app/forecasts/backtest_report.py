@@ -1,4 +1,4 @@
-"""A backtest as text and as JSON: what a watch did, and the value of it; and the preview of a changed watch."""
+"""A backtest as text and as JSON: what a watch did, and the value of it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-import msgspec
-
-from gpuwatch.app.forecasts.backtest import BacktestRequest, run_backtest
-from gpuwatch.app.watches.check import check_markets, current_limits
-from gpuwatch.app.watches.edit_watch import WatchDraft
-from gpuwatch.app.watches.watch_selection import watch_named
-from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import dollars, rfc3339
 from gpuwatch.domain.setup.durations import format_duration
-from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action
-from gpuwatch.engine.watches.one_poll import ProviderCheck
-from gpuwatch.errors import StoreError
 
 if TYPE_CHECKING:
     from gpuwatch.app.forecasts.backtest import Backtest
@@ -308,39 +298,3 @@ def step_json(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
         "mean_saved_low": waiting.interval[0] if waiting.interval else None,
         "mean_saved_high": waiting.interval[1] if waiting.interval else None,
     }
-
-
-# --- the preview of a watch whose settings are not saved yet ----------------------------------------------------------
-
-
-class MarketPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The matches of the watch now, cheapest first, and the answer of each provider."""
-
-    matches: Sequence[Match]
-    providers: Sequence[ProviderCheck]
-
-
-def preview_market(draft: WatchDraft) -> MarketPreview:
-    """Poll the providers of the watch once. Raises UsageError: none of them is enabled."""
-    limits = current_limits(draft.settings, [watch_named(draft.settings, draft.name)], keep=False)
-    checked = check_markets(draft.settings, limits.watches, ())
-    return MarketPreview(matches=checked.matches[draft.name], providers=checked.providers)
-
-
-def preview_backtest(draft: WatchDraft, days: int) -> tuple[str, ...]:
-    """What the watch would have done with the prices of the last days, as text."""
-    settings, now = draft.settings, real_now()
-    watch = watch_named(settings, draft.name)
-    request = BacktestRequest(
-        names=(), gpu=(), max_price=None, count=None, spot=None, action=None, max_runtime_s=None, thresholds=(),
-        since=now - timedelta(days=days), until=now, data=None, provider=None, job_s=None, deadline_s=None,
-        strict=False,
-    )  # fmt: skip
-    try:
-        backtest = run_backtest(settings, [watch], request, lambda what, done, of: None)
-    except StoreError as error:
-        return (str(error),)
-    ((_, result),) = backtest.results
-    if result is None:
-        return (f"its GPUs have not been polled in the last {days} days",)
-    return tuple(summary_lines(watch, result, backtest, ZoneInfo(settings.timezone)))

@@ -79,7 +79,7 @@ def _faults(error: GpuwatchError) -> Rerender:
 
 
 def _preview(view: View) -> FormResult:
-    from gpuwatch.app.forecasts.backtest_report import preview_market  # noqa: PLC0415
+    from gpuwatch.app.forecasts.watch_preview import preview_market  # noqa: PLC0415
 
     try:
         draft = _draft(view)
@@ -93,7 +93,7 @@ def _preview(view: View) -> FormResult:
 
 
 def _backtest(view: View) -> FormResult:
-    from gpuwatch.app.forecasts.backtest_report import preview_backtest  # noqa: PLC0415
+    from gpuwatch.app.forecasts.watch_preview import preview_backtest  # noqa: PLC0415
 
     try:
         draft = _draft(view)

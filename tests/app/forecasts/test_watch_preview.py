@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.forecasts.backtest_report import preview_backtest, preview_market
+from gpuwatch.app.forecasts.watch_preview import preview_backtest, preview_market
 from gpuwatch.app.watches.edit_watch import draft_watch
 from gpuwatch.emulator import Marketplace
 

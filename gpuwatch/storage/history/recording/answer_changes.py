@@ -7,15 +7,12 @@ differing offers are priced.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, REFERENCE_DISK_GB, Commission, price_of
 from gpuwatch.domain.market.offer import Offer, storable_text
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.market.open_prices import Key, OpenPrice, OpenPrices, ProviderPrices
-
-if TYPE_CHECKING:
-    pass
 
 # The machine's price is computed from quotes with different disks, each rounded separately; in a hunt's answer a
 # difference up to this counts as the same price.

@@ -1,0 +1,45 @@
+"""What is installed without an extra works without it: no module of gpuwatch loads an extra's library by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.checkout import ROOT
+
+_LIBRARIES = (
+    "apprise boto3 botocore datatrove gpuhunt grpc jinja2 matplotlib multipart nebius onnxruntime prometheus_client"
+    " psycopg pyarrow pysqlite3 rensa safetensors sklearn starlette tokenizers tomlkit uvicorn"
+)
+_NEED_THEM = {  # the page, what edits a settings file for it, and the other database
+    "gpuwatch.app.forecasts.watch_preview",
+    "gpuwatch.app.watches.edit_watch",
+    "gpuwatch.storage.setup.postgres_connection",
+}
+_PROGRAM = """
+import importlib, sys
+libraries, modules = map(str.split, sys.argv[1:])
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in libraries:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+for module in modules:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError:
+        print(module)
+"""
+
+
+@pytest.mark.slow
+def test_only_the_page_and_the_other_database_need_an_extra_to_be_imported() -> None:
+    paths = [path.relative_to(ROOT).with_suffix("") for path in sorted((ROOT / "gpuwatch").rglob("*.py"))]
+    modules = [".".join(path.parts).removesuffix(".__init__") for path in paths if path.name != "__main__"]
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, _LIBRARIES, " ".join(modules)],
+        cwd=ROOT, capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    assert {name for name in done.stdout.split() if not name.startswith("gpuwatch.web.")} == _NEED_THEM
