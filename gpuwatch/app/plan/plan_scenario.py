@@ -61,7 +61,7 @@ def plan_scenarios(file: Path | None, settings: Callable[[], Settings]) -> Scena
 
 
 def _text(file: Path) -> str:
-    """Read the file. Raises UsageError: it is too large; OSError, ValueError: it is no text."""
+    """Read the file. Raises UsageError: it is too large; OSError, ValueError: it is not a text."""
     with file.open("rb") as opened:
         content = opened.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
