@@ -1,1 +1,1 @@
-"""Commands and buttons for the owner's chat: `actions` is independent of messengers, `telegram/` is the first one."""
+"""Commands and buttons for the owner's chat: `chat_actions` knows no messenger, `telegram/` is the first one."""

@@ -1,4 +1,4 @@
-"""Actions that only read: launches, watches, offers, costs."""
+"""Actions that only read: status, watches, offers and their history, launches, costs, and why an alert was sent."""
 
 from __future__ import annotations
 
