@@ -23,7 +23,7 @@ from gpuwatch.ports import MONEY_KINDS, Alert, AlertKind
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.migrate import upgrade
-from gpuwatch.storage.setup.tables import delivery
+from gpuwatch.storage.setup.side_tables import delivery
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 STEP_S = 30.0

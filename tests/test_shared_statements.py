@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.tables import alert
+from gpuwatch.storage.setup.side_tables import alert
 from tests.shared_statements import share_statements
 from tests.upgraded_store import empty_file
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.ports import MONEY_KINDS
-from gpuwatch.storage.setup.tables import alert, delivery
+from gpuwatch.storage.setup.side_tables import alert, delivery
 from tests.soak.cloud import LABEL, Cloud, Rented, launch_id_in
 from tests.soak.installation import MAX_INSTANCES, MAX_RUNTIME_S, MAX_USD_HOUR, WATCHES, Installation
 

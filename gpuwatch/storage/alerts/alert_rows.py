@@ -30,9 +30,9 @@ from gpuwatch.ports import (
     UnroutedAlert,
 )
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.side_tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import delivery, silence
 from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, insert_if_absent, to_ms, upsert
-from gpuwatch.storage.setup.tables import alert as alerts
-from gpuwatch.storage.setup.tables import delivery, silence
 
 _CLOCKS_DIFFER_MS = 120_000  # between the hosts of several daemons
 _SUBJECT_LENGTH = 200

@@ -25,10 +25,9 @@ from gpuwatch.storage.alerts import outbox_queries as queries
 from gpuwatch.storage.alerts.alert_rows import enqueue, new_delivery, route, unrouted
 from gpuwatch.storage.alerts.pauses import load_pauses
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import seen_value
+from gpuwatch.storage.setup.side_tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import delivery, seen_value
 from gpuwatch.storage.setup.stored_values import AnyRow, QueryCache, from_ms, insert_if_absent, to_ms
-from gpuwatch.storage.setup.tables import alert as alerts
-from gpuwatch.storage.setup.tables import delivery
 
 _ADDRESS_CHANGE = "moved_chat"  # a stored value: "old new", of one channel
 

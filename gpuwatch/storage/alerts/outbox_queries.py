@@ -32,9 +32,9 @@ from gpuwatch.ports import (
     StalledChannel,
     WaitingAlert,
 )
+from gpuwatch.storage.setup.side_tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import delivery
 from gpuwatch.storage.setup.stored_values import from_ms
-from gpuwatch.storage.setup.tables import alert as alerts
-from gpuwatch.storage.setup.tables import delivery
 
 MAX_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
 MAX_WAIT_MS = 90_000_000  # 25 h: the same, for waits

@@ -17,19 +17,9 @@ from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecord
 from gpuwatch.storage.history.recording.history_state import lock_history
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import JOBS_OVER, job, job_event, job_run
+from gpuwatch.storage.setup.side_tables import JOBS_OVER, alert, delivery, job, job_event, job_run
 from gpuwatch.storage.setup.stored_values import to_ms
-from gpuwatch.storage.setup.tables import (
-    IS_ALIVE,
-    alert,
-    delivery,
-    history_state,
-    launch,
-    poll,
-    price_interval,
-    segment,
-    series,
-)
+from gpuwatch.storage.setup.tables import IS_ALIVE, history_state, launch, poll, price_interval, segment, series
 
 _MAX_KEY_WINDOW = timedelta(days=32)  # an exhausted budget is reported once a month
 _SERIES_PER_STEP = 1000

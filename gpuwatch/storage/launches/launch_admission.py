@@ -67,17 +67,9 @@ from gpuwatch.storage.alerts.pauses import PauseTable, load_pauses, lock_reserva
 from gpuwatch.storage.launches.renting_blocks import load_notes, load_scopes, ticked_items, unknown_refusals
 from gpuwatch.storage.setup.account_rows import INSTALL_ID, ensure_installation
 from gpuwatch.storage.setup.launch_rows import launch_of, launch_row_of, row_of_event
-from gpuwatch.storage.setup.side_tables import job
+from gpuwatch.storage.setup.side_tables import job, skipped_scope, unknown_instance
 from gpuwatch.storage.setup.stored_values import to_ms
-from gpuwatch.storage.setup.tables import (
-    IS_ALIVE,
-    OVER_STATES,
-    launch_event,
-    machine_note,
-    pause,
-    skipped_scope,
-    unknown_instance,
-)
+from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, launch_event, machine_note, pause
 from gpuwatch.storage.setup.tables import launch as launches
 from gpuwatch.storage.watches.watch_identities import WATCH_ID, identify, renamed_candidate
 

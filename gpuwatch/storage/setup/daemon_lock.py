@@ -21,9 +21,9 @@ from sqlalchemy import and_, update
 
 from gpuwatch.errors import StoreError, StoreInUse
 from gpuwatch.storage.setup.database import Database, sqlite_path
-from gpuwatch.storage.setup.side_tables import chat_poller
+from gpuwatch.storage.setup.side_tables import chat_poller, delivery
 from gpuwatch.storage.setup.sqlite_driver import make_own_folder
-from gpuwatch.storage.setup.tables import delivery, hook_run
+from gpuwatch.storage.setup.tables import hook_run
 
 _RELEASES = (
     *(

@@ -13,17 +13,9 @@ from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.ports.market import Completeness
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.migrate import revision
+from gpuwatch.storage.setup.side_tables import alert
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
-from gpuwatch.storage.setup.tables import (
-    alert,
-    history_state,
-    launch,
-    launch_event,
-    metadata,
-    poll,
-    price_interval,
-    quota_day,
-)
+from gpuwatch.storage.setup.tables import history_state, launch, launch_event, metadata, poll, price_interval, quota_day
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,26 +28,8 @@ from sqlalchemy import (
 )
 
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
-from gpuwatch.storage.setup.side_tables import alert as alert  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import chat_poller as chat_poller  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import chat_update as chat_update  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import delivery as delivery  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import forecast as forecast  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import foreign_installation as foreign_installation  # noqa: PLC0414 as above
-from gpuwatch.storage.setup.side_tables import installation as installation  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import job as job  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import job_event as job_event  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import job_run as job_run  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import metadata as metadata  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.side_tables import metadata as metadata  # noqa: PLC0414 with this module it knows every table
 from gpuwatch.storage.setup.side_tables import partial_index
-from gpuwatch.storage.setup.side_tables import provider_account as provider_account  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import provider_health as provider_health  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import provider_hold as provider_hold  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import seen_value as seen_value  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import silence as silence  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import skipped_scope as skipped_scope  # noqa: PLC0414 a part of the schema
-from gpuwatch.storage.setup.side_tables import unknown_instance as unknown_instance  # noqa: PLC0414 as above
-from gpuwatch.storage.setup.side_tables import watch_identity as watch_identity  # noqa: PLC0414 a part of the schema
 
 _COVERS = text("covers = 1")
 

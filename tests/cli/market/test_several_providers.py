@@ -17,7 +17,7 @@ from gpuwatch.cli.terminal_tables import table_lines
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms
 from gpuwatch.engine.market.browse import ProviderOffers
 from gpuwatch.storage.setup.database import open_database
-from gpuwatch.storage.setup.tables import seen_value
+from gpuwatch.storage.setup.side_tables import seen_value
 from tests.builders import NOON, a_match, an_offer
 from tests.cli.conftest import Shell
 from tests.stalls import ONE, PRICES, TWO, down, open_stalls

@@ -18,7 +18,7 @@ from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.launch_admission import reserve
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_match
 from tests.engine.uow_fakes import NOON, an_answer, evaluate

@@ -23,7 +23,7 @@ from gpuwatch.engine.watches.gather import unanswered
 from gpuwatch.ports import AlertKind, Completeness
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch, an_offer
 from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, Started, an_answer, evaluate

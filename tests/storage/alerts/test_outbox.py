@@ -13,8 +13,8 @@ from gpuwatch.ports import Alert, AlertKind, DueDelivery
 from gpuwatch.storage.alerts import alert_rows as module
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.tables import alert as alerts
-from gpuwatch.storage.setup.tables import delivery
+from gpuwatch.storage.setup.side_tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import delivery
 from tests.outbox import outbox_alert
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

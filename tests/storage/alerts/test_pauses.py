@@ -29,7 +29,7 @@ from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import alert as alerts
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.reserving import launch_or_refusal
 from tests.storage.launches.test_launch_repository import launch_ids, race

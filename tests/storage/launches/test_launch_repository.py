@@ -22,7 +22,7 @@ from gpuwatch.storage.launches.extension_lookup import ExtensionLookup
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.launches.obligation_file import FILE_NAME, ObligationFile
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import alert as alerts
 from gpuwatch.storage.setup.tables import launch_event
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.reserving import launch_or_refusal

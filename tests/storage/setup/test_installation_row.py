@@ -9,7 +9,7 @@ import msgspec
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.account_rows import ensure_installation
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.tables import installation
+from gpuwatch.storage.setup.side_tables import installation
 from tests.builders import NOON
 from tests.storage.launches.test_launch_repository import race, renting, reserve, reserving
 

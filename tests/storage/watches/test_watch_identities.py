@@ -13,7 +13,7 @@ from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.storage.alerts.pauses import load_pauses, save_pause
 from gpuwatch.storage.launches.launch_admission import reserve
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.setup import tables
+from gpuwatch.storage.setup import side_tables, tables
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
@@ -131,7 +131,7 @@ def test_the_store_of_an_older_gpuwatch_holds_up_no_watch_that_it_knows(
 ) -> None:
     rented(database, renting("old"), 1)
     with database.write() as connection:
-        connection.execute(tables.watch_identity.delete())
+        connection.execute(side_tables.watch_identity.delete())
         connection.execute(insert(tables.watch_state), {"watch": "fired", "misses": 0})
     settled = identities.apply([renting("fired"), renting("fresh")], NOON)
     assert settled.changes.blocked == ["fresh"]

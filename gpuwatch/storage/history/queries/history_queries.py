@@ -47,6 +47,7 @@ from gpuwatch.storage.history.recording.price_sources import kind_of_source, pro
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.market.open_prices import NEVER
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.side_tables import seen_value
 from gpuwatch.storage.setup.tables import (
     IS_COVERING,
     history_state,
@@ -54,7 +55,6 @@ from gpuwatch.storage.setup.tables import (
     place,
     poll,
     price_interval,
-    seen_value,
     segment,
     series,
 )

@@ -23,7 +23,7 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import alert as alerts
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, running, stop
 from tests.engine.lying_provider import AskableProvider

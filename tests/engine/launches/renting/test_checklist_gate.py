@@ -22,7 +22,7 @@ from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.tables import alert as alerts
+from gpuwatch.storage.setup.side_tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.uow_fakes import FakeExecutor, Started, an_answer, evaluate

@@ -30,7 +30,8 @@ from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import open_database
-from gpuwatch.storage.setup.tables import alert, metadata
+from gpuwatch.storage.setup.side_tables import alert
+from gpuwatch.storage.setup.tables import metadata
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.launches.renting.lying_marketplace import LATE_S, Died, LyingMarketplace
 from tests.engine.uow_fakes import ScriptedMarket, an_answer
