@@ -77,6 +77,11 @@ def run_bounded(  # noqa: PLR0913 each bounds it
     )
 
 
+def one_line(output: bytes) -> str:
+    """Return what a process printed as text on one line, neither cleaned nor redacted."""
+    return " ".join(output.decode("utf-8", "replace").split())
+
+
 def _start_process(
     argv: Sequence[str], env: Mapping[str, str], folder: str | None, stdin: int | BinaryIO
 ) -> subprocess.Popen[bytes]:

@@ -24,7 +24,7 @@ from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, Provid
 from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.jobs import ClusterRun
 from gpuwatch.redaction import redact
-from gpuwatch.remote.bounded_process import run_bounded
+from gpuwatch.remote.bounded_process import one_line, run_bounded
 
 _MAX_LISTED_RUNS: Final = 99  # "must be less than 100"
 _MAX_OUTPUT_BYTES: Final = 32 << 20
@@ -243,7 +243,7 @@ class Dstack:
 
     def _redacted(self, output: bytes, secrets: Mapping[str, str] | None = None) -> str:
         """Return the last lines of the output, without a job's secrets."""
-        text = " ".join(output.decode("utf-8", "replace").split())
+        text = one_line(output)
         for part in _secret_lines(secrets or {}):
             text = text.replace(part, "***")
         return clean(redact(text)[-300:], 300)
@@ -263,7 +263,7 @@ def _decode(output: bytes, type_: type[T]) -> T:
 
 
 def _is_not_found(output: bytes, name: str) -> bool:
-    return f"Run {name} not found" in " ".join(output.decode("utf-8", "replace").split())
+    return f"Run {name} not found" in one_line(output)
 
 
 def _cluster_run(run: _Run) -> ClusterRun:

@@ -16,7 +16,7 @@ from gpuwatch.domain.jobs.checkpoints import below, is_store
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 from gpuwatch.redaction import redact
-from gpuwatch.remote.bounded_process import run_bounded
+from gpuwatch.remote.bounded_process import one_line, run_bounded
 
 _S3 = "GPUWATCHS3"  # a remote that the environment defines for this process alone
 _ENV = ("RCLONE_", "AWS_", "XDG_", "GOOGLE_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT", "http", "no_proxy")
@@ -110,7 +110,7 @@ class Rclone:
         )
         if result.exit_code == 0 and not result.is_truncated:
             return stdout.getvalue()
-        reason = clean(redact(" ".join(result.stderr.decode("utf-8", "replace").split())), 300)
+        reason = clean(redact(one_line(result.stderr)), 300)
         if result.exit_code is None:
             reason = f"no answer within {timeout_s:g} s"
         error_class = ObjectMissing if result.exit_code in _NOT_FOUND_CODES else StoreUnreachable

@@ -20,7 +20,7 @@ from typing import BinaryIO
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable, SshAddress
 from gpuwatch.redaction import redact
-from gpuwatch.remote.bounded_process import BoundedResult, ByteSink, run_bounded
+from gpuwatch.remote.bounded_process import BoundedResult, ByteSink, one_line, run_bounded
 from gpuwatch.remote.framed_output import NOISE_MAX_BYTES, FramedOutput, framed
 from gpuwatch.remote.sent_tree import archive_of, sent_entries
 
@@ -210,9 +210,9 @@ class OpenSshShell:
             return found.exit_code
         if found.is_truncated:
             return 0
-        text = _text(result.stderr)
+        text = one_line(result.stderr)
         if found.noise and not found.begun and not is_rejection(text):
-            printed = clean(redact(_text(found.noise)), 200)
+            printed = clean(redact(one_line(found.noise)), 200)
             raise RemoteRefused(f"{self._host}: its login shell runs no command; it prints: {printed}")
         reason = _failure_reason(result, timeout_s)
         is_refused = reason == _KEY_CHANGED or is_rejection(text)
@@ -261,15 +261,11 @@ def _start(
 def _failure_reason(result: BoundedResult, timeout_s: float) -> str:
     if result.exit_code is None:
         return f"no answer within {timeout_s:g} s"
-    text = _text(result.stderr).lower()  # all of it: a banner or a long path may stand before the error
+    text = one_line(result.stderr).lower()  # all of it: a banner or a long path may stand before the error
     if any(pattern in text for pattern in _KEY_CHANGED_MESSAGES):
         return _KEY_CHANGED
     return _line(result.stderr) or "no connection"
 
 
 def _line(stderr: bytes) -> str:
-    return clean(redact(_text(stderr)), 300)
-
-
-def _text(stderr: bytes) -> str:
-    return " ".join(stderr.decode("utf-8", "replace").split())
+    return clean(redact(one_line(stderr)), 300)
