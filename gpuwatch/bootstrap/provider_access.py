@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
 
 def has_credentials(provider: ProviderSection) -> bool:
     """Whether there is a key, or the provider finds credentials by itself."""
@@ -137,9 +139,6 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
 def resolve_provider(settings: Settings, name: str | None) -> str:
     """The named provider, or the only enabled one."""
     if name is not None and name in settings.providers:
@@ -167,6 +166,9 @@ def _enabled(settings: Settings) -> str:
 def label_lengths(names: Collection[str]) -> Mapping[str, int]:
     """Provider → the length of a label there."""
     return {name: providers.info(name).label_length for name in names}
+
+
+# --- the accounts of the configured keys ------------------------------------------------------------------------------
 
 
 def with_previous_keys(settings: Settings) -> Settings:
