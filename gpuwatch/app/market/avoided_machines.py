@@ -9,7 +9,7 @@ from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.instances.avoided_machines import AvoidedMachine, MachineNote, MachineVerdict
 from gpuwatch.domain.market.money import rfc3339
-from gpuwatch.domain.watches.watch import UNKNOWN_RELIABILITY, MachineRecord, reputation
+from gpuwatch.domain.watches.past_limits import UNKNOWN_RELIABILITY, MachineRecord, reputation
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository, SqlSkippedScopes
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuwatch.domain.launches.life.refused_scopes import SkippedScope
-    from gpuwatch.domain.watches.watch import MachineRecords, ProviderMachine
+    from gpuwatch.domain.watches.past_limits import MachineRecords, ProviderMachine
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 

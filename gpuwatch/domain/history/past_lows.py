@@ -19,7 +19,7 @@ from gpuwatch.domain.history.hourly_rollup import HOUR_S
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.domain.setup.durations import format_duration, format_moment
-from gpuwatch.domain.watches.watch import DROP_BY, NEW_LOW, PERCENTILE, PastLimit
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, PastLimit
 
 if TYPE_CHECKING:
     from gpuwatch.domain.history.price_series import PriceSeries  # with numpy: a rank needs none

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from gpuwatch.domain.history.market_history import CompletePoll
 
 Ints = NDArray[np.int64]
-
 Flags = NDArray[np.bool_]
-
 NEVER_S = np.iinfo(np.int64).max  # later than any time
 
 

@@ -16,6 +16,7 @@ from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.setup.fields import (
     Line,
     Lines,
+    Reference,
     Span,
     SpanFrom1s,
     SpecTable,
@@ -26,7 +27,7 @@ from gpuwatch.domain.setup.fields import (
     Whole,
     Words,
 )
-from gpuwatch.domain.watches.launch_parts import EnvName, Reference, shell_command
+from gpuwatch.domain.watches.launch_schema import EnvName, shell_command
 from gpuwatch.domain.watches.launch_text import check_value
 from gpuwatch.domain.watches.watch import LaunchSpec, Purpose, Watch
 from gpuwatch.domain.watches.watch_job_schema import Figures

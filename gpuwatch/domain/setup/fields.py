@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     StrictBool,
     StrictInt,
     WithJsonSchema,
@@ -20,6 +22,7 @@ from pydantic import (
 )
 
 from gpuwatch.domain.setup.durations import DURATION_PATTERN, EXPECTED_JSON, EnvText, parse_duration
+from gpuwatch.secret import Secret
 
 MAX_USD = Decimal(1_000_000)  # anything larger is a typo
 MOST_DECIMALS = 30  # money is compared in exact fractions, and 1e-999999 would be a very long one
@@ -220,3 +223,36 @@ Share = Annotated[
         }
     ),
 ]
+
+
+class Reference(Table):
+    """`{ from_env = "NAME" }` or `{ from_file = "/run/secrets/name" }`: text that is not written in the file."""
+
+    from_env: Line | None = Field(default=None, description="Environment variable with the text.")
+    from_file: Line | None = Field(
+        default=None, description="File with the text; a relative path is relative to the settings file."
+    )
+
+
+TEXT_OR_REFERENCE = str | Reference
+
+
+def text_or_secret(value: Any, check: Callable[[str], str]) -> str | Secret:
+    """A text, checked; valid references have already become checked secrets."""
+    if isinstance(value, Secret):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(  # noqa: TRY004 pydantic turns ValueErrors into faults
+            'expected text in quotes, { from_env = "NAME" } or { from_file = "/run/secrets/name" }'
+        )
+    return check(value)
+
+
+def secret_of(check: Callable[[str], str]) -> PlainValidator:
+    """The validator of a secret that is written as text or by reference."""
+
+    def read(value: Any) -> Secret:
+        found = text_or_secret(value, check)
+        return found if isinstance(found, Secret) else Secret(found)
+
+    return PlainValidator(read, json_schema_input_type=TEXT_OR_REFERENCE)

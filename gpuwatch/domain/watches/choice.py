@@ -1,9 +1,9 @@
-"""Chooses the best of the offers that a watch accepts: by preference, then by a tie-breaking rule.
+"""Which of the offers that a watch accepts is best, and which rejected ones come nearest. Pure.
 
-A larger machine spreads the disk price over more GPUs, so with a range of counts nearly the largest machine would be
-rented for a fraction of a percent. Within `tie` of the best, the total price decides, then quality.
-
-Explains why a watch does not match: the nearest offers, and which clauses rejected them by how much.
+- `best_first`: by preference, then by a tie-breaking rule. A larger machine spreads the disk price over more GPUs, so
+  with a range of counts nearly the largest machine would be rented for a fraction of a percent. Within `tie` of the
+  best, the total price decides, then quality.
+- `nearest`: why a watch does not match: the nearest offers, and which clauses rejected them by how much.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ _QUALITIES: Final = (  # names for `_quality`, in its order; after them: `rank`
     "the faster upload", "the higher placement score",
 )  # fmt: skip
 
+_PREFERRED: Final = {
+    Prefer.CHEAPEST_GPU: "the lower GPU price",
+    Prefer.CHEAPEST_TOTAL: "the lower total price",
+    Prefer.FASTEST_PER_DOLLAR: "more TFLOP/s per dollar",
+}
+
 
 class OfferComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The ranking of the matches, and how it was decided."""
@@ -39,11 +45,17 @@ class OfferComparison(msgspec.Struct, frozen=True, kw_only=True):
     rule: str  # why the first match precedes the second
 
 
-_PREFERRED: Final = {
-    Prefer.CHEAPEST_GPU: "the lower GPU price",
-    Prefer.CHEAPEST_TOTAL: "the lower total price",
-    Prefer.FASTEST_PER_DOLLAR: "more TFLOP/s per dollar",
-}
+class NearMiss(msgspec.Struct, frozen=True):
+    """An offer that a watch rejected, with all clauses that rejected it."""
+
+    offer: Offer
+    price: OfferPrice
+    failures: tuple[Failure, ...]
+
+    @property
+    def off(self) -> float:
+        """The total distance; only for ordering."""
+        return sum(failure.off for failure in self.failures)
 
 
 def tie_of(watch: Watch) -> float:
@@ -97,12 +109,6 @@ def compare(watch: Watch, found: Iterable[Match]) -> OfferComparison:
     return OfferComparison(ordered=ordered, tied=tied, rule=rule or _by_rank(first, second))
 
 
-def _by_rank(one: Match, other: Match) -> str:
-    if (one.offer.reliability or 0.0) > (other.offer.reliability or 0.0):
-        return _QUALITIES[1]
-    return "the order of their names, as nothing else distinguishes them"
-
-
 def preferred(watch: Watch, match: Match) -> float:
     """Return the figure to minimise: GPU price, total price, or price of a TFLOP/s (infinite: unknown)."""
     if watch.prefer is Prefer.CHEAPEST_TOTAL:
@@ -134,17 +140,10 @@ def _quality(match: Match) -> tuple[object, ...]:
     )
 
 
-class NearMiss(msgspec.Struct, frozen=True):
-    """An offer that a watch rejected, with all clauses that rejected it."""
-
-    offer: Offer
-    price: OfferPrice
-    failures: tuple[Failure, ...]
-
-    @property
-    def off(self) -> float:
-        """The total distance; only for ordering."""
-        return sum(failure.off for failure in self.failures)
+def _by_rank(one: Match, other: Match) -> str:
+    if (one.offer.reliability or 0.0) > (other.offer.reliability or 0.0):
+        return _QUALITIES[1]
+    return "the order of their names, as nothing else distinguishes them"
 
 
 def nearest(

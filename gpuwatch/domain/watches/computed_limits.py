@@ -1,13 +1,9 @@
-"""Compute bids for an interruptible instance. A bid is a listed price for the GPUs alone.
+"""Limits of a watch that are computed: of bids, by the cost of its job, and in clauses that few watches use. Pure.
 
-The owner sets `max_price` in USD per GPU-hour, with disk and commission. A marketplace expects a price for the GPUs
-only. This module converts the first into the second and rounds down, so that a maximum is never exceeded.
-
-A failed clause of a watch, and its description.
-
-The cost of a watch's job on an offer, and the resulting price limits: `max_job_cost` instead of `max_price`.
-
-Clauses that few watches use: prices by speed and memory, conditions as text, and limits from the history.
+- Bids for an interruptible instance: the owner sets `max_price` in USD per GPU-hour, with disk and commission; a
+  marketplace expects a price for the GPUs only. The conversion rounds down, so that a maximum is never exceeded.
+- `max_job_cost` instead of `max_price`: the cost of the watch's job on an offer, and the price limits that follow.
+- `RARE_CLAUSES`: prices by speed and memory, conditions as text, reputation, and limits from the history.
 """
 
 from __future__ import annotations
@@ -36,9 +32,25 @@ from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.plan.job_hours import JobSpec, hours_on
 from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.plan.roofline import card_specs_of
-from gpuwatch.domain.watches.watch import DROP_BY, NEW_LOW, PERCENTILE, BidSpec, Watch, machine_record_of, reputation
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, machine_record_of, reputation
+from gpuwatch.domain.watches.watch import BidSpec, Watch
 
 LEAST_BID_USD = 0.001  # source: vastai.md §6
+FAR = 1.0  # the distance of a clause without a measure
+_FINE = Decimal("0.000001")
+_MOST_USD = Decimal(int(MAX_USD_HOUR))
+_SHORTEST_H = 1e-6  # a shorter job is limited only by its own cost
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A clause that an offer does not satisfy. `off` is relative: 0.06 is 6 % too expensive, 1.0 is simply not met."""
+
+    clause: str
+    text: str
+    off: float = FAR
+
+
+Clause = Callable[[Watch, Offer, OfferPrice, datetime], Failure | None]
 
 
 def quoted_bid_usd_hour(offer: Offer) -> float:
@@ -68,25 +80,6 @@ def bid_for_price(most_microusd: Fraction, commission_rate: float, disk_microusd
     """Return the bid whose total, with commission and disk, is at most this much."""
     listed = most_microusd / (1 + Fraction(repr(commission_rate)))
     return max(0, int(listed // 1) - disk_microusd)
-
-
-FAR = 1.0  # the distance of a clause without a measure
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """A clause that an offer does not satisfy. `off` is relative: 0.06 is 6 % too expensive, 1.0 is simply not met."""
-
-    clause: str
-    text: str
-    off: float = FAR
-
-
-Clause = Callable[[Watch, Offer, OfferPrice, datetime], Failure | None]
-
-
-_FINE = Decimal("0.000001")
-_MOST_USD = Decimal(int(MAX_USD_HOUR))
-_SHORTEST_H = 1e-6  # a shorter job is limited only by its own cost
 
 
 def job_cost(watch: Watch, offer: Offer, price: OfferPrice) -> JobCost | str | None:

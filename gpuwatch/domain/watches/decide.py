@@ -1,8 +1,10 @@
-"""Decides whether a watch fires: a pure function of one observation, the earlier reports, and the time.
+"""Decides whether a watch fires: from one observation, the earlier reports, and the time. Pure.
 
-Polling cycles of a watch: every provider and rental type once. A miss is one whole cycle without a match.
-
-When complete polls last showed no fitting offer for a watch with `restock`, so that the next one is a restock.
+- `decide`: the decision, with its reason and the memory to keep;
+- `PollCycle`: the polling cycles of a watch: every provider and rental type once. A miss is one whole cycle without a
+  match;
+- `StockProofs`: when complete polls last showed no fitting offer for a watch with `restock`, so that the next one is a
+  restock.
 """
 
 from __future__ import annotations
@@ -18,6 +20,13 @@ from gpuwatch.domain.market.money import OfferPrice
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.windows import is_open
+
+QUOTE_MAX_AGE = timedelta(minutes=10)  # of every quote that decides about money without being requested again (assumed)
+REARM_POLLS = 2  # complete polls in a row without an offer before a fired watch is re-armed
+PollQuery = tuple[Any, ...]  # the provider, and anything else that identifies a query
+Q = TypeVar("Q", bound=PollQuery)
+_SLOW = 10  # times the fastest provider's interval: slower providers do not delay the cycle
+PROOF_LASTS = timedelta(hours=1)  # assumed: after a longer gap in polling, the time of the return is unknown
 
 
 class DecisionReason(StrEnum):
@@ -108,14 +117,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return self.matches[0] if self.matches else None
 
 
-QUOTE_MAX_AGE = timedelta(minutes=10)  # of every quote that decides about money without being requested again (assumed)
-
-
-def current_quotes(matches: Iterable[Match], now: datetime) -> list[Match]:
-    """The matches whose quotes are recent; after a step of the clock, none from the future either."""
-    return [match for match in matches if abs(now - match.offer.observed_at) <= QUOTE_MAX_AGE]
-
-
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one poll of the market for a watch."""
 
@@ -129,7 +130,9 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     completes_cycle: bool = True  # False: only part of the watch's queries were answered again, so it is not a miss yet
 
 
-REARM_POLLS = 2  # complete polls in a row without an offer before a fired watch is re-armed
+def current_quotes(matches: Iterable[Match], now: datetime) -> list[Match]:
+    """The matches whose quotes are recent; after a step of the clock, none from the future either."""
+    return [match for match in matches if abs(now - match.offer.observed_at) <= QUOTE_MAX_AGE]
 
 
 def decide(
@@ -216,11 +219,6 @@ def _not_from_the_future(memory: WatchMemory, now: datetime) -> WatchMemory:
     return msgspec.structs.replace(memory, fired_at=fired_at, under_since=under_since)
 
 
-PollQuery = tuple[Any, ...]  # the provider, and anything else that identifies a query
-Q = TypeVar("Q", bound=PollQuery)
-_SLOW = 10  # times the fastest provider's interval: slower providers do not delay the cycle
-
-
 class PollCycle:
     """The queries of one watch that were answered since its last whole cycle. Not thread-safe."""
 
@@ -272,9 +270,6 @@ def cycle_members(expected: Set[Q], age_of: Callable[[str], timedelta]) -> froze
         return frozenset()
     slowest = _SLOW * min(age_of(question[0]) for question in expected)
     return frozenset(question for question in expected if age_of(question[0]) <= slowest)
-
-
-PROOF_LASTS = timedelta(hours=1)  # assumed: after a longer gap in polling, the time of the return is unknown
 
 
 class StockProofs:

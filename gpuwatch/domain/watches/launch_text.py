@@ -1,5 +1,4 @@
-"""Checks of launch texts that may come from outside the settings file, so they are needed with and without the
-schema.
+"""Checks of the texts of a launch. They may come from outside the settings file, so no schema is needed. Pure.
 
 Every check returns the text, or raises ValueError with what was expected, without quoting the text.
 """

@@ -1,4 +1,4 @@
-"""Which offers a watch accepts, at which price, and which clauses reject the others.
+"""Which offers a watch accepts, at which price, and which clauses reject the others. Pure.
 
 Nothing is taken on trust: a provider's own filter only reduces the answer. A missing value does not satisfy a clause
 that requires it.
@@ -16,7 +16,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import Commission, OfferPrice, above_text, price_of, threshold_microusd, usd
 from gpuwatch.domain.market.offer import Identity, Offer, OfferKind, arch_of, is_slice, slice_text
 from gpuwatch.domain.market.places import country_of, wanted_place
-from gpuwatch.domain.watches.computed_limits import Clause, Failure, job_cost, job_microusd, most_microusd
+from gpuwatch.domain.watches.computed_limits import RARE_CLAUSES, Clause, Failure, job_cost, job_microusd, most_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
@@ -31,8 +31,6 @@ def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission])
 
 def failures(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> tuple[Failure, ...]:
     """Return all clauses that reject this offer, in the order of the settings; empty: it matches."""
-    from gpuwatch.domain.watches.computed_limits import RARE_CLAUSES  # noqa: PLC0415 - few watches have one
-
     clauses = (*_CLAUSES[:-1], *RARE_CLAUSES)
     found = tuple(failure for clause in clauses if (failure := clause(watch, offer, price, now)) is not None)
     if watch.max_job_cost_usd is None or not {"job", "max_job_cost"} & {failure.clause for failure in found}:
@@ -315,8 +313,6 @@ def _rare(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> Failu
         and watch.min_reputation is None
     ):
         return None
-    from gpuwatch.domain.watches.computed_limits import RARE_CLAUSES  # noqa: PLC0415 - few watches have one
-
     return next(filter(None, (clause(watch, offer, price, now) for clause in RARE_CLAUSES)), None)
 
 

@@ -1,13 +1,11 @@
-"""An offer as a task of an orchestrator (SkyPilot or dstack), which rents it. Pure.
+"""What a watch hands to another program that rents: a task of an orchestrator, or the words of a command. Pure.
 
-Source: SkyPilot 0.14.1 (`sky/utils/schemas.py`, names of clouds) and dstack 0.22.5 (`TaskConfiguration`,
-`ProfileParams`, `BackendType`), read 2026-11. Regions and machine types that both sides spell alike are in
-`orchestrators.csv`; otherwise the task contains neither, and the price cap decides.
-
-The words of a command that rents: `command = ["sky", "launch", …, "{region}"]`, with placeholders replaced. Pure.
-
-A placeholder is replaced within its word: no value adds a second word, and gpuwatch passes none to a shell.
-Values from a marketplace or host keep letters, digits and a few signs, and never start like an option or a path.
+- A task of SkyPilot or dstack. Source: SkyPilot 0.14.1 (`sky/utils/schemas.py`, names of clouds) and dstack 0.22.5
+  (`TaskConfiguration`, `ProfileParams`, `BackendType`), read 2026-11. Regions and machine types that both sides spell
+  alike are in `orchestrators.csv`; otherwise the task contains neither, and the price cap decides.
+- The words of a command: `command = ["sky", "launch", …, "{region}"]`, with placeholders replaced. A placeholder is
+  replaced within its word: no value adds a second word, and gpuwatch passes none to a shell. Values from a marketplace
+  or host keep letters, digits and a few signs, and never start like an option or a path.
 """
 
 from __future__ import annotations
@@ -32,6 +30,16 @@ STEP_USD: Final = Decimal("0.0001")  # of prices in a task
 LEAST_MEMORY: Final = 0.9  # of the card's memory, as two lists may state it for one card
 _NAME: Final = re.compile(r"[^a-z0-9]+")
 _FORMS: Final = re.compile(r"\s*\b(SXM\d?|PCIe|NVL|\d+GB)\b")
+
+TASK_FILE: Final = "task_file"
+PLACEHOLDERS: Final = (
+    *("provider", "region", "instance_type", "offer_id", "gpu", "gpu_count", "spot", "price_usd_hour", "max_price"),
+    *("max_runtime_s", "watch", "name", "launch_id", TASK_FILE),
+)
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_UNSAFE = re.compile(r"[^\w .:/,+-]")
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "fish"})
+_LONGEST = 200
 
 
 def orchestrator_task_of(tool: str, watch: Watch, match: Match, command: str) -> dict[str, Any]:
@@ -122,17 +130,6 @@ def _lines(task: Mapping[str, Any], depth: int) -> list[str]:
         else:
             found.append(f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}")
     return found
-
-
-TASK_FILE: Final = "task_file"
-PLACEHOLDERS: Final = (
-    *("provider", "region", "instance_type", "offer_id", "gpu", "gpu_count", "spot", "price_usd_hour", "max_price"),
-    *("max_runtime_s", "watch", "name", "launch_id", TASK_FILE),
-)
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-_UNSAFE = re.compile(r"[^\w .:/,+-]")
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "fish"})
-_LONGEST = 200
 
 
 def filled_words(watch: Watch, match: Match, launch_id: str, task_file: str = "TASK_FILE") -> tuple[str, ...]:

@@ -2,9 +2,7 @@
 
 Searches and rows are limited: a provider requires seconds between searches, and may count the rows that it returns.
 Joining saves searches and may cost rows: those of a cheap GPU under the limit of an expensive one. The plan minimises
-the mean time until a watch sees an offer.
-
-The priority of a watch's queries at this moment. Pure.
+the mean time until a watch sees an offer, weighted by the priority of each watch's queries (`query_priority`).
 """
 
 from __future__ import annotations
@@ -23,6 +21,11 @@ _PAGE_SHARE = 0.5  # assumed: share of a page that known offers may fill; the re
 _MIXES = (0.02, 0.25, 0.5, 0.75, 0.98)  # shares of rows and searches in the cost of a query; the best one is used
 
 Rows = Callable[[Query], float | None]  # expected number of rows of an answer; None: unknown
+
+NEAR = 0.10  # assumed: an offer whose price exceeds the limit by less may soon be under it
+SOON_S = 6 * 3600.0  # assumed: from then on, each remaining hour counts more
+_STEP = 0.25  # a smaller change does not require a new plan
+_LEAST, _MOST = 1.0, 4.0
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,12 +276,6 @@ def _least_scale(shapes: Sequence[float], costs: Sequence[float], least_s: float
         if not is_last and scale * order[number][0] <= least_s:
             break
     return scale
-
-
-NEAR = 0.10  # assumed: an offer whose price exceeds the limit by less may soon be under it
-SOON_S = 6 * 3600.0  # assumed: from then on, each remaining hour counts more
-_STEP = 0.25  # a smaller change does not require a new plan
-_LEAST, _MOST = 1.0, 4.0
 
 
 def query_priority(

@@ -1,105 +1,23 @@
-"""Limits from the stored prices: `new_low`, `drop_by`, `percentile`. Pure; computed by `analysis.past_prices`.
+"""A watch: which offers, the threshold, when, and what to do. Plain validated values; `watch_schema` validates. Pure.
 
-The reputation of a machine: its reliability in a poll, and the results of your own launches on it. Pure.
-
-A watch: which offers, the threshold, when, and what to do. Plain validated values; see `schema`.
+`watch_changes` compares the watches of the settings with those of the store: renamed, new, gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
 import msgspec
 
-from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.plan.job_hours import JobSpec
+from gpuwatch.domain.watches.past_limits import MachineRecords, PastComparison
 from gpuwatch.secret import Secret
 
-NEW_LOW, DROP_BY, PERCENTILE = "new_low", "drop_by", "percentile"
-_TOLERANCE = 1e-6  # more than floating-point error, less than any price step
-
-
-class PastLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """The price limit of one clause for one GPU and rental type."""
-
-    clause: str  # NEW_LOW: below it; the others: at or below it
-    gpu: str
-    spot: bool
-    microusd_gpu_hour: float | None  # None: nothing to compare with, so no offer satisfies the clause
-    basis: str  # its basis, or why there is nothing to compare with
-    hours: int = 0  # hours with offers that it is based on
-    since: datetime | None = None  # the first of these hours
-
-    @property
-    def of(self) -> str:
-        """Its GPU and rental type."""
-        return f"{self.gpu} spot" if self.spot else self.gpu
-
-    @property
-    def how(self) -> str:
-        """The comparison with a price."""
-        return "under" if self.clause == NEW_LOW else "at or under"
-
-    def is_met_by(self, microusd_gpu_hour: float, *, or_equal: bool) -> bool:
-        """Whether a GPU price satisfies the limit, within rounding error."""
-        if self.microusd_gpu_hour is None:
-            return False
-        slack = self.microusd_gpu_hour * _TOLERANCE + 1
-        return microusd_gpu_hour <= self.microusd_gpu_hour + (slack if or_equal else -slack)
-
-
-class PastComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The current limits from the history for the offers of one watch."""
-
-    limits: tuple[PastLimit, ...]
-    disk_gb: float  # disk size included in the prices
-    or_equal: bool = False  # whether a price equal to the lowest also counts as a new low
-
-    def unmet(self, offer: Offer, microusd_gpu_hour: float) -> PastLimit | None:
-        """The first limit for an offer's GPU and rental type that the offer does not meet."""
-        for limit in self.limits_of(offer):
-            if not limit.is_met_by(microusd_gpu_hour, or_equal=self.or_equal or limit.clause != NEW_LOW):
-                return limit
-        return None
-
-    def limits_of(self, offer: Offer) -> list[PastLimit]:
-        """The limits for an offer's GPU and rental type."""
-        return [limit for limit in self.limits if (limit.gpu, limit.spot) == (offer.gpu, offer.spot)]
-
-
-PRIOR_LAUNCHES = 4  # assumed: the polled reliability weighs as much as this many launches
-UNKNOWN_RELIABILITY = 0.9  # assumed if the provider does not state it
-ProviderMachine = tuple[str, str]  # (provider, machine)
-
-
-class MachineRecord(msgspec.Struct, frozen=True):
-    """Your own launches on one machine: successes, and failures of the machine."""
-
-    good: int = 0
-    bad: int = 0
-
-
-MachineRecords = Mapping[ProviderMachine, MachineRecord]
-_NONE = MachineRecord()
-
-
-def reputation(reliability: float | None, record: MachineRecord) -> float:
-    """The expected share of successful launches, 0 to 1; the polled reliability counts as `PRIOR_LAUNCHES` launches."""
-    shown = UNKNOWN_RELIABILITY if reliability is None else reliability
-    return (PRIOR_LAUNCHES * shown + record.good) / (PRIOR_LAUNCHES + record.good + record.bad)
-
-
-def machine_record_of(offer: Offer, records: MachineRecords) -> MachineRecord:
-    """The record of the offer's machine; empty for stock, which is a different machine each time."""
-    if offer.machine_id is None or offer.terms.fungible:
-        return _NONE
-    return records.get((offer.provider, offer.machine_id), _NONE)
-
-
 MOST_GPUS = 1024  # in one offer; no machine has more
+
 JOB_PREFIX = "job:"  # of the name under which a job is stored
 
 
@@ -322,7 +240,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     upload_gb: float = 0.0
     min_vram_gib: float | None = None  # of one GPU
     min_reliability: float | None = None  # 0 to 1
-    min_reputation: float | None = None  # 0 to 1: domain.watches.reputation
+    min_reputation: float | None = None  # 0 to 1: domain.watches.past_limits
     records: MachineRecords = {}  # your own launches by machine, if this watch needs them
     verified: bool | None = None
     datacenter: bool | None = None
@@ -394,3 +312,48 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def has_near_limit(self) -> bool:
         """Whether an offer that does not match can prevent it from being re-armed."""
         return self.rearm > 1 or self.new_low_s is not None
+
+
+class WatchChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The differences between the watches of the settings and those of the store.
+
+    Attributes:
+        renamed: old name → new name.
+        added: names that are new.
+        blocked: watches that may not rent yet: each may be the new name of a removed watch with an active launch.
+        removed: names that are no longer in the settings.
+        abandoned: those of them with active launches.
+    """
+
+    renamed: Mapping[str, str]
+    added: Sequence[str]
+    blocked: Sequence[str]
+    removed: Sequence[str]
+    abandoned: Sequence[str]
+
+
+def watch_changes(
+    watches: Sequence[Watch], in_use: Collection[str], retired: Collection[str], alive: Collection[str]
+) -> WatchChanges:
+    """Compare the watches of the settings with those of the store.
+
+    Args:
+        in_use: names in the settings when they were last read.
+        retired: names in earlier settings.
+        alive: names of watches with active launches.
+    """
+    names = {watch.name for watch in watches}
+    known = {*in_use, *retired}
+    renamed = {w.renamed_from: w.name for w in watches if w.renamed_from in known and w.renamed_from not in names}
+    renamed = {old: new for old, new in renamed.items() if old}
+    taken = {*renamed.values(), *in_use, *alive}
+    abandoned = sorted(set(alive) - names - renamed.keys())
+    unknown = [watch for watch in watches if watch.name not in taken]
+    unsure = [watch for watch in unknown if abandoned and watch.renamed_from != ""]
+    return WatchChanges(
+        renamed=renamed,
+        added=[watch.name for watch in watches if watch.name not in in_use and watch not in unsure],
+        blocked=[watch.name for watch in unsure if watch.action is not Action.ALERT],
+        removed=sorted({*in_use, *abandoned} - names - renamed.keys()),
+        abandoned=abandoned,
+    )

@@ -1,6 +1,4 @@
-"""Matches the watches of the settings with those of the store when names change: renamed, new, gone. Pure.
-
-Evaluates all watches on all offers, poll after poll; only offers that changed and could match are evaluated again.
+"""Evaluates all watches on all offers, poll after poll; only offers that changed and could match are evaluated again.
 
 The results always equal those of `match.matches` for each watch. Two things make it fast. An offer that is too
 expensive for all watches of its GPU and count is skipped after one comparison. And the result for an offer is kept
@@ -9,7 +7,7 @@ until one of its fields changes. Time affects only whether a host stays long eno
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import inf
 from operator import itemgetter
@@ -21,58 +19,13 @@ from gpuwatch.domain.market.money import Commission, OfferPrice, disk_usd_hour, 
 from gpuwatch.domain.market.offer import Offer, copy_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
-from gpuwatch.domain.watches.watch import Action, Watch
-
-
-class WatchChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The differences between the watches of the settings and those of the store.
-
-    Attributes:
-        renamed: old name → new name.
-        added: names that are new.
-        blocked: watches that may not rent yet: each may be the new name of a removed watch with an active launch.
-        removed: names that are no longer in the settings.
-        abandoned: those of them with active launches.
-    """
-
-    renamed: Mapping[str, str]
-    added: Sequence[str]
-    blocked: Sequence[str]
-    removed: Sequence[str]
-    abandoned: Sequence[str]
-
-
-def watch_changes(
-    watches: Sequence[Watch], in_use: Collection[str], retired: Collection[str], alive: Collection[str]
-) -> WatchChanges:
-    """Compare the watches of the settings with those of the store.
-
-    Args:
-        in_use: names in the settings when they were last read.
-        retired: names in earlier settings.
-        alive: names of watches with active launches.
-    """
-    names = {watch.name for watch in watches}
-    known = {*in_use, *retired}
-    renamed = {w.renamed_from: w.name for w in watches if w.renamed_from in known and w.renamed_from not in names}
-    renamed = {old: new for old, new in renamed.items() if old}
-    taken = {*renamed.values(), *in_use, *alive}
-    abandoned = sorted(set(alive) - names - renamed.keys())
-    unknown = [watch for watch in watches if watch.name not in taken]
-    unsure = [watch for watch in unknown if abandoned and watch.renamed_from != ""]
-    return WatchChanges(
-        renamed=renamed,
-        added=[watch.name for watch in watches if watch.name not in in_use and watch not in unsure],
-        blocked=[watch.name for watch in unsure if watch.action is not Action.ALERT],
-        removed=sorted({*in_use, *abandoned} - names - renamed.keys()),
-        abandoned=abandoned,
-    )
-
+from gpuwatch.domain.watches.watch import Watch
 
 _ROUNDING_USD = 1e-6  # dollars: more than the floating-point error when a quote is compared with a ceiling
 _RANK = itemgetter(0)
 # the watch's number, the price, the job's cost, the rank
 _PricedMatch = tuple[int, OfferPrice, int | None, tuple[Any, ...]]
+_MAX_ENTRIES = 2_000  # GPUs, or counts of one: invented ones must not fill the memory
 
 
 class _CeilingAndWatches(msgspec.Struct, frozen=True):
@@ -84,7 +37,6 @@ class _CeilingAndWatches(msgspec.Struct, frozen=True):
 
 
 _NO_WATCHES = _CeilingAndWatches(-1.0, {})
-_MAX_ENTRIES = 2_000  # GPUs, or counts of one: invented ones must not fill the memory
 
 
 class WatchIndex:

@@ -37,8 +37,7 @@ from gpuwatch.domain.setup.fields import (
 )
 from gpuwatch.domain.watches.computed_limits import highest_usd_gpu_hour
 from gpuwatch.domain.watches.expression import comparisons_of, parse
-from gpuwatch.domain.watches.launch_parts import HandoverTable, RelocateTable
-from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.domain.watches.launch_schema import BudgetTable, HandoverTable, LaunchTable, RelocateTable
 from gpuwatch.domain.watches.watch import (
     MOST_GPUS,
     Action,
@@ -55,6 +54,23 @@ from gpuwatch.domain.watches.windows import WINDOW_PATTERN, parse_window
 # Provider spellings that are not in the catalogue; a context variable, because `value()` needs them after validation.
 SEEN: ContextVar[Collection[str]] = ContextVar("SEEN", default=())
 SEEN_PLACES: ContextVar[Collection[str]] = ContextVar("SEEN_PLACES", default=())  # regions seen at providers
+
+_LOOKS_LIKE_A_TIME = re.compile(r"[0-9]{4}-")
+_MAX_PRICE_SCHEMA = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto", "type": "string"}]}
+_DEADLINE_SCHEMA = {
+    "type": "string",
+    "pattern": rf"^[0-9]{{4}}-|{DURATION_PATTERN}",
+    "examples": ["2d", "2026-12-01T08:00:00Z"],
+}
+HIGHEST_USD = Decimal(10_000)  # no GPU is that expensive
+_LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: used where no GPU can run the job
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
+_WINDOW_SCHEMA = {
+    "type": "string",
+    "pattern": WINDOW_PATTERN,
+    "examples": ["22:00-08:00", "Mon-Fri 09:00-18:00", "Sat-Sun"],
+}
+Fraction = Annotated[Number, Field(ge=0, le=1), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
 
 def _window(value: Any) -> str:
@@ -98,26 +114,10 @@ def _deadline(value: Any) -> float | datetime:
     return found.astimezone(UTC)
 
 
-_LOOKS_LIKE_A_TIME = re.compile(r"[0-9]{4}-")
-_MAX_PRICE_SCHEMA = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto", "type": "string"}]}
-_DEADLINE_SCHEMA = {
-    "type": "string",
-    "pattern": rf"^[0-9]{{4}}-|{DURATION_PATTERN}",
-    "examples": ["2d", "2026-12-01T08:00:00Z"],
-}
-HIGHEST_USD = Decimal(10_000)  # no GPU is that expensive
-_LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: used where no GPU can run the job
-_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
-_WINDOW_SCHEMA = {
-    "type": "string",
-    "pattern": WINDOW_PATTERN,
-    "examples": ["22:00-08:00", "Mon-Fri 09:00-18:00", "Sat-Sun"],
-}
 Window = Annotated[str, BeforeValidator(_window), WithJsonSchema(_WINDOW_SCHEMA)]
 Windows = Annotated[tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=Window | list[Window])]
 Deadline = Annotated[float | datetime, BeforeValidator(_deadline), WithJsonSchema(_DEADLINE_SCHEMA)]
 Version = Annotated[str, BeforeValidator(_version)]
-Fraction = Annotated[Number, Field(ge=0, le=1), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
 
 class GpuCount(Table):

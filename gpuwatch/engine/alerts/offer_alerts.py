@@ -24,7 +24,8 @@ from gpuwatch.domain.plan.job_total import JobBill, JobCost
 from gpuwatch.domain.setup.durations import format_duration, format_moment
 from gpuwatch.domain.watches.computed_limits import job_cost
 from gpuwatch.domain.watches.decide import REASON_TEXTS, Decision, DecisionReason, Match
-from gpuwatch.domain.watches.watch import DROP_BY, NEW_LOW, PERCENTILE, Action, Watch
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.ports import Alert, AlertKind, OfferLine
 
 _OFFERS_SHOWN = 3

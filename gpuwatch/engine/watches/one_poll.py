@@ -23,7 +23,8 @@ from gpuwatch.domain.watches.choice import NearMiss, best_first, compare, is_by_
 from gpuwatch.domain.watches.computed_limits import reputation_basis
 from gpuwatch.domain.watches.decide import Decision, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import matches, without_country
-from gpuwatch.domain.watches.watch import Watch, machine_record_of, reputation
+from gpuwatch.domain.watches.past_limits import machine_record_of, reputation
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.offer_alerts import decision_text
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, queries_for, search_cheapest, search_complete, why_incomplete
 from gpuwatch.errors import NoRowUnderstood, ProviderError, ProviderUnreachable

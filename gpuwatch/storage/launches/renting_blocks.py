@@ -27,7 +27,8 @@ from gpuwatch.domain.launches.life.owner_decisions import ChecklistTick
 from gpuwatch.domain.launches.life.refused_scopes import SkippedScope, scopes_in_force
 from gpuwatch.domain.launches.life.strays import UnknownInstance, unknown_refusal
 from gpuwatch.domain.market.offer import clean, storable_text
-from gpuwatch.domain.watches.watch import MachineRecord, ProviderMachine, Watch
+from gpuwatch.domain.watches.past_limits import MachineRecord, ProviderMachine
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import RefusalScope
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.setup.database import Database

@@ -9,8 +9,7 @@ import msgspec
 from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, select, update
 
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.watches.watch import JOB_PREFIX, Purpose, Watch
-from gpuwatch.domain.watches.watch_index import WatchChanges, watch_changes
+from gpuwatch.domain.watches.watch import JOB_PREFIX, Purpose, Watch, WatchChanges, watch_changes
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import enqueue
 from gpuwatch.storage.alerts.pauses import BREAKER_SCOPE, WATCH_SCOPE, lock_reservations

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.history.past_lows import drop_limit, new_low_limit, percentile_limit
 from gpuwatch.domain.history.price_series import PriceSeries, with_newer
-from gpuwatch.domain.watches.watch import PastLimit
+from gpuwatch.domain.watches.past_limits import PastLimit
 from tests.builders import NOON
 
 DAY_S = 86_400.0

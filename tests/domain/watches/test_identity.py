@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
-from gpuwatch.domain.watches.watch_index import WatchChanges, watch_changes
+from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch, WatchChanges, watch_changes
 from tests.builders import a_watch
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpuwatch.domain.launches.instance import EXTRA_LENGTH, label_of
-from gpuwatch.domain.watches.launch_parts import LABEL_EXTRA_MAX
-from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.domain.watches.launch_schema import LABEL_EXTRA_MAX, BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import (
     BidSpec,
     Budget,

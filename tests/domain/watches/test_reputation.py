@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.match import failures, matches, price_for
-from gpuwatch.domain.watches.watch import MachineRecord, Watch, reputation
+from gpuwatch.domain.watches.past_limits import MachineRecord, reputation
+from gpuwatch.domain.watches.watch import Watch
 from tests.builders import NOON, a_watch, an_offer
 
 counts = st.integers(0, 1000)

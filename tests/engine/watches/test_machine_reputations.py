@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.market.money import Commission
-from gpuwatch.domain.watches.watch import MachineRecord, MachineRecords
+from gpuwatch.domain.watches.past_limits import MachineRecord, MachineRecords
 from gpuwatch.engine.watches.current_limits import REPUTATIONS_READ_EVERY, MachineReputations
 from gpuwatch.engine.watches.hunt import CurrentLimit, Hunter
 from gpuwatch.errors import StoreError

@@ -19,7 +19,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, Re
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import MachineRecord, ProviderMachine
+from gpuwatch.domain.watches.past_limits import MachineRecord, ProviderMachine
 
 AVOID_FOR = timedelta(days=1)  # otherwise a failing machine stays the cheapest and is rented again and again
 MACHINE_FAULTS = (

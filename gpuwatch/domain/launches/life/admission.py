@@ -43,7 +43,8 @@ from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, ProviderMachine, Watch
+from gpuwatch.domain.watches.past_limits import ProviderMachine
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
 
 
 class BlockReason(StrEnum):
