@@ -1,8 +1,7 @@
-"""One instance as in a provider's list. A missing value is None, never 0.
+"""One instance as in a provider's list, and the label by which it is found again. Pure.
 
-The label of an instance: `gpuwatch-<launch id>-<install id>-<watch id> <text of the owner>`. Pure.
-
-The launch id alone identifies the instance. The other two show its origin if the launch is not in the database: another
+A missing value is None, never 0. The label is `gpuwatch-<launch id>-<install id>-<watch id> <text of the owner>`. The
+launch id alone identifies the instance. The other two show its origin if the launch is not in the database: another
 installation, or a launch rented after the backup that was restored.
 """
 
@@ -17,6 +16,13 @@ import msgspec
 
 CHANGING_EVERY_S = 3.0  # between two lists of instances while a launch is changing
 RUNNING_EVERY_S = 10.0  # while everything runs
+
+LABEL_PREFIX = "gpuwatch-"
+LABEL_LENGTH = 60  # every provider at which gpuwatch rents accepts this length; a plugin's may accept less
+EXTRA_LENGTH = 20  # the part of `LABEL_LENGTH` that the ids leave to the text of the owner
+_ID_LENGTH = 8
+# A launch id stays readable even if a provider cut off the rest; the owner's text follows after a space.
+_LABEL: Final = r"gpuwatch-([a-z2-7]{12})(?:-([a-z2-7]{0,8}))?(?:-([a-z2-7]{0,8}))?(?: .*)?"
 
 
 class InstanceState(StrEnum):
@@ -61,14 +67,6 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     maintenance_at: datetime | None = None
     unknown_status: str | None = None  # a word in its status that gpuwatch does not know; None: all are known
     is_placed: bool = True  # False: the provider or orchestrator found no machine for it, and nothing was billed
-
-
-LABEL_PREFIX = "gpuwatch-"
-LABEL_LENGTH = 60  # every provider at which gpuwatch rents accepts this length; a plugin's may accept less
-EXTRA_LENGTH = 20  # the part of `LABEL_LENGTH` that the ids leave to the text of the owner
-_ID_LENGTH = 8
-# A launch id stays readable even if a provider cut off the rest; the owner's text follows after a space.
-_LABEL: Final = r"gpuwatch-([a-z2-7]{12})(?:-([a-z2-7]{0,8}))?(?:-([a-z2-7]{0,8}))?(?: .*)?"
 
 
 class LabelIds(NamedTuple):

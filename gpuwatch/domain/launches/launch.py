@@ -1,4 +1,4 @@
-"""A launch: one decision to rent, from the intent to the end of the instance, with its states, label and cost.
+"""A launch: one decision to rent, from the intent to the end of the instance, with its states and prices. Pure.
 
 `ended` counts as rented: it ran, or somebody ended it. `failed` means that nothing of it is left and that it never
 ran, so it does not count towards `max_total`.

@@ -32,7 +32,7 @@ from gpuwatch.domain.launches.instances.obligation import (
     watched_since,
 )
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.life.command_life import WATCH_ENDED
+from gpuwatch.domain.launches.life.strays import WATCH_ENDED
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.setup.database import sqlite_path
 

@@ -1,4 +1,4 @@
-"""Proof that an instance does not exist, from several kinds of evidence. An empty list is not evidence.
+"""Proof that an instance does not exist, from several kinds of evidence. An empty list is not evidence. Pure.
 
 Background of the rules: a marketplace that answered "no instances" while it billed three made other schedulers rent
 again and again, and a lagging list shows a new instance only after a while. So only complete listings count that
@@ -10,7 +10,7 @@ anything alone. Time is a condition, not a kind of evidence:
 - In all other cases, above all an order whose answer was lost: two kinds of evidence three times in a row, not before
   ABSENCE_WAIT_S after the first listing.
 
-Evidence from the account balance about an instance that no list shows: an existing instance is paid for. Pure.
+One kind of evidence is computed here, too: the account balance, because an existing instance is paid for.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ REPORT_AFTER_S = 600.0  # then the owner gets an alert, if a proof looks unlikel
 QUICK_SPAN_S = 60.0  # from the first to the last of the answers that prove a known instance gone
 AGREEING_NEEDED = 3
 KINDS_NEEDED = 2
+
+SPAN_S = 900.0  # balances are not updated every minute; a shorter time proves nothing
+_HALF = 0.5  # of the expected cost of the instance
+_MEASURED = 10_000  # micro-dollars: smaller amounts are lost in rounding
 
 
 class AbsenceVerdict(StrEnum):
@@ -72,6 +76,21 @@ class MissedListing(msgspec.Struct, frozen=True, kw_only=True):
     def is_doubtful(self) -> bool:
         """Whether there is any evidence against its absence."""
         return bool(self.doubts or self.candidates)
+
+
+class BalanceReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One balance reading.
+
+    Attributes:
+        tick_s: a monotonic clock.
+        listed_microusd_hour: the listed price of the listed instances; None: a price is missing.
+        listed: their ids and prices; only readings with the same instances are compared.
+    """
+
+    tick_s: float
+    balance_microusd: int
+    listed_microusd_hour: int | None
+    listed: frozenset[tuple[str, int | None]]
 
 
 class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,26 +169,6 @@ def has_canary(listed: Collection[str], believed_alive: Collection[str], foreign
     if omits_live_instances(listed, believed_alive):
         return False
     return bool(believed_alive) or not set(foreign_before).isdisjoint(listed)
-
-
-SPAN_S = 900.0  # balances are not updated every minute; a shorter time proves nothing
-_HALF = 0.5  # of the expected cost of the instance
-_MEASURED = 10_000  # micro-dollars: smaller amounts are lost in rounding
-
-
-class BalanceReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One balance reading.
-
-    Attributes:
-        tick_s: a monotonic clock.
-        listed_microusd_hour: the listed price of the listed instances; None: a price is missing.
-        listed: their ids and prices; only readings with the same instances are compared.
-    """
-
-    tick_s: float
-    balance_microusd: int
-    listed_microusd_hour: int | None
-    listed: frozenset[tuple[str, int | None]]
 
 
 def read_balance(tick_s: float, balance_usd: float, instances: Iterable[Instance]) -> BalanceReading:

@@ -1,10 +1,9 @@
-"""Machines to avoid: a launch failed on them recently, or the owner blocked them. Pure.
+"""Machines and places to avoid after failed launches, and machines that the owner blocked. Pure.
 
-Places at which a launch failed lately: after a failed start, another place or another offer comes first. Pure.
-
-The place of stock is what an order can choose: a machine type in a region or a zone, from which the provider takes any
-machine. A failure there says nothing about other places, and little about the next machine of the same place. So the
-place is not refused, as a machine is (`machines`), but tried last for a while; and if nothing else is left, it rests.
+A machine on which a launch failed recently is refused. The place of stock is what an order can choose: a machine type
+in a region or a zone, from which the provider takes any machine. A failure there says nothing about other places, and
+little about the next machine of the same place. So the place is not refused, but tried last for a while; and if nothing
+else is left, it rests.
 """
 
 from __future__ import annotations
@@ -38,6 +37,14 @@ _OF_THE_STOCK = (EndReason.DEARER, EndReason.WRONG_TYPE)
 RECORDED_FOR = timedelta(days=90)  # a machine's record consists of launches that ended within this time
 # Reasons that concern the command, the owner, the market or the provider, and are no evidence about the machine.
 _NO_EVIDENCE = (EndReason.CRASHED, EndReason.OUTBID, EndReason.GONE, EndReason.DEARER)
+
+OTHERS_FIRST_FOR = timedelta(hours=1)  # after a failed start
+FAILURES_OF_A_PLACE = 3  # within a day; then it is tried once per `PLACE_RESTS`: each try may be billed
+PLACE_RESTS = timedelta(hours=1)
+_COUNTED_FOR = timedelta(days=1)
+# A crash is the command's own; it would crash anywhere.
+_BILLED_FAULTS = tuple(end for end in MACHINE_FAULTS if end is not EndReason.CRASHED)
+_PLACE_FAULTS = (*_BILLED_FAULTS, EndReason.NO_CAPACITY, EndReason.BID_LOST)
 
 
 class MachineVerdict(StrEnum):
@@ -157,7 +164,7 @@ def machine_records(
 
 
 def is_of_any_machine(launch: Launch) -> bool:
-    """Return whether it was stock and the next machine there is another one, so that only its place counts (`places`).
+    """Return whether it was stock and the next machine there is another one, so that only its place counts.
 
     A wrong price or rental type would be the same at the next machine.
     """
@@ -186,15 +193,6 @@ def _failed(launch: Launch, now: datetime, relaunching: Collection[str]) -> Avoi
 
 def _forgiven(note: MachineNote | None, failed_at: datetime) -> bool:
     return note is not None and note.verdict is MachineVerdict.ALLOWED and failed_at <= note.at
-
-
-OTHERS_FIRST_FOR = timedelta(hours=1)  # after a failed start
-FAILURES_OF_A_PLACE = 3  # within a day; then it is tried once per `PLACE_RESTS`: each try may be billed
-PLACE_RESTS = timedelta(hours=1)
-_COUNTED_FOR = timedelta(days=1)
-# A crash is the command's own; it would crash anywhere.
-_BILLED_FAULTS = tuple(end for end in MACHINE_FAULTS if end is not EndReason.CRASHED)
-_PLACE_FAULTS = (*_BILLED_FAULTS, EndReason.NO_CAPACITY, EndReason.BID_LOST)
 
 
 def place_key(launch: Launch) -> ProviderMachine:

@@ -1,10 +1,8 @@
-"""Why a rented instance must end, derived from its row and the provider's list. Pure.
+"""Why and when a rented instance must end, and which alerts come before. Pure.
 
-An unknown status is never a reason.
-
-How long `before_stop` may take, and when it must start so that no instance outlives its end because of it. Pure.
-
-Effects of the clock and the host on a launch: when its owner gets an alert, and when it must end. Pure.
+- From its row and the provider's list: `end_cause` and its parts. An unknown status is never a reason.
+- `before_stop`: how long it may take, and when it must start so that no instance outlives its end because of it.
+- The clock and the host: windows, `max_runtime`, the contract, changed conditions, a raised price.
 """
 
 from __future__ import annotations
@@ -24,6 +22,21 @@ EndCause = tuple[EndReason, str]  # with the provider's own text
 _EXIT_CODE = re.compile(r"\bexited \(([0-9]{1,9})\)", re.IGNORECASE)  # docker's format; most providers send none
 _NEVER_STARTS = frozenset({InstanceState.OFFLINE, InstanceState.ENDING, InstanceState.ENDED})
 _PRICE_SLACK = 0.005  # a listed price may have more digits, or include a disk rounded up to the minimum size
+
+HOOK_MARGIN_S = 10.0  # added to a hook's own time, to kill and record it
+AFTER_END_S = (
+    60.0  # an instance may wait for its hook this long past its end; the destroy takes part of the second minute
+)
+
+CLOSING_SOON = timedelta(minutes=10)
+RUNTIME_SHARE = 0.8
+RUNTIME_LEAST = timedelta(minutes=10)
+END_BEFORE = timedelta(minutes=10)  # confirming an end takes some time
+OFFLINE_PATIENCE = timedelta(minutes=15)
+REMIND_AFTER = timedelta(minutes=15)  # the change itself is reported immediately, its cost only if it lasts
+_LAST_CALL = timedelta(hours=1)
+_DAY = timedelta(days=1)
+_MINUTE = timedelta(minutes=1)
 
 
 def end_cause(
@@ -114,12 +127,6 @@ def _is_dearer(launch: Launch, instance: Instance, ceiling_microusd: int | None)
     return billed_rates(launch, instance)[1] > max(ceiling, launch.price_microusd_hour)
 
 
-HOOK_MARGIN_S = 10.0  # added to a hook's own time, to kill and record it
-AFTER_END_S = (
-    60.0  # an instance may wait for its hook this long past its end; the destroy takes part of the second minute
-)
-
-
 def longest_hook_s(spec: LaunchSpec | None) -> float:
     """The longest time that a destroy may have to wait for `before_stop`; 0 without that hook."""
     return 0.0 if spec is None or spec.before_stop is None else spec.hook_timeout_s + HOOK_MARGIN_S
@@ -136,17 +143,6 @@ def hook_must_begin(launch: Launch, watch: Watch, now: datetime) -> EndCause | N
     if early_s <= 0 or now < ends_at - timedelta(seconds=early_s):
         return None
     return EndReason.MAX_RUNTIME, f"before_stop starts {early_s:.0f} s early, to finish in time"
-
-
-CLOSING_SOON = timedelta(minutes=10)
-RUNTIME_SHARE = 0.8
-RUNTIME_LEAST = timedelta(minutes=10)
-END_BEFORE = timedelta(minutes=10)  # confirming an end takes some time
-OFFLINE_PATIENCE = timedelta(minutes=15)
-REMIND_AFTER = timedelta(minutes=15)  # the change itself is reported immediately, its cost only if it lasts
-_LAST_CALL = timedelta(hours=1)
-_DAY = timedelta(days=1)
-_MINUTE = timedelta(minutes=1)
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Whether an instance matches its offer. Pure. Missing values and impossible numbers do not count as a mismatch.
+"""Whether an instance is what was promised, and whether it works. Pure.
 
-Evaluate samples of GPU utilisation: idle time and wasted money. Pure.
-
-A missing sample is unknown: it neither counts nor interrupts a run. If there was no poll for longer than the whole span
-of a rule, older samples prove nothing, and the count starts again.
+- It is compared with its offer. Missing values and impossible numbers do not count as a mismatch.
+- Samples of GPU utilisation: idle time and wasted money. A missing sample is unknown: it neither counts nor interrupts
+  a run. If there was no poll for longer than the whole span of a rule, older samples prove nothing, and the count
+  starts again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,21 @@ MEMORY_SHARE = 0.97  # drivers reserve and round some
 SPEED_SHARE = 0.7  # one measurement over a few seconds is below a line's best
 _MIB_A_GIB = 1024.0
 
+LOOK_BACK = 3  # times the span: the maximum age of a usable sample
+
 
 class MeasuredInstance(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements on the instance itself. None, or empty: could not be measured."""
 
     gpus: tuple[tuple[str, float], ...] = ()  # (name as nvidia-smi spells it, MiB)
     download_mbps: float | None = None
+
+
+class UtilisationSample(msgspec.Struct, frozen=True):
+    """GPU utilisation in one poll, in percent of all GPUs; None: not reported."""
+
+    at: datetime
+    percent: float | None
 
 
 def listing_mismatch(launch: Launch, instance: Instance) -> EndCause | None:
@@ -95,16 +104,6 @@ def _less(found: float | None, wanted: float | None, what: str, share: float = 1
     if found is None or wanted is None or not 0 < found < wanted * share:
         return None
     return f"{what}: {number_text(found)} of {number_text(wanted)}"
-
-
-LOOK_BACK = 3  # times the span: the maximum age of a usable sample
-
-
-class UtilisationSample(msgspec.Struct, frozen=True):
-    """GPU utilisation in one poll, in percent of all GPUs; None: not reported."""
-
-    at: datetime
-    percent: float | None
 
 
 def idle_cause(samples: Sequence[UtilisationSample], below: float, for_s: float, now: datetime) -> EndCause | None:

@@ -1,7 +1,7 @@
 """Instances that must be ended, read by the keeper from its own file: JSON lines; the newest line per launch counts.
 
 The file works without the database. Each line is the complete obligation at that time, so a line that is lost,
-repeated or torn does not affect the others. Pure: `storage.obligation_file` reads and writes.
+repeated or torn does not affect the others. Pure: `storage.launches.obligation_file` reads and writes.
 """
 
 from __future__ import annotations

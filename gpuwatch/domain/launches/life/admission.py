@@ -1,11 +1,8 @@
-"""What keeps a watch from acting on its matches: a refusal of the admission, or a reason before it. Pure.
+"""The admission of a launch: pause, checklist, breaker, slot, machine, cooldown, money. Pure.
 
-Limits of one watch: free slots, the cooldown after failures, and replacements of outbid launches. Pure.
-
-The rules of admission for a launch: pause, checklist, breaker, slot, machine, cooldown, money. Pure.
-
-The repository calls it in its transaction with the state of the tables (`storage.launch_admission`), the backtest with
-simulated launches.
+The repository calls `admit_launch` in its transaction with the state of the tables, the backtest with simulated
+launches. `WatchBlock` says for a person what keeps a watch from acting on its matches: a refusal of the admission, or a
+reason before it.
 """
 
 from __future__ import annotations
@@ -46,6 +43,12 @@ from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.past_limits import ProviderMachine
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
 
+DAY = timedelta(days=1)
+_UNTIL_FIXED = timedelta(hours=1)  # no credit, a rejected key or an invalid order: only a person can fix it
+_FIRST_REST_S = 30.0
+_LONGEST_REST_S = 3600.0
+_NEEDS_A_PERSON = (EndReason.NO_CREDIT, EndReason.KEY)
+
 
 class BlockReason(StrEnum):
     """Reasons that no admission knows; other programs read these names, and those of `RefusalReason`."""
@@ -71,6 +74,23 @@ class WatchBlock(msgspec.Struct, frozen=True):
         return f"{self.text[:1].upper()}{self.text[1:]}."
 
 
+class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state that an admission depends on. Parts that need a query of their own are read only when needed."""
+
+    known: Callable[[], Sequence[Launch]]  # of all watches: alive, or ended this month or recently
+    total: Callable[[], int]  # all launches that the watch ever rented, as counted by `free_slot`
+    avoided: Callable[
+        [Sequence[Launch]], Mapping[ProviderMachine, AvoidedMachine]
+    ]  # the machines that the watch must not rent
+    unknown: Callable[[], Mapping[str, LaunchRefusal]] = dict  # providers with an unclaimed instance
+    ticked: Callable[[], Collection[str]] = tuple  # ticked items of the watch's checklist
+    pauses: Sequence[Pause] = ()
+    breaker: CircuitBreaker | None = None
+    scopes: Callable[[], Sequence[SkippedScope]] = tuple  # scopes of recently refused orders
+    install_id: str | None = None
+    watch_id: str | None = None
+
+
 def refused(refusal: LaunchRefusal) -> WatchBlock:
     """Return the block of a refusal."""
     return WatchBlock(refusal.reason, refusal.text)
@@ -88,11 +108,107 @@ def block_of_decision(watch: Watch, decision: Decision) -> WatchBlock | None:
     return None
 
 
-DAY = timedelta(days=1)
-_UNTIL_FIXED = timedelta(hours=1)  # no credit, a rejected key or an invalid order: only a person can fix it
-_FIRST_REST_S = 30.0
-_LONGEST_REST_S = 3600.0
-_NEEDS_A_PERSON = (EndReason.NO_CREDIT, EndReason.KEY)
+def admit_launch(
+    intent: Intent, standing: AdmissionState, budget: Budget, now: datetime
+) -> tuple[Launch, Match] | LaunchRefusal:
+    """Return the launch to record and its match if there is a slot, an offer and money for it; else the refusal."""
+    watch, spec = intent.watch, intent.watch.launch or LaunchSpec()
+    unready = pause_refusal(standing.pauses, watch.name, now) or checklist_refusal(watch, standing.ticked())
+    if unready is not None:
+        return unready
+    known, breaker = standing.known(), standing.breaker
+    mine = [launch for launch in known if launch.watch == watch.name and not launch.is_over]
+    resting = breaker_refusal(breaker, mine, now)
+    if resting is not None:
+        return resting
+    slot = free_slot(spec, watch.name, mine, standing.total())
+    if isinstance(slot, LaunchRefusal):
+        return slot
+    if (enough := per_day_refusal(watch, known, now)) is not None:
+        return enough
+    failed = _remembered(known, breaker)
+    unknown = {} if intent.dry_run else standing.unknown()
+
+    def rest_of(offer: Offer) -> LaunchRefusal | None:
+        return unknown.get(offer.provider) or _rest_refusal(failed, watch, offer, now)
+
+    skipped = scopes_in_force(standing.scopes(), now, breaker)
+    matches = others_first((intent.match, *intent.alternatives), failed_places(failed, now))
+    match = _first_free(matches, watch, known, standing.avoided(known), rest_of, skipped)
+    if isinstance(match, LaunchRefusal):
+        return match
+    launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now, standing.install_id, standing.watch_id)
+    launch = msgspec.structs.replace(
+        launch,
+        relaunch_of=replaced_launch_id(spec, watch.name, known, now),
+        offer_slot=free_offer_slot(alive_launches(known), match.offer, watch) or 0,
+    )
+    return all_budgets_refusal(launch, known, budget, watch.budget, now) or (launch, match)
+
+
+def rest_refusal(
+    known: Sequence[Launch], breaker: CircuitBreaker | None, watch: Watch, offer: Offer, now: datetime
+) -> LaunchRefusal | None:
+    """Return why a watch must wait after failures at a provider or a place, or None; see `cooldown_refusal`."""
+    return _rest_refusal(_remembered(known, breaker), watch, offer, now)
+
+
+def failed_place_refusal(
+    known: Sequence[Launch], breaker: CircuitBreaker | None, offer: Offer, now: datetime
+) -> LaunchRefusal | None:
+    """Return why a launch must not change to this offer, or None: other places come first after a failed start."""
+    if not is_at_failed_place(failed_places(_remembered(known, breaker), now), offer):
+        return None
+    text = f"a launch failed at {offer.machine_id or offer.offer_id} within an hour; other places come first"
+    return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
+
+
+def _first_free(
+    matches: Sequence[Match],
+    watch: Watch,
+    known: Sequence[Launch],
+    machines: Mapping[ProviderMachine, AvoidedMachine],
+    rest_of: Callable[[Offer], LaunchRefusal | None],
+    skipped: Sequence[SkippedScope],
+) -> Match | LaunchRefusal:
+    """The first match that may be ordered. A provider or place that rests does not delay the others."""
+    alive = alive_launches(known)
+    reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another of your launches already has every matching offer")
+    for match in matches:
+        if free_offer_slot(alive, match.offer, watch) is None:
+            continue
+        refused = offer_machine_refusal(machines, match.offer) or rest_of(match.offer)
+        refused = refused or scope_refusal(skipped, match.offer, watch.name)
+        if refused is None:
+            return match
+        if reason.reason is not RefusalReason.COOLING:  # a cooldown ends soon
+            reason = refused
+    return reason
+
+
+def _rest_refusal(failed: Sequence[Launch], watch: Watch, offer: Offer, now: datetime) -> LaunchRefusal | None:
+    if not failed:
+        return None
+    place = place_of(watch, offer)[0]
+    mine = [launch for launch in failed if launch.watch == watch.name]
+    return cooldown_refusal(concerning(failed, offer), watch.name, place, now) or place_refusal(mine, offer, now)
+
+
+def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list[Launch]:
+    """The failures, except those that the owner, or a launch that ran, has cleared since."""
+    failed = [launch for launch in known if launch.state is LaunchState.FAILED]
+    if breaker is None or not breaker.is_closed:
+        return failed
+    return [
+        launch
+        for launch in failed
+        if launch.watch != breaker.watch or launch.ended_at is None or launch.ended_at > breaker.at
+    ]
+
+
+def alive_launches(known: Sequence[Launch]) -> list[Launch]:
+    """Return the launches that are not over."""
+    return [launch for launch in known if not launch.is_over]
 
 
 def free_offer_slot(alive: Sequence[Launch], offer: Offer, watch: Watch) -> int | None:
@@ -197,123 +313,3 @@ def replaced_launch_id(spec: LaunchSpec, watch: str, known: Sequence[Launch], no
         and launch.launch_id not in replaced
     ]
     return max(outbid, key=lambda launch: launch.ended_at or now).launch_id if outbid else None
-
-
-class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state that an admission depends on. Parts that need a query of their own are read only when needed."""
-
-    known: Callable[[], Sequence[Launch]]  # of all watches: alive, or ended this month or recently
-    total: Callable[[], int]  # all launches that the watch ever rented, as counted by `free_slot`
-    avoided: Callable[
-        [Sequence[Launch]], Mapping[ProviderMachine, AvoidedMachine]
-    ]  # the machines that the watch must not rent
-    unknown: Callable[[], Mapping[str, LaunchRefusal]] = dict  # providers with an unclaimed instance
-    ticked: Callable[[], Collection[str]] = tuple  # ticked items of the watch's checklist
-    pauses: Sequence[Pause] = ()
-    breaker: CircuitBreaker | None = None
-    scopes: Callable[[], Sequence[SkippedScope]] = tuple  # scopes of recently refused orders
-    install_id: str | None = None
-    watch_id: str | None = None
-
-
-def admit_launch(
-    intent: Intent, standing: AdmissionState, budget: Budget, now: datetime
-) -> tuple[Launch, Match] | LaunchRefusal:
-    """Return the launch to record and its match if there is a slot, an offer and money for it; else the refusal."""
-    watch, spec = intent.watch, intent.watch.launch or LaunchSpec()
-    unready = pause_refusal(standing.pauses, watch.name, now) or checklist_refusal(watch, standing.ticked())
-    if unready is not None:
-        return unready
-    known, breaker = standing.known(), standing.breaker
-    mine = [launch for launch in known if launch.watch == watch.name and not launch.is_over]
-    resting = breaker_refusal(breaker, mine, now)
-    if resting is not None:
-        return resting
-    slot = free_slot(spec, watch.name, mine, standing.total())
-    if isinstance(slot, LaunchRefusal):
-        return slot
-    if (enough := per_day_refusal(watch, known, now)) is not None:
-        return enough
-    failed = _remembered(known, breaker)
-    unknown = {} if intent.dry_run else standing.unknown()
-
-    def rest_of(offer: Offer) -> LaunchRefusal | None:
-        return unknown.get(offer.provider) or _rest_refusal(failed, watch, offer, now)
-
-    skipped = scopes_in_force(standing.scopes(), now, breaker)
-    matches = others_first((intent.match, *intent.alternatives), failed_places(failed, now))
-    match = _first_free(matches, watch, known, standing.avoided(known), rest_of, skipped)
-    if isinstance(match, LaunchRefusal):
-        return match
-    launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now, standing.install_id, standing.watch_id)
-    launch = msgspec.structs.replace(
-        launch,
-        relaunch_of=replaced_launch_id(spec, watch.name, known, now),
-        offer_slot=free_offer_slot(alive_launches(known), match.offer, watch) or 0,
-    )
-    return all_budgets_refusal(launch, known, budget, watch.budget, now) or (launch, match)
-
-
-def alive_launches(known: Sequence[Launch]) -> list[Launch]:
-    """Return the launches that are not over."""
-    return [launch for launch in known if not launch.is_over]
-
-
-def rest_refusal(
-    known: Sequence[Launch], breaker: CircuitBreaker | None, watch: Watch, offer: Offer, now: datetime
-) -> LaunchRefusal | None:
-    """Return why a watch must wait after failures at a provider or a place, or None; see `cooldown_refusal`."""
-    return _rest_refusal(_remembered(known, breaker), watch, offer, now)
-
-
-def failed_place_refusal(
-    known: Sequence[Launch], breaker: CircuitBreaker | None, offer: Offer, now: datetime
-) -> LaunchRefusal | None:
-    """Return why a launch must not change to this offer, or None: other places come first after a failed start."""
-    if not is_at_failed_place(failed_places(_remembered(known, breaker), now), offer):
-        return None
-    text = f"a launch failed at {offer.machine_id or offer.offer_id} within an hour; other places come first"
-    return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
-
-
-def _rest_refusal(failed: Sequence[Launch], watch: Watch, offer: Offer, now: datetime) -> LaunchRefusal | None:
-    if not failed:
-        return None
-    place = place_of(watch, offer)[0]
-    mine = [launch for launch in failed if launch.watch == watch.name]
-    return cooldown_refusal(concerning(failed, offer), watch.name, place, now) or place_refusal(mine, offer, now)
-
-
-def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list[Launch]:
-    """The failures, except those that the owner, or a launch that ran, has cleared since."""
-    failed = [launch for launch in known if launch.state is LaunchState.FAILED]
-    if breaker is None or not breaker.is_closed:
-        return failed
-    return [
-        launch
-        for launch in failed
-        if launch.watch != breaker.watch or launch.ended_at is None or launch.ended_at > breaker.at
-    ]
-
-
-def _first_free(
-    matches: Sequence[Match],
-    watch: Watch,
-    known: Sequence[Launch],
-    machines: Mapping[ProviderMachine, AvoidedMachine],
-    rest_of: Callable[[Offer], LaunchRefusal | None],
-    skipped: Sequence[SkippedScope],
-) -> Match | LaunchRefusal:
-    """The first match that may be ordered. A provider or place that rests does not delay the others."""
-    alive = alive_launches(known)
-    reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another of your launches already has every matching offer")
-    for match in matches:
-        if free_offer_slot(alive, match.offer, watch) is None:
-            continue
-        refused = offer_machine_refusal(machines, match.offer) or rest_of(match.offer)
-        refused = refused or scope_refusal(skipped, match.offer, watch.name)
-        if refused is None:
-            return match
-        if reason.reason is not RefusalReason.COOLING:  # a cooldown ends soon
-            reason = refused
-    return reason

@@ -4,7 +4,7 @@ The breaker starts closed. FAILURE_THRESHOLD failures within FAILURE_WINDOW open
 one launch at a time is tried. A failed attempt opens it again; a launch that runs closes it, and so can the owner.
 
 It counts places, not tries: failures of one machine, or of the stock of one place, count once. They say nothing about
-other places, and a place that keeps failing rests by itself (`places`). Failures of the order count each.
+other places, and a place that keeps failing rests by itself (`machines_and_places`). Failures of the order count each.
 
 Only failures that a person should examine count: the machine, the order, a refusal by the provider, an instance that
 does not match its offer, an instance that ends by itself with an exit code other than 0, or without an exit code within

@@ -5,27 +5,19 @@
         └→ held                          any other end: something may have been rented; the owner decides
 
 gpuwatch does not see what the command rents. So nothing here is ever proven absent, destroyed or retried.
-
-A launch that is over but whose instance is listed again: it runs, it is billed, and it is ours. Pure.
-
-Observed at marketplaces: a destroy is acknowledged or answered with 404, lists no longer show the instance, and later
-they show it again; a list omits an instance for a long time; an order takes effect after it was given up.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import timedelta
+from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, Launch, LaunchState, PriceSpan
 from gpuwatch.domain.launches.life.launch_events import (
     NO_TRANSITION,
     ClockReading,
-    Destroy,
-    InstanceReturned,
     Notification,
     NotificationTopic,
     Transition,
@@ -164,35 +156,3 @@ def _time_over(launch: Launch, clock: ClockReading) -> TransitionResult:
         return NO_TRANSITION
     why = "Its reservation is released. gpuwatch ended nothing: check that what the command rented is gone."
     return over(S.ENDED, EndReason.MAX_RUNTIME.text(), clock.now, Notification("its max_runtime is over", why))
-
-
-WATCH_ENDED = timedelta(days=7)  # an instance belongs to its launch for this long after the launch's end
-
-
-def may_reopen(launch: Launch, instance: Instance, now: datetime, within: timedelta = WATCH_ENDED) -> bool:
-    """Whether the instance belongs to the launch named in its label, and the launch ended only a short time ago."""
-    if not launch.is_over or launch.dry_run or launch.instance_id not in {None, instance.instance_id}:
-        return False
-    return launch.ended_at is not None and now - launch.ended_at <= within
-
-
-def reopened(launch: Launch, event: InstanceReturned, clock: ClockReading) -> TransitionResult:
-    """Return to its end if that was requested; otherwise resume it. From now on it counts in budgets and limits."""
-    was = f"it had ended ({launch.end_reason})"
-    changes: dict[str, Any] = {"ended_at": None, "instance_id": event.instance_id}
-    if event.end_wanted:
-        notify = Notification("its instance reappeared after its end; ending it again", was, NotificationTopic.RETURNED)
-        step = Transition(
-            to_state=LaunchState.STOPPING, cause="listed again after its end", changes=changes, notify=notify
-        )
-        return TransitionResult(step, (Destroy(event.instance_id),))
-    changes |= {"end_reason": None, "condition": None, "condition_since": None}
-    notify = Notification("its instance reappeared; gpuwatch follows it again", was, NotificationTopic.RETURNED)
-    if launch.running_at is not None:
-        return TransitionResult(
-            Transition(to_state=LaunchState.RUNNING, cause="listed again", changes=changes, notify=notify)
-        )
-    changes["requested_at"] = clock.now  # `ready_within` counts from now; its deadline stays
-    return TransitionResult(
-        Transition(to_state=LaunchState.STARTING, cause="listed after all", changes=changes, notify=notify)
-    )

@@ -1,6 +1,7 @@
-"""Events of a launch: an answer to its order, a listing, a request by its owner; with their time and terms.
+"""Events of a launch, and the result of one. Pure.
 
-The result of an event: one durable transition, and the effects after it.
+An event is an answer to its order, a listing, or a request by its owner, with its time and the watch's terms. Its
+result is one durable transition, and the effects after it.
 """
 
 from __future__ import annotations

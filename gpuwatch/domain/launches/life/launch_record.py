@@ -1,9 +1,8 @@
-"""A launch as JSON: the output of `gpuwatch launches --json` and the input of the owner's hooks.
+"""A launch as it is written down: as JSON, and the terms of its watch that are stored with it. Pure.
 
-The terms of a watch at the time of renting, stored with the launch and used once its watch is gone. Pure.
-
-Secrets are not stored: no variables, no scripts, no logins, and of the hooks only commands, because an address may
-contain a token.
+- `launch_json`: the output of `gpuwatch launches --json` and the input of the owner's hooks.
+- `terms_of`: the terms of the watch at the time of renting, used once the watch is gone. Secrets are not stored: no
+  variables, no scripts, no logins, and of the hooks only commands, because an address may contain a token.
 """
 
 from __future__ import annotations
@@ -19,6 +18,16 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO, rfc3339
 from gpuwatch.domain.watches.watch import HookSpec, Watch
+
+_OF_WATCH = (
+    *("name", "gpu", "gpu_names", "max_price_usd_gpu_hour", "auto", "max_job_cost_usd", "job", "action", "spot"),
+    *("min_download_mbps", "active", "notify", "budget"),
+)
+_OF_LAUNCH = (
+    *("bid", "relaunch", "verify", "ssh_key", "wasteful_below", "wasteful_for_s", "idle_below", "idle_for_s"),
+    *("stop_outside", "on_price_increase", "hook_timeout_s", "self_destruct"),
+)
+_HOOKS = ("on_running", "before_stop", "on_ended")
 
 
 def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
@@ -50,17 +59,6 @@ def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
         "install_id": launch.install_id,
         "watch_id": launch.watch_id,
     }
-
-
-_OF_WATCH = (
-    *("name", "gpu", "gpu_names", "max_price_usd_gpu_hour", "auto", "max_job_cost_usd", "job", "action", "spot"),
-    *("min_download_mbps", "active", "notify", "budget"),
-)
-_OF_LAUNCH = (
-    *("bid", "relaunch", "verify", "ssh_key", "wasteful_below", "wasteful_for_s", "idle_below", "idle_for_s"),
-    *("stop_outside", "on_price_increase", "hook_timeout_s", "self_destruct"),
-)
-_HOOKS = ("on_running", "before_stop", "on_ended")
 
 
 def terms_of(watch: Watch) -> str:

@@ -1,12 +1,10 @@
-"""An approval: a quote that waits for the owner's decision until its deadline.
+"""Decisions of the owner about renting: approvals, the checklist, launches that nobody else can decide, pauses. Pure.
 
-Items that the owner must tick before a watch rents (`require` in a watch). Pure.
-
-What follows from decisions about a launch that no provider's answer makes: its owner's, and its job's. Pure.
-
-They are rules of `state_machine`, so that they do what every other change does: event, alert, hook, free slot.
-
-Pauses: renting that the owner switched off, for all watches or for one. Pure.
+- An approval is a quote that waits for the owner's decision until its deadline.
+- The checklist: items that the owner must tick before a watch rents (`require` in a watch).
+- `end_requested` and its neighbours: what follows from decisions that no provider's answer makes: the owner's, and a
+  job's. They are rules of `state_machine`, so that they do what every other change does: event, alert, hook, free slot.
+- A pause: renting that the owner switched off, for all watches or for one.
 """
 
 from __future__ import annotations
@@ -41,6 +39,32 @@ from gpuwatch.domain.watches.watch import ChecklistPolicy, Watch
 
 QUIET_AFTER_DENIAL = timedelta(hours=24)  # after a denial, unless the watch is re-armed
 _ID = re.compile(r"[a-z2-7]{12}")
+
+# Recommended before renting. Owners may add items of their own.
+KNOWN_ITEMS: Mapping[str, str] = MappingProxyType(
+    {
+        "dry_epoch": "One epoch ran on 1 % of the data, from loading to a saved checkpoint, so that the job does not "
+        "fail after hours of rental.",
+        "loss_falls": "The loss fell in that epoch, so the job learns.",
+        "util_70": "The GPU was at 70 % or more during that epoch. If not, find what it waits for (data, disk, "
+        "CPU) before you rent a more expensive one.",
+        "amp": "Mixed precision (BF16 or FP16) is on: 2 to 3 times faster on cards with matrix units, half the memory.",
+        "lora": "LoRA or QLoRA was considered instead of training all weights: it needs a fraction of the memory, so "
+        "smaller or fewer cards suffice.",
+        "grad_checkpoint": "Gradient checkpointing was considered: about a third of the activation memory for "
+        "about 20 % more time.",
+        "memory_fits": "The job fits in the card's memory with some headroom, so that it does not run out halfway.",
+        "tokens_per_s": "Its speed was measured, so that hours and cost are known before you pay for the whole job.",
+        "resume": "The job was killed once and resumed from its checkpoint, so that a preemption or failure costs "
+        "one checkpoint interval and not the whole job.",
+    }
+)
+# Items that the pilot of a job measures and ticks by itself.
+PILOT_ITEMS = frozenset({"dry_epoch", "loss_falls", "util_70", "memory_fits", "tokens_per_s"})
+_SHOWN = 5  # items named in an alert; the command shows all
+_ITEM_SHOWN = 60  # maximum length of an item in an alert, in characters
+
+S = LaunchState
 
 
 class ApprovalState(StrEnum):
@@ -83,31 +107,6 @@ def is_approval_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-# Recommended before renting. Owners may add items of their own.
-KNOWN_ITEMS: Mapping[str, str] = MappingProxyType(
-    {
-        "dry_epoch": "One epoch ran on 1 % of the data, from loading to a saved checkpoint, so that the job does not "
-        "fail after hours of rental.",
-        "loss_falls": "The loss fell in that epoch, so the job learns.",
-        "util_70": "The GPU was at 70 % or more during that epoch. If not, find what it waits for (data, disk, "
-        "CPU) before you rent a more expensive one.",
-        "amp": "Mixed precision (BF16 or FP16) is on: 2 to 3 times faster on cards with matrix units, half the memory.",
-        "lora": "LoRA or QLoRA was considered instead of training all weights: it needs a fraction of the memory, so "
-        "smaller or fewer cards suffice.",
-        "grad_checkpoint": "Gradient checkpointing was considered: about a third of the activation memory for "
-        "about 20 % more time.",
-        "memory_fits": "The job fits in the card's memory with some headroom, so that it does not run out halfway.",
-        "tokens_per_s": "Its speed was measured, so that hours and cost are known before you pay for the whole job.",
-        "resume": "The job was killed once and resumed from its checkpoint, so that a preemption or failure costs "
-        "one checkpoint interval and not the whole job.",
-    }
-)
-# Items that the pilot of a job measures and ticks by itself.
-PILOT_ITEMS = frozenset({"dry_epoch", "loss_falls", "util_70", "memory_fits", "tokens_per_s"})
-_SHOWN = 5  # items named in an alert; the command shows all
-_ITEM_SHOWN = 60  # maximum length of an item in an alert, in characters
-
-
 class ChecklistTick(msgspec.Struct, frozen=True, kw_only=True):
     """An item that the owner ticked."""
 
@@ -148,9 +147,6 @@ def _named(items: Sequence[str]) -> str:
     shown = [item if len(item) <= _ITEM_SHOWN else item[: _ITEM_SHOWN - 1] + "…" for item in items[:_SHOWN]]
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(shown) + more
-
-
-S = LaunchState
 
 
 def end_requested(launch: Launch, event: EndRequested, clock: ClockReading, terms: WatchTerms) -> TransitionResult:

@@ -5,7 +5,7 @@
 
 Whoever learns something (the answer to an order, a listing, the owner's decision) applies it to the current row:
 `transition` returns what follows, if anything. So no order of answers, crashes and restarts needs special treatment.
-`end_rules` and `runtime_rules` decide when an instance must end, `absence_proof` when something does not exist.
+`end_rules` decides when an instance must end, `absence` when something does not exist.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
 from gpuwatch.domain.launches.instances.end_rules import EndCause, billed_rates, end_cause, late_start, overdue
 from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
-from gpuwatch.domain.launches.life.command_life import reopened
 from gpuwatch.domain.launches.life.launch_events import (
     NO_TRANSITION,
     AnswerLost,
@@ -45,6 +44,7 @@ from gpuwatch.domain.launches.life.launch_events import (
     over,
 )
 from gpuwatch.domain.launches.life.owner_decisions import adopted, end_requested, found_nothing, sent_again
+from gpuwatch.domain.launches.life.strays import reopened
 from gpuwatch.domain.launches.money.bids import next_bid
 from gpuwatch.domain.market.money import MICRO, price_text, usd
 from gpuwatch.domain.watches.watch import PriceIncreasePolicy

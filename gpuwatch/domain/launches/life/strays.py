@@ -1,10 +1,12 @@
-"""Turn an instance with a gpuwatch label that belongs to no launch into a launch. Pure.
+"""Listed instances that no active launch claims: unknown, adopted by the owner, or back after their end. Pure.
 
-Instances that belong to no launch and that an order with a lost answer may have created. Pure.
-
-Their label may be missing: it can be edited in the provider's console, or be set slightly late.
-
-An instance with gpuwatch's label that belongs to no known launch. It blocks renting until it is resolved.
+- An unknown instance has gpuwatch's label and belongs to no known launch. It blocks renting until it is resolved.
+- An order whose answer was lost may have created an instance; its label may be missing, because it can be edited in the
+  provider's console, or be set slightly late.
+- The owner may adopt an instance: it becomes a launch.
+- A launch that is over but whose instance is listed again: it runs, it is billed, and it is ours. Observed at
+  marketplaces: a destroy is acknowledged or answered with 404, lists no longer show the instance, and later they show
+  it again; a list omits an instance for a long time; an order takes effect after it was given up.
 """
 
 from __future__ import annotations
@@ -17,12 +19,103 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState, label_of
-from gpuwatch.domain.launches.launch import Launch, LaunchRefusal, LaunchState, PriceSpan, Promise, RefusalReason
+from gpuwatch.domain.launches.launch import (
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    PriceSpan,
+    Promise,
+    RefusalReason,
+)
+from gpuwatch.domain.launches.life.launch_events import (
+    ClockReading,
+    Destroy,
+    InstanceReturned,
+    Notification,
+    NotificationTopic,
+    Transition,
+    TransitionResult,
+)
 from gpuwatch.domain.launches.life.launch_record import terms_of
 from gpuwatch.domain.market.money import MICRO, Commission, threshold_microusd
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 
+WATCH_ENDED = timedelta(days=7)  # an instance belongs to its launch for this long after the launch's end
+
 ADOPTED_OFFER = "adopted:"  # the offer is unknown; the instance id follows and keeps it unique
+
+_CLOCKS_DIFFER = timedelta(minutes=2)  # between the provider's clock and ours
+
+_SAME_PRICE = 0.02  # relative difference from rounding or another disk size
+
+
+class UnknownInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored record of such an instance, so that the block survives incomplete lists, restarts and other keys.
+
+    Attributes:
+        account_id: the account of the key that listed it; only that account's lists and answers can prove that it is
+            gone.
+        label: its label when it was first listed.
+    """
+
+    provider: str
+    instance_id: str
+    account_id: str | None
+    label: str
+    first_listed_at: datetime
+
+
+def unknown_refusal(provider: str, instance_ids: Sequence[str]) -> LaunchRefusal:
+    """Return why nothing is rented at a provider that listed these instances."""
+    return LaunchRefusal(
+        RefusalReason.STRANGERS,  # word-check: allow - a stored value
+        f"{provider} lists instances with a gpuwatch label that are not in this database "
+        f"({', '.join(instance_ids[:3])}); run gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine",
+    )
+
+
+def why_unknown(launch: Launch | None, instance: Instance, provider: str) -> str | None:
+    """Return why a labelled instance is no active launch's, as a sentence; None: it may be this launch's."""
+    if launch is None:
+        return (
+            "No launch in this database has that label: another gpuwatch created it, or the database was lost or "
+            "replaced by an older copy."
+        )
+    if launch.provider != provider:
+        return f"{provider} refused the order of launch {launch.launch_id}, which continued at {launch.provider}."
+    if launch.is_over:
+        return f"Launch {launch.launch_id} has ended: {launch.end_reason}."
+    if launch.instance_id is not None and launch.instance_id != instance.instance_id:
+        return f"Launch {launch.launch_id} already has instance {launch.instance_id}; this is a second one."
+    return None
+
+
+def may_be_its_instance(launch: Launch, instance: Instance, first_listed_at: datetime) -> bool:
+    """Whether the order of this launch may have created the instance.
+
+    Args:
+        instance: an instance that belongs to no launch.
+        first_listed_at: when a list first showed it; after a restart, this is later than its creation.
+    """
+    ordered_at = launch.requested_at or launch.intended_at
+    if instance.started_at is not None:
+        is_older = instance.started_at < ordered_at - _CLOCKS_DIFFER
+    else:
+        is_older = first_listed_at < ordered_at
+    if is_older:
+        return False
+    on_its_machine = launch.machine_id is not None and instance.machine_id == launch.machine_id
+    return on_its_machine or _is_alike(launch, instance)
+
+
+def _is_alike(launch: Launch, instance: Instance) -> bool:
+    if (instance.gpu, instance.gpu_count) != (launch.gpu, launch.gpu_count):
+        return False
+    return instance.listed_usd_hour is None or _is_its_price(launch, instance.listed_usd_hour)
+
+
+def _is_its_price(launch: Launch, listed_usd_hour: float) -> bool:
+    return abs(listed_usd_hour * MICRO - launch.listed_microusd_hour) <= launch.listed_microusd_hour * _SAME_PRICE
 
 
 def adopted_launch(  # noqa: PLR0913 - independent facts
@@ -99,74 +192,30 @@ def _priced(instance: Instance, listed_usd_hour: float, spec: LaunchSpec, rate: 
     }
 
 
-_CLOCKS_DIFFER = timedelta(minutes=2)  # between the provider's clock and ours
-_SAME_PRICE = 0.02  # relative difference from rounding or another disk size
-
-
-def may_be_its_instance(launch: Launch, instance: Instance, first_listed_at: datetime) -> bool:
-    """Whether the order of this launch may have created the instance.
-
-    Args:
-        instance: an instance that belongs to no launch.
-        first_listed_at: when a list first showed it; after a restart, this is later than its creation.
-    """
-    ordered_at = launch.requested_at or launch.intended_at
-    if instance.started_at is not None:
-        is_older = instance.started_at < ordered_at - _CLOCKS_DIFFER
-    else:
-        is_older = first_listed_at < ordered_at
-    if is_older:
+def may_reopen(launch: Launch, instance: Instance, now: datetime, within: timedelta = WATCH_ENDED) -> bool:
+    """Whether the instance belongs to the launch named in its label, and the launch ended only a short time ago."""
+    if not launch.is_over or launch.dry_run or launch.instance_id not in {None, instance.instance_id}:
         return False
-    on_its_machine = launch.machine_id is not None and instance.machine_id == launch.machine_id
-    return on_its_machine or _is_alike(launch, instance)
+    return launch.ended_at is not None and now - launch.ended_at <= within
 
 
-def _is_alike(launch: Launch, instance: Instance) -> bool:
-    if (instance.gpu, instance.gpu_count) != (launch.gpu, launch.gpu_count):
-        return False
-    return instance.listed_usd_hour is None or _is_its_price(launch, instance.listed_usd_hour)
-
-
-def _is_its_price(launch: Launch, listed_usd_hour: float) -> bool:
-    return abs(listed_usd_hour * MICRO - launch.listed_microusd_hour) <= launch.listed_microusd_hour * _SAME_PRICE
-
-
-class UnknownInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored record of such an instance, so that the block survives incomplete lists, restarts and other keys.
-
-    Attributes:
-        account_id: the account of the key that listed it; only that account's lists and answers can prove that it is
-            gone.
-        label: its label when it was first listed.
-    """
-
-    provider: str
-    instance_id: str
-    account_id: str | None
-    label: str
-    first_listed_at: datetime
-
-
-def unknown_refusal(provider: str, instance_ids: Sequence[str]) -> LaunchRefusal:
-    """Return why nothing is rented at a provider that listed these instances."""
-    return LaunchRefusal(
-        RefusalReason.STRANGERS,  # word-check: allow - a stored value
-        f"{provider} lists instances with a gpuwatch label that are not in this database "
-        f"({', '.join(instance_ids[:3])}); run gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine",
-    )
-
-
-def why_unknown(launch: Launch | None, instance: Instance, provider: str) -> str | None:
-    """Return why a labelled instance is no active launch's, as a sentence; None: it may be this launch's."""
-    if launch is None:
-        return (
-            "No launch in this database has that label: another gpuwatch created it, or the database was lost or "
-            "replaced by an older copy."
+def reopened(launch: Launch, event: InstanceReturned, clock: ClockReading) -> TransitionResult:
+    """Return to its end if that was requested; otherwise resume it. From now on it counts in budgets and limits."""
+    was = f"it had ended ({launch.end_reason})"
+    changes: dict[str, Any] = {"ended_at": None, "instance_id": event.instance_id}
+    if event.end_wanted:
+        notify = Notification("its instance reappeared after its end; ending it again", was, NotificationTopic.RETURNED)
+        step = Transition(
+            to_state=LaunchState.STOPPING, cause="listed again after its end", changes=changes, notify=notify
         )
-    if launch.provider != provider:
-        return f"{provider} refused the order of launch {launch.launch_id}, which continued at {launch.provider}."
-    if launch.is_over:
-        return f"Launch {launch.launch_id} has ended: {launch.end_reason}."
-    if launch.instance_id is not None and launch.instance_id != instance.instance_id:
-        return f"Launch {launch.launch_id} already has instance {launch.instance_id}; this is a second one."
-    return None
+        return TransitionResult(step, (Destroy(event.instance_id),))
+    changes |= {"end_reason": None, "condition": None, "condition_since": None}
+    notify = Notification("its instance reappeared; gpuwatch follows it again", was, NotificationTopic.RETURNED)
+    if launch.running_at is not None:
+        return TransitionResult(
+            Transition(to_state=LaunchState.RUNNING, cause="listed again", changes=changes, notify=notify)
+        )
+    changes["requested_at"] = clock.now  # `ready_within` counts from now; its deadline stays
+    return TransitionResult(
+        Transition(to_state=LaunchState.STARTING, cause="listed after all", changes=changes, notify=notify)
+    )

@@ -1,11 +1,10 @@
-"""The next bid for an instance that was outbid, in micro-dollars an hour, listed, for the GPUs only.
+"""For a launch that runs: the next bid when it was outbid, and whether moving to a cheaper offer would pay. Pure.
 
-Separate from `bids`, because it needs `Launch`, which imports `bids`.
+A bid is in micro-dollars an hour, listed, for the GPUs only.
 
-Whether moving a running launch to a cheaper offer would pay. Only reported; nothing is moved. Pure.
-
-The comparison is about the cost of the remaining work: on the current instance, and on a new one with its set-up, with
-the minimum billing and the billing steps of both. The old instance would end first, so the two never run together.
+A move is only reported; nothing is moved. The comparison is about the cost of the remaining work: on the current
+instance, and on a new one with its set-up, with the minimum billing and the billing steps of both. The old instance
+would end first, so the two never run together.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.watches.computed_limits import bid_ceiling_microusd, bid_for_price
 from gpuwatch.domain.watches.decide import Match, current_quotes
 from gpuwatch.domain.watches.watch import BidSpec, Watch
+
+NO_END = timedelta(hours=24)  # assumed remaining time without a `max_runtime`
 
 
 def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | None:
@@ -53,9 +54,6 @@ def admitted_bid_ceiling(launch: Launch, bid: BidSpec) -> int:
 
 def _microusd(usd: float | None) -> int | None:
     return None if usd is None else microusd(repr(usd))
-
-
-NO_END = timedelta(hours=24)  # assumed remaining time without a `max_runtime`
 
 
 class Relocation(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,14 +1,12 @@
-"""Whether a budget allows another launch. Pure: the repository calls it in its transaction.
+"""Budgets: whether another launch is admitted, and what follows while instances run. Pure.
 
-A launch is admitted on an upper bound of what will be charged: the amount spent in the window, plus, for every launch
-that is not over (including unknown, held and stopping ones), the highest possible hourly price for the rest of its
-`max_runtime` (24 h if not set) and until its end is proven, and the price of its disk until it must be running.
-
-Budgets while instances run: the amount spent against the limit. Pure.
-
-A launch is admitted on an upper bound (`budget`). Here its cost so far counts, within the budget's window: the UTC day
-or month; a budget that ends launches is reached once what is left only pays until their ends are proven.
-`max_usd_hour` is compared with the current hourly rate.
+- Admission, called by the repository in its transaction: an upper bound of what will be charged. It is the amount spent
+  in the window, plus, for every launch that is not over (including unknown, held and stopping ones), the highest
+  possible hourly price for the rest of its `max_runtime` (24 h if not set) and until its end is proven, and the price
+  of its disk until it must be running.
+- While instances run: the cost so far against the limit, within the budget's window: the UTC day or month. A budget
+  that ends launches is reached once what is left only pays until their ends are proven. `max_usd_hour` is compared with
+  the current hourly rate.
 """
 
 from __future__ import annotations
@@ -27,6 +25,30 @@ from gpuwatch.domain.watches.watch import Budget, BudgetPolicy
 
 DAY = timedelta(days=1)
 LONGEST_MONTH = 31 * DAY
+
+WARN_AT = 0.8
+_HOUR = timedelta(hours=1)
+
+
+class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget limit that is reached, or nearly reached."""
+
+    name: str  # max_usd_hour, max_usd_day, max_usd_month
+    watch: str | None  # None: the budget over all launches
+    window: str  # the hour, day or month, as text
+    limit_microusd: int
+    spent_microusd: int  # in the window; for max_usd_hour: the current hourly rate
+    by_end_microusd: int  # if all launches continue until the window's end, or their own
+    is_full: bool  # reached, or what is left only pays for proving the ends; False: 80 % of it is reached
+
+    @property
+    def words(self) -> str:
+        """One line for a person."""
+        whose = "" if self.watch is None else f" of watch {self.watch}"
+        limit, spent = usd(self.limit_microusd), usd(self.spent_microusd)
+        if self.name == "max_usd_hour":
+            return f"{dollars(spent)} an hour ({self.name} = {price_text(limit)}{whose})"
+        return f"{dollars(spent)} spent in {self.window} ({self.name} = {price_text(limit)}{whose})"
 
 
 def budget_refusal(
@@ -147,31 +169,6 @@ def _over_limit(reason: RefusalReason, most: int, limit: object, span: str, whos
     shown = amount_text(usd(most), rounding=ROUND_CEILING)  # a bound just over the limit must not read as the limit
     text = f"it could cost up to ${shown} {span}, including running launches, and {whose} says {reason.value} = {limit}"
     return LaunchRefusal(reason, text)
-
-
-WARN_AT = 0.8
-_HOUR = timedelta(hours=1)
-
-
-class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A budget limit that is reached, or nearly reached."""
-
-    name: str  # max_usd_hour, max_usd_day, max_usd_month
-    watch: str | None  # None: the budget over all launches
-    window: str  # the hour, day or month, as text
-    limit_microusd: int
-    spent_microusd: int  # in the window; for max_usd_hour: the current hourly rate
-    by_end_microusd: int  # if all launches continue until the window's end, or their own
-    is_full: bool  # reached, or what is left only pays for proving the ends; False: 80 % of it is reached
-
-    @property
-    def words(self) -> str:
-        """One line for a person."""
-        whose = "" if self.watch is None else f" of watch {self.watch}"
-        limit, spent = usd(self.limit_microusd), usd(self.spent_microusd)
-        if self.name == "max_usd_hour":
-            return f"{dollars(spent)} an hour ({self.name} = {price_text(limit)}{whose})"
-        return f"{dollars(spent)} spent in {self.window} ({self.name} = {price_text(limit)}{whose})"
 
 
 def budget_statuses(

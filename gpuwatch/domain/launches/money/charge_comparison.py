@@ -1,8 +1,8 @@
-"""The provider's charges beside the predicted cost: one line for each launch and UTC day.
+"""The provider's charges beside the predicted cost, and the commission that would have predicted them best. Pure.
 
-Which commission would have predicted the invoices best. The result is advice and changes nothing.
-
-Compares, launch by launch and for final days, the charges that hourly prices explain (all but traffic).
+- One line for each launch and UTC day, sums of lines, and the days whose charges are still to be fetched.
+- `calibrate` compares, launch by launch and for final days, the charges that hourly prices explain (all but traffic).
+  The result is advice and changes nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ CHARGE_KINDS = ("gpu", "disk", "download", "upload", "other")
 NO_CHARGE = "none"  # kind of a row for a day on which the provider charged nothing
 FETCH_WINDOW = timedelta(days=35)  # a day that is not final is fetched again for this long
 _DAY = timedelta(days=1)
+
+LEAST_LAUNCHES = 3
+LEAST_HOURS = 24.0
+_BETTER_BY = 0.25  # another rate is advised only if its error is this many percentage points lower
+_POOR = 5.0  # percent: above it no candidate predicts the bill well
+_MOST_RATE = 10.0  # the highest rate that the settings accept
 
 
 class InvoiceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,13 +215,6 @@ def unbroken_runs(days: Mapping[date, object]) -> list[tuple[date, date]]:
         else:
             found.append((day, day))
     return found
-
-
-LEAST_LAUNCHES = 3
-LEAST_HOURS = 24.0
-_BETTER_BY = 0.25  # another rate is advised only if its error is this many percentage points lower
-_POOR = 5.0  # percent: above it no candidate predicts the bill well
-_MOST_RATE = 10.0  # the highest rate that the settings accept
 
 
 class BilledLaunch(msgspec.Struct, frozen=True, kw_only=True):

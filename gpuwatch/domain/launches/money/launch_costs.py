@@ -1,9 +1,10 @@
-"""The cost of a launch: each hourly rate for as long as it applied, with the provider's minimum and billing steps.
+"""The cost of launches by our own calculation, in whole micro-dollars. Pure.
 
-The cost of launches by our own calculation: GPU, disk, commission and traffic, by UTC day, in whole micro-dollars.
-
-Money is rounded once at each cut in time, always computed from the launch's start. So the days of a launch add up to
-its cost, and its components to its price, to the micro-dollar; a single component of a day may be off by one.
+- What is billed: each hourly rate for as long as it applied, with the provider's minimum and billing steps.
+- Its parts (GPU, disk, commission, traffic), by UTC day. Money is rounded once at each cut in time, always computed
+  from the launch's start. So the days of a launch add up to its cost, and its components to its price, to the
+  micro-dollar; a single component of a day may be off by one.
+- What is billed now, and what is still to come.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from gpuwatch.domain.market.money import MICRO
 
 END_PROVEN_S: Final = 120.0  # from the request of its end until that is proven; until then it counts as billed
 MS_AN_HOUR = 3_600_000
+
+_MS = timedelta(milliseconds=1)
+_DAY = timedelta(days=1)
 
 
 def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, listed: bool = False) -> int:
@@ -79,10 +83,6 @@ def _full_rates(launch: Launch, listed: bool) -> list[tuple[datetime, int]]:
 
 def _overlap_ms(start: datetime, end: datetime, since: datetime | None) -> int:
     return max(0, (end - max(start, since or start)) // timedelta(milliseconds=1))
-
-
-_MS = timedelta(milliseconds=1)
-_DAY = timedelta(days=1)
 
 
 class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Forecast of the month by two methods, and the used part of each budget. Money in whole micro-dollars."""
+"""Forecast of the month by two methods, and the used part of each budget. Money in whole micro-dollars. Pure."""
 
 from __future__ import annotations
 

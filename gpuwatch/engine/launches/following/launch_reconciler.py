@@ -20,7 +20,6 @@ from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.instances.end_rules import overdue
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
-from gpuwatch.domain.launches.life.command_life import WATCH_ENDED
 from gpuwatch.domain.launches.life.launch_events import (
     BidRaised,
     ClockReading,
@@ -34,6 +33,7 @@ from gpuwatch.domain.launches.life.launch_events import (
     watch_terms,
 )
 from gpuwatch.domain.launches.life.launch_record import governing_watch
+from gpuwatch.domain.launches.life.strays import WATCH_ENDED
 from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts

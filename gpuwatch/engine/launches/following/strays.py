@@ -19,8 +19,14 @@ from gpuwatch.domain.launches.instance import Instance, InstanceState, label_ids
 from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S, AGREEING_NEEDED, QUICK_SPAN_S, has_canary
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.launches.life.command_life import WATCH_ENDED, may_reopen
-from gpuwatch.domain.launches.life.strays import UnknownInstance, may_be_its_instance, unknown_refusal, why_unknown
+from gpuwatch.domain.launches.life.strays import (
+    WATCH_ENDED,
+    UnknownInstance,
+    may_be_its_instance,
+    may_reopen,
+    unknown_refusal,
+    why_unknown,
+)
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.provider_account import LaunchOwner
