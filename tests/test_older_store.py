@@ -11,7 +11,7 @@ import pytest
 from alembic import command
 from sqlalchemy import Boolean, Connection, MetaData, select
 
-from gpuwatch.domain.launches.instances.avoided_machines import MachineVerdict
+from gpuwatch.domain.launches.instances.machines_and_places import MachineVerdict
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.ports import AlertKind, Severity

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
-from gpuwatch.domain.launches.instances.avoided_machines import AvoidedMachine, MachineNote, MachineVerdict
+from gpuwatch.domain.launches.instances.machines_and_places import AvoidedMachine, MachineNote, MachineVerdict
 from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.domain.watches.past_limits import UNKNOWN_RELIABILITY, MachineRecord, reputation
 from gpuwatch.errors import UsageError

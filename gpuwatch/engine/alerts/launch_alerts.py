@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gpuwatch.domain.jobs.cluster_task import TOOL
-from gpuwatch.domain.launches.instances.avoided_machines import AVOID_FOR, MACHINE_FAULTS, is_of_any_machine
+from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR, MACHINE_FAULTS, is_of_any_machine
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.launches.life.launch_events import Notification, NotificationTopic
 from gpuwatch.domain.launches.life.launch_record import stored_watch

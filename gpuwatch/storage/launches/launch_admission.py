@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, 
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.launches.instances.avoided_machines import (
+from gpuwatch.domain.launches.instances.machines_and_places import (
     AVOID_FOR,
     AvoidedMachine,
     MachineNote,

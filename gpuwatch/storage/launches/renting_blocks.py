@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, and_, bindparam, delete, select
 
 from gpuwatch.domain.launches.instance import label_ids
-from gpuwatch.domain.launches.instances.avoided_machines import (
+from gpuwatch.domain.launches.instances.machines_and_places import (
     AVOID_FOR,
     RECORDED_FOR,
     AvoidedMachine,

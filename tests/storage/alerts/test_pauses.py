@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from gpuwatch.domain.launches.instances.avoided_machines import MachineNote, MachineVerdict
+from gpuwatch.domain.launches.instances.machines_and_places import MachineNote, MachineVerdict
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Intent,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select
 
-from gpuwatch.domain.launches.instances.avoided_machines import AvoidedMachine, offer_machine_refusal
+from gpuwatch.domain.launches.instances.machines_and_places import AvoidedMachine, offer_machine_refusal
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch

@@ -26,7 +26,7 @@ from gpuwatch.domain.forecasts.backtest.replayed_candidates import (
     QueryKey,
 )
 from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll
-from gpuwatch.domain.launches.instances.avoided_machines import AVOID_FOR
+from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from gpuwatch.domain.launches.instances.avoided_machines import (
+from gpuwatch.domain.launches.instances.machines_and_places import (
     AvoidedMachine,
     concerning,
     failed_places,

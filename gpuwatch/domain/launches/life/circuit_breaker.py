@@ -21,8 +21,8 @@ from itertools import pairwise
 
 import msgspec
 
-from gpuwatch.domain.launches.instances.avoided_machines import MACHINE_FAULTS, is_place_fault, place_key
 from gpuwatch.domain.launches.instances.end_rules import exit_code
+from gpuwatch.domain.launches.instances.machines_and_places import MACHINE_FAULTS, is_place_fault, place_key
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.setup.durations import format_moment
 

@@ -45,7 +45,7 @@ from gpuwatch.domain.launches.life.launch_events import (
 )
 from gpuwatch.domain.launches.life.owner_decisions import adopted, end_requested, found_nothing, sent_again
 from gpuwatch.domain.launches.life.strays import reopened
-from gpuwatch.domain.launches.money.bids import next_bid
+from gpuwatch.domain.launches.money.bids_and_relocation import next_bid
 from gpuwatch.domain.market.money import MICRO, price_text, usd
 from gpuwatch.domain.watches.watch import PriceIncreasePolicy
 

@@ -26,7 +26,7 @@ from gpuwatch.domain.launches.instances.end_rules import (
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.life.launch_events import InstanceListed
 from gpuwatch.domain.launches.life.launch_record import governing_watch
-from gpuwatch.domain.launches.money.bids import relocation
+from gpuwatch.domain.launches.money.bids_and_relocation import relocation
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts

@@ -15,7 +15,7 @@ import msgspec
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.end_rules import ends_by_itself_at
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch
-from gpuwatch.domain.launches.money.bids import Relocation
+from gpuwatch.domain.launches.money.bids_and_relocation import Relocation
 from gpuwatch.domain.launches.money.budgets import BudgetStatus
 from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO, dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.instances.avoided_machines import (
+from gpuwatch.domain.launches.instances.machines_and_places import (
     MachineNote,
     MachineVerdict,
     find_avoided_machines,

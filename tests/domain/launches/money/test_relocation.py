@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState, Promise
-from gpuwatch.domain.launches.money.bids import relocation
+from gpuwatch.domain.launches.money.bids_and_relocation import relocation
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.watches.decide import Match

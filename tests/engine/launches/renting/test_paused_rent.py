@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.domain.launches.instances.avoided_machines import MachineNote, MachineVerdict
+from gpuwatch.domain.launches.instances.machines_and_places import MachineNote, MachineVerdict
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.errors import OfferGone
