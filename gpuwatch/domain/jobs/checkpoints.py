@@ -1,6 +1,7 @@
-"""Checkpoints of a job: which are complete on the machine, which is the newest here, and which are kept. Pure.
+"""What is kept of a job: its checkpoints, and the addresses of stores for results and checkpoints. Pure.
 
-Addresses of object stores in job files, which the local rclone reads and writes. Pure.
+- Checkpoints: which are complete on the machine, which is the newest here, and which are kept.
+- Addresses of object stores in job files, which the local rclone reads and writes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from gpuwatch.domain.jobs.run_status import MachineFile
 
 SETTLE_S = 2  # a file that was just written may still grow
 _INCOMPLETE = re.compile(r"(^\.|\.(tmp|part|partial|incomplete|new|lock)$|~$|^tmp)", re.IGNORECASE)
+
+_REMOTE = re.compile(r"rclone:[A-Za-z0-9_][\w.+@-]{0,63}:[^\x00-\x1f]*")
+_BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9.-]{1,62}(/[^\x00-\x1f]*)?")
+EXPECTED = "expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER, without keys or options"
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,11 +102,6 @@ def _entry(path: str, depth: int) -> str:
 
 def _numbers(name: str) -> list[int]:
     return [int(one) for one in re.findall(r"[0-9]+", name)]
-
-
-_REMOTE = re.compile(r"rclone:[A-Za-z0-9_][\w.+@-]{0,63}:[^\x00-\x1f]*")
-_BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9.-]{1,62}(/[^\x00-\x1f]*)?")
-EXPECTED = "expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER, without keys or options"
 
 
 def is_remote(address: str) -> bool:

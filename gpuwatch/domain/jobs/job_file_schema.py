@@ -53,6 +53,7 @@ RESOURCE_KEYS = (
     *("min_upload_mbps", "min_disk_gb", "min_vcpu", "min_ram_gib", "min_ports", "min_dlperf", "nvlink", "static_ip"),
     *("available_for", "when", "any"),
 )
+Command = Annotated[str, BeforeValidator(shell_command)]
 
 
 def _name(value: Any) -> str:
@@ -117,7 +118,6 @@ JobName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string
 Pilot = Annotated[PilotSpec, PlainValidator(_pilot), WithJsonSchema({"type": "string", "examples": ["1%", "10m"]})]
 Store = Annotated[str, BeforeValidator(_store)]
 WorkPath = Annotated[Line, AfterValidator(_work_path)]
-Command = Annotated[str, BeforeValidator(shell_command)]
 JobEnvValue = Annotated[str | Reference, PlainValidator(_env_value, json_schema_input_type=str | Reference)]
 
 

@@ -1,8 +1,9 @@
-"""Parse deadlines as people write them: Sunday, tomorrow, a date, a time, a duration. Pure.
+"""The queue of jobs: which may look for an instance now, in which order, and why the others wait. Pure.
 
-The queue's policy: which jobs may look for an instance now, in which order, and at which limit. Pure.
+What is submitted to it:
 
-Arrays: one job file expanded to one job per value of `--sweep lr=1e-4,2e-4`. Pure.
+- `expand`: one job file expanded to one job per value of `--sweep lr=1e-4,2e-4`;
+- `deadline_from`: a deadline as people write it: Sunday, tomorrow, a date, a time, a duration.
 """
 
 from __future__ import annotations
@@ -26,47 +27,14 @@ _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "su
 _END_OF_DAY = time(23, 59)
 _EXPECTED = 'expected a day such as "Sunday" or "tomorrow", a date, a time such as 2026-12-01T08:00, or a duration "2d"'
 
-
-def deadline_from(text: str, now: datetime, zone: tzinfo) -> datetime:
-    """The deadline in UTC. A day means its end, 23:59 in `zone`; a weekday means the next one, today included.
-
-    Raises:
-        ValueError: the text is invalid, or the time is past.
-    """
-    word = text.strip().lower()
-    found = _named_day(word, now.astimezone(zone).date())
-    moment = None if found is None else datetime.combine(found, _END_OF_DAY, zone)
-    if moment is None:
-        moment = _written(text.strip(), now, zone)
-    if moment <= now:
-        raise ValueError(f"{text!r} is past")
-    return moment.astimezone(UTC)
-
-
-def _named_day(word: str, today: date) -> date | None:
-    if word in {"today", "tomorrow"}:
-        return today + timedelta(days=word == "tomorrow")
-    fitting = [number for number, name in enumerate(_DAYS) if len(word) >= 3 and name.startswith(word)]
-    return today + timedelta(days=(fitting[0] - today.weekday()) % 7) if len(fitting) == 1 else None
-
-
-def _written(text: str, now: datetime, zone: tzinfo) -> datetime:
-    try:
-        if len(text) == len("2026-12-01"):
-            return datetime.combine(date.fromisoformat(text), _END_OF_DAY, zone)
-        found = datetime.fromisoformat(text)
-        return found if found.tzinfo is not None else found.replace(tzinfo=zone)
-    except ValueError:
-        pass
-    try:
-        return now + timedelta(seconds=parse_duration(text))
-    except ValueError:
-        raise ValueError(f"{text!r}: {_EXPECTED}") from None
-
-
 URGENT_S = 3600.0
 _NEVER = float("inf")
 HUNTED_AT_ONCE = 20  # jobs that look for an offer simultaneously; each distinct query costs rows and seconds
+
+PriceOf = Callable[[Job], float | None]  # USD per GPU-hour of the cheapest fitting offer, as last seen
+
+MOST_JOBS = 1000
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 class WaitReason(StrEnum):
@@ -89,9 +57,6 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     slack_s: float | None
     waits: str | None = None
-
-
-PriceOf = Callable[[Job], float | None]  # USD per GPU-hour of the cheapest fitting offer, as last seen
 
 
 def slack_s(job: Job, now: datetime) -> float | None:
@@ -119,6 +84,11 @@ def queue_order(jobs: Iterable[Job]) -> list[Job]:
     return sorted((job for job in jobs if job.state is JobState.QUEUED), key=_rank)
 
 
+def _rank(job: Job) -> tuple[int, float, datetime, str]:
+    start = latest_start(job)
+    return -job.priority, _NEVER if start is None else start.timestamp(), job.submitted_at, job.job_id
+
+
 def searching_jobs(
     queued: Iterable[Job],
     now: datetime,
@@ -133,7 +103,7 @@ def searching_jobs(
     latest start. If an offer fits several jobs, the first one gets it.
 
     Args:
-        queued: `in_order`.
+        queued: in the order of `queue_order`.
         states: the state of every job that others may wait for, by name; for an array, by its group's name.
         at_once: how many jobs may look for an instance simultaneously.
         shared: the jobs that wait for the instance of another job; None: no job does.
@@ -215,15 +185,6 @@ def group_states(jobs: Sequence[Job]) -> dict[str, JobState]:
     return found
 
 
-def _rank(job: Job) -> tuple[int, float, datetime, str]:
-    start = latest_start(job)
-    return -job.priority, _NEVER if start is None else start.timestamp(), job.submitted_at, job.job_id
-
-
-MOST_JOBS = 1000
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-
-
 def parse_sweeps(texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Parse `lr=1e-4,2e-4` into key → values, in the given order. Raises ValueError."""
     found: dict[str, tuple[str, ...]] = {}
@@ -279,3 +240,40 @@ def _one(definition: JobDefinition, number: int, values: Mapping[str, str]) -> J
         results=results,
         resources=msgspec.structs.replace(definition.resources, name=Purpose.of_job(name).watch),
     )
+
+
+def deadline_from(text: str, now: datetime, zone: tzinfo) -> datetime:
+    """The deadline in UTC. A day means its end, 23:59 in `zone`; a weekday means the next one, today included.
+
+    Raises:
+        ValueError: the text is invalid, or the time is past.
+    """
+    word = text.strip().lower()
+    found = _named_day(word, now.astimezone(zone).date())
+    moment = None if found is None else datetime.combine(found, _END_OF_DAY, zone)
+    if moment is None:
+        moment = _written(text.strip(), now, zone)
+    if moment <= now:
+        raise ValueError(f"{text!r} is past")
+    return moment.astimezone(UTC)
+
+
+def _named_day(word: str, today: date) -> date | None:
+    if word in {"today", "tomorrow"}:
+        return today + timedelta(days=word == "tomorrow")
+    fitting = [number for number, name in enumerate(_DAYS) if len(word) >= 3 and name.startswith(word)]
+    return today + timedelta(days=(fitting[0] - today.weekday()) % 7) if len(fitting) == 1 else None
+
+
+def _written(text: str, now: datetime, zone: tzinfo) -> datetime:
+    try:
+        if len(text) == len("2026-12-01"):
+            return datetime.combine(date.fromisoformat(text), _END_OF_DAY, zone)
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo is not None else found.replace(tzinfo=zone)
+    except ValueError:
+        pass
+    try:
+        return now + timedelta(seconds=parse_duration(text))
+    except ValueError:
+        raise ValueError(f"{text!r}: {_EXPECTED}") from None

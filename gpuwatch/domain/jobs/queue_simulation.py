@@ -12,8 +12,8 @@ from enum import StrEnum
 import msgspec
 
 from gpuwatch.domain.history.price_series import PriceSeries
+from gpuwatch.domain.market.money import MICRO
 
-MICRO = 1e6
 _LEAST_SHARE = 0.9  # of the hours of a job that polls must cover
 
 

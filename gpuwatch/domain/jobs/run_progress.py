@@ -42,6 +42,9 @@ _SPEED = re.compile(
 _SPEED_BEFORE = re.compile(r"\b([0-9][0-9,]{0,14}(?:\.[0-9]{1,6})?) ?(?:tokens|tok)/s", re.IGNORECASE)
 _LOSS = re.compile(r"\bloss\W{1,3}([0-9]{1,6}(?:\.[0-9]{1,12})?(?:e[+-]?[0-9]{1,3})?)", re.IGNORECASE)
 
+ProgressPoint = tuple[datetime, float]
+_POINTS_MOST = 64
+
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress as the command reports it. `fraction`: 0 to 1; `tokens_per_s`: the newest figure; None: not reported."""
@@ -57,10 +60,6 @@ class RunForecast(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: tuple[datetime, datetime]
     usd: FigureRange
     reports: int = 1
-
-
-ProgressPoint = tuple[datetime, float]
-_POINTS_MOST = 64
 
 
 def grown(seen: tuple[ProgressPoint, ...], point: ProgressPoint) -> tuple[ProgressPoint, ...]:
