@@ -190,9 +190,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 J = JobState
-
 _ENDS = frozenset({J.FAILED, J.CANCELLED})
-
 ALLOWED_JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     J.QUEUED: frozenset({J.QUEUED, J.RENTING, J.PREPARING, J.PAUSED}) | _ENDS,
     J.RENTING: frozenset({J.RENTING, J.QUEUED, J.PREPARING, J.PAUSED, J.PREEMPTED}) | _ENDS,

@@ -21,6 +21,7 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Purpose, Watch
 from gpuwatch.errors import GpuwatchError
 
+WATCH_ENDED = timedelta(days=7)  # an instance belongs to its launch for this long after the launch's end
 COMMAND_PLACE = "command"  # the provider name of a launch that a command of the owner carries out
 
 

@@ -17,7 +17,6 @@ from gpuwatch.domain.watches.past_limits import MachineRecords, PastComparison
 from gpuwatch.secret import Secret
 
 MOST_GPUS = 1024  # in one offer; no machine has more
-
 JOB_PREFIX = "job:"  # of the name under which a job is stored
 
 

@@ -31,8 +31,7 @@ from gpuwatch.domain.launches.instances.obligation import (
     reopened_obligation,
     watched_since,
 )
-from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.life.strays import WATCH_ENDED
+from gpuwatch.domain.launches.launch import WATCH_ENDED, Launch
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.setup.database import sqlite_path
 

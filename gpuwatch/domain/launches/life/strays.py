@@ -20,6 +20,7 @@ import msgspec
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState, label_of
 from gpuwatch.domain.launches.launch import (
+    WATCH_ENDED,
     Launch,
     LaunchRefusal,
     LaunchState,
@@ -39,8 +40,6 @@ from gpuwatch.domain.launches.life.launch_events import (
 from gpuwatch.domain.launches.life.launch_record import terms_of
 from gpuwatch.domain.market.money import MICRO, Commission, threshold_microusd
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
-
-WATCH_ENDED = timedelta(days=7)  # an instance belongs to its launch for this long after the launch's end
 
 ADOPTED_OFFER = "adopted:"  # the offer is unknown; the instance id follows and keeps it unique
 

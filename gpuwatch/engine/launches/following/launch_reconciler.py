@@ -19,7 +19,7 @@ from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S,
 from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.instances.end_rules import overdue
 from gpuwatch.domain.launches.instances.obligation import Obligation
-from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.launch import WATCH_ENDED, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.launches.life.launch_events import (
     BidRaised,
     ClockReading,
@@ -33,7 +33,6 @@ from gpuwatch.domain.launches.life.launch_events import (
     watch_terms,
 )
 from gpuwatch.domain.launches.life.launch_record import governing_watch
-from gpuwatch.domain.launches.life.strays import WATCH_ENDED
 from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts

@@ -18,9 +18,8 @@ import msgspec
 from gpuwatch.domain.launches.instance import Instance, InstanceState, label_ids, launch_id_in
 from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S, AGREEING_NEEDED, QUICK_SPAN_S, has_canary
 from gpuwatch.domain.launches.instances.obligation import Obligation
-from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.launch import WATCH_ENDED, Launch, LaunchState
 from gpuwatch.domain.launches.life.strays import (
-    WATCH_ENDED,
     UnknownInstance,
     may_be_its_instance,
     may_reopen,
@@ -302,9 +301,8 @@ class UnknownInstances:
         others = set(listing.by_id) - known
         if not others:
             return []
-        had = {
-            instance.instance_id: instance for instance in self._repository.ended_with_instances(self._provider, others)
-        }
+        ended = self._repository.ended_with_instances(self._provider, others)
+        had = {launch.instance_id: launch for launch in ended}
         disowned = self._repository.known_foreign_instances(self._provider) if had else frozenset()
         found = [
             ReturnedInstance(launch, listing.by_id[i])

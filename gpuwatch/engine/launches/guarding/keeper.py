@@ -19,7 +19,7 @@ import msgspec
 
 from gpuwatch.domain.launches.instance import launch_id_in
 from gpuwatch.domain.launches.instances.obligation import Obligation
-from gpuwatch.domain.launches.life.strays import WATCH_ENDED
+from gpuwatch.domain.launches.launch import WATCH_ENDED
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.engine.launches.guarding.instance_lists import look_up
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, is_refusal
