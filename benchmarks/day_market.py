@@ -17,7 +17,7 @@ import msgspec
 from benchmarks.virtual_time import VirtualTime
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.emulator import Marketplace
-from gpuwatch.emulator.hardware import GPUS, GpuModel
+from gpuwatch.emulator.market.hardware import GPUS, GpuModel
 
 LIMIT_SHARE = 0.75  # a watch's limit as a share of the model's usual price
 BARGAIN_EVERY_S = 45 * 60.0  # mean time between two bargains of one GPU

@@ -27,8 +27,8 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.machines import PriceView
-from gpuwatch.emulator.market import EmulatedMarket
+from gpuwatch.emulator.market.emulated_market import EmulatedMarket
+from gpuwatch.emulator.market.machines import PriceView
 
 NOW_S = float(int(time.time()))  # an offer whose end has passed is not for rent
 GPU, COUNT, USD_HOUR = "H100 SXM", 1, 0.42  # the bargain

@@ -170,7 +170,7 @@ def test_a_loop_that_catches_errors_and_waits_is_tenacitys() -> None:
     """Except for the threads that watch the scheduler, and the emulator, which waits for its own processes."""
     assert {name for name, source in _sources().items() if source.retries} == {
         "daemon/scheduler.py",
-        "emulator/machine_sshd.py",
+        "emulator/instances/machine_sshd.py",
     }
     users = {
         name for name, source in _sources().items() if ("gpuwatch.daemon.scheduler", "repeating_thread") in source.taken

@@ -5,7 +5,7 @@ readings of the protocol. docs/emulator.md describes it.
 """
 
 from gpuwatch.emulator.clock import ManualClock
-from gpuwatch.emulator.lifecycles import Delays
+from gpuwatch.emulator.instances.lifecycles import Delays
 from gpuwatch.emulator.server import Marketplace
 
 __all__ = ["Delays", "ManualClock", "Marketplace"]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuwatch.emulator.answers import EmulatorReply, quota_exceeded, refuse, reply, text_reply, too_many_requests
-from gpuwatch.emulator.lists import LIST_FAULTS
+from gpuwatch.emulator.endpoints.lists import LIST_FAULTS
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 from gpuwatch.emulator.simulation import Simulation
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuwatch.emulator.fault_injection import ENDPOINT_FAULTS, FAULT_HANDLERS
-from gpuwatch.emulator.lifecycles import LIFECYCLE_FAULTS
+from gpuwatch.emulator.instances.lifecycles import LIFECYCLE_FAULTS
 from gpuwatch.emulator.request import Fault
 from gpuwatch.emulator.routes import ENDPOINTS, SEARCHES
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpuwatch.emulator import account_endpoints, lists, orders, reads
 from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, bad_key, no_key, refuse
-from gpuwatch.emulator.charges import charges
+from gpuwatch.emulator.endpoints import account_endpoints, lists, orders, reads
+from gpuwatch.emulator.endpoints.charges import charges
 from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.emulator.simulation import Simulation
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.emulated_machines import EmulatedMachines
-from gpuwatch.emulator.instances import Fleet
-from gpuwatch.emulator.ledger import Ledger
-from gpuwatch.emulator.lifecycles import Delays
+from gpuwatch.emulator.instances.fleet import Fleet
+from gpuwatch.emulator.instances.ledger import Ledger
+from gpuwatch.emulator.instances.lifecycles import Delays
+from gpuwatch.emulator.instances.machine_sshd import EmulatedMachines
 from gpuwatch.emulator.limits import Limits
-from gpuwatch.emulator.market import EmulatedMarket
-from gpuwatch.emulator.search import CAP_ROWS, Search
+from gpuwatch.emulator.market.emulated_market import EmulatedMarket
+from gpuwatch.emulator.market.search import CAP_ROWS, Search
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.contracts import instance_row
 from gpuwatch.emulator.fault_rules import FaultRules
-from gpuwatch.emulator.increases import Proposal
-from gpuwatch.emulator.instance import EmulatedInstance
-from gpuwatch.emulator.instances import Fleet
-from gpuwatch.emulator.ledger import Ledger, TrafficCharge
-from gpuwatch.emulator.market import OTHER_RENTER
+from gpuwatch.emulator.instances.contracts import instance_row
+from gpuwatch.emulator.instances.emulated_instance import EmulatedInstance
+from gpuwatch.emulator.instances.fleet import Fleet
+from gpuwatch.emulator.instances.increases import Proposal
+from gpuwatch.emulator.instances.ledger import Ledger, TrafficCharge
+from gpuwatch.emulator.market.emulated_market import OTHER_RENTER
 from gpuwatch.emulator.request import EmulatorRequest, LoggedRequest, logged_request
 from gpuwatch.emulator.simulation import MarketplaceOptions, Simulation
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.emulator.machine_sshd import has_sshd
+from gpuwatch.emulator.instances.machine_sshd import has_sshd
 from tests.jobs.job_world import JobWorld
 
 

@@ -30,7 +30,7 @@ from gpuwatch.domain.jobs.job import (
 )
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.watch import Budget, Watch
-from gpuwatch.emulator.machine_sshd import MachineSshd
+from gpuwatch.emulator.instances.machine_sshd import MachineSshd
 from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
 from gpuwatch.engine.jobs.job_runner import JobRunner
 from gpuwatch.errors import JobConflict

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.emulator.machine_sshd import has_sshd
+from gpuwatch.emulator.instances.machine_sshd import has_sshd
 from tests.process.daemon_child import Home, wait_for
 from tests.process.test_jobs import an_a100, job
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
-from gpuwatch.emulator.machine_sshd import MachineSshd, has_sshd
+from gpuwatch.emulator.instances.machine_sshd import MachineSshd, has_sshd
 from gpuwatch.ports.remote import RemoteAnswer, SshAddress
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.ssh import OpenSshShell, OpenSshShells

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.jobs.run_status import RunPhase
-from gpuwatch.emulator.machine_sshd import MachineSshd
+from gpuwatch.emulator.instances.machine_sshd import MachineSshd
 from gpuwatch.ports.remote import RemoteRefused, SshAddress
 from gpuwatch.remote.framed_output import FramedOutput, framed
 from gpuwatch.remote.ssh import OpenSshShell, OpenSshShells

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.emulator.machine_sshd import MachineSshd
+from gpuwatch.emulator.instances.machine_sshd import MachineSshd
 from gpuwatch.ports.remote import CannotSend
 from gpuwatch.remote.sent_tree import sent_entries
 from gpuwatch.remote.ssh import OpenSshShell

@@ -10,7 +10,7 @@ from pwd import getpwuid
 
 import pytest
 
-from gpuwatch.emulator.machine_sshd import MachineSshd
+from gpuwatch.emulator.instances.machine_sshd import MachineSshd
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable, SshAddress
 from gpuwatch.redaction import register_secret
 from gpuwatch.remote.ssh import OpenSshShell, OpenSshShells, parse_host_keys

@@ -35,7 +35,7 @@ from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.emulator import Marketplace
-from gpuwatch.emulator.machine_sshd import has_sshd
+from gpuwatch.emulator.instances.machine_sshd import has_sshd
 from gpuwatch.settings import Settings
 
 _NEEDED = ("ssh", "ssh-keygen", "ssh-keyscan")

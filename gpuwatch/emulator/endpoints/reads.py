@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from gpuwatch.emulator.answers import EmulatorReply, bare_refusal, refuse, reply, text_reply
-from gpuwatch.emulator.hardware import GPUS
-from gpuwatch.emulator.instance import GPU_BILLED
-from gpuwatch.emulator.orders import instance_of
+from gpuwatch.emulator.endpoints.orders import instance_of
+from gpuwatch.emulator.instances.emulated_instance import GPU_BILLED
+from gpuwatch.emulator.market.hardware import GPUS
 from gpuwatch.emulator.request import EmulatorRequest, decode
 from gpuwatch.emulator.simulation import Simulation
 

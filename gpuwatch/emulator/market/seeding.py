@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.hardware import GPUS, GpuModel, gpu_named
-from gpuwatch.emulator.machines import EmulatedMachine, Slice, machine_fields, random_fields
+from gpuwatch.emulator.market.hardware import GPUS, GpuModel, gpu_named
+from gpuwatch.emulator.market.machines import EmulatedMachine, Slice, machine_fields, random_fields
 
 MACHINE_SIZES = (1, 1, 2, 2, 4, 4, 8, 8, 8, 10)
 
@@ -63,7 +63,7 @@ def seeded_machine(rng: random.Random, id_sequences: IdSequences, now: float) ->
 def odd_machines(now: float) -> Iterator[EmulatedMachine]:
     """Yield the recorded odd rows as machines, with their dates moved to the present."""
     by_machine: dict[int, list[dict[str, Any]]] = {}
-    text = resources.files("gpuwatch.emulator").joinpath("odd_rows.json").read_bytes()
+    text = resources.files("gpuwatch.emulator.market").joinpath("odd_rows.json").read_bytes()
     for row in msgspec.json.decode(text)["offers"]:
         by_machine.setdefault(row["machine_id"], []).append(row)
     for rows in by_machine.values():

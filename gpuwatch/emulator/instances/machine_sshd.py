@@ -3,6 +3,8 @@
 It runs as the current user, and accepts only the keys of its own `authorized_keys`. Each login gets HOME and its
 working folder inside the machine's folder, and its shell reads start-up files only there. Faults: it refuses, loses its
 network, gets notice, has a wrong clock, or dies with all its processes.
+
+`EmulatedMachines` boots one for each running instance, whose start script runs there.
 """
 
 from __future__ import annotations
@@ -16,10 +18,15 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuwatch.emulator.instances.emulated_instance import EmulatedInstance
 
 SSHD = "/usr/sbin/sshd"
 _START_TIMEOUT_S = 60.0
 _PORTS = range(10_000, 32_000)  # below the ephemeral ports: nobody else gets one while its machine is offline
+
 # the default key exchange of SSH clients takes six times as long, and nobody eavesdrops on loopback
 _CONFIG = """\
 ListenAddress 127.0.0.1
@@ -42,6 +49,7 @@ MaxStartups 200
 ForceCommand {folder}/etc/login
 LogLevel ERROR
 """
+
 # `bin` is first on PATH: a fault is a program of that name there
 _LOGIN = """\
 #!/bin/sh
@@ -52,6 +60,8 @@ export HOME PATH GPUWATCH_MACHINE={folder}
 cd "$HOME" || exit 255
 exec /bin/sh -c "${{SSH_ORIGINAL_COMMAND:-/bin/sh}}"
 """
+
+_ONSTART_TIMEOUT_S = 20.0
 
 
 def has_sshd() -> bool:
@@ -172,6 +182,49 @@ class MachineSshd:
                     return
             time.sleep(0.02)
         raise OSError(f"sshd did not start: {(self.folder / 'etc/log').read_text()[-500:]}")
+
+
+class EmulatedMachines:
+    """The machines of a marketplace, by instance; `close` ends them all.
+
+    Args:
+        folder: contains the folder of each machine.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.machines: dict[int, MachineSshd] = {}
+
+    def sync(self, instance: EmulatedInstance) -> None:
+        """Boot or halt the machine of an instance, by its state. Its disk stays while the contract exists."""
+        running = instance.actual_status == "running"
+        if running and instance.id not in self.machines:
+            machine = MachineSshd(self._folder / str(instance.id))
+            machine.start()
+            self.machines[instance.id] = machine
+            instance.ssh, instance.ssh_user = ("127.0.0.1", machine.port), machine.user
+            self._run_onstart(machine, str(instance.body.get("onstart") or ""))
+        elif not running:
+            self.halt(instance.id)
+
+    def halt(self, instance_id: int) -> None:
+        """Halt it, with everything that it runs."""
+        machine = self.machines.pop(instance_id, None)
+        if machine is not None:
+            machine.destroy()
+
+    def close(self) -> None:
+        """Halt all machines."""
+        for instance_id in list(self.machines):
+            self.halt(instance_id)
+
+    def _run_onstart(self, machine: MachineSshd, script: str) -> None:
+        env = {"PATH": os.environ["PATH"], "HOME": str(machine.home), "GPUWATCH_MACHINE": str(machine.folder)}
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(  # noqa: S603 - the renter's own script, on the renter's own emulator
+                ["/bin/sh", "-c", script], cwd=machine.home, env=env, timeout=_ONSTART_TIMEOUT_S, check=False,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
 
 
 def _free_port() -> int:

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from gpuwatch.emulator.answers import EmulatorReply, bare_refusal, refuse, reply
-from gpuwatch.emulator.orders import instance_of, is_number
-from gpuwatch.emulator.query import OPERATORS
+from gpuwatch.emulator.endpoints.orders import instance_of, is_number
+from gpuwatch.emulator.market.offer_query import OPERATORS
 from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.emulator.simulation import Simulation
 

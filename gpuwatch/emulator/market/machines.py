@@ -1,8 +1,9 @@
-"""Machines, the slices in which they are sold, and the listings with an offer id."""
+"""Machines, the slices in which they are sold, the listings with an offer id, and the fields that depend on a price."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -10,10 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gpuwatch.emulator.hardware import BOARDS, CPUS, DRIVERS, PLACES, GpuModel
-from gpuwatch.emulator.prices import HOURS_A_MONTH, price_fields
+from gpuwatch.emulator.market.hardware import BOARDS, CPUS, DRIVERS, PLACES, GpuModel
 
 DAY_S = 86_400.0
+HOURS_A_MONTH = 720  # `storage_cost` is USD per GB and month of 720 hours
+DEFAULT_STORAGE_GB = 8.0  # the disk in the price if the query names none
 GpuHolder = int | str  # an instance of the renter, or the name of somebody else
 
 
@@ -152,7 +154,7 @@ def machine_fields(gpu: GpuModel, now: float, size: int) -> dict[str, Any]:
 
 @cache
 def _reference_row() -> bytes:
-    return resources.files("gpuwatch.emulator").joinpath("reference_row.json").read_bytes()
+    return resources.files("gpuwatch.emulator.market").joinpath("reference_row.json").read_bytes()
 
 
 def random_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, Any]:
@@ -224,4 +226,42 @@ def trust_fields(rng: random.Random) -> dict[str, Any]:
         "reliability_mult": round(reliability**6, 7),
         "discount_rate": 0.0 if verified else None,
         "discounted_hourly": 0.0 if verified else 0,
+    }
+
+
+def price_fields(row: Mapping[str, Any], base_usd_hour: float, storage_gb: float) -> dict[str, Any]:
+    """Price a row for one disk size.
+
+    Args:
+        row: the offer without its prices: `storage_cost`, `inet_down_cost`, `gpu_total_ram`, `dlperf`, `total_flops`.
+        base_usd_hour: USD per hour for the GPUs of the whole offer: the host's price, or the minimum bid.
+        storage_gb: GB of disk to include in the price.
+    """
+    disk = row["storage_cost"] * storage_gb / HOURS_A_MONTH
+    total = base_usd_hour + disk
+    ram_gib = row["gpu_total_ram"] / 1024
+    return {
+        "dph_base": base_usd_hour,
+        "dph_total": total,
+        "discounted_dph_total": total,
+        "dph_total_adj": total + 2 * row["inet_down_cost"],
+        "storage_total_cost": disk,
+        "vram_costperhour": base_usd_hour / ram_gib if ram_gib else 0.0,
+        "dlperf_per_dphtotal": row["dlperf"] / total if total else 0.0,
+        "flops_per_dphtotal": row["total_flops"] / total if total else 0.0,
+        "search": cost_object(base_usd_hour, disk, 0.0),
+        "instance": cost_object(0, disk, 0),
+    }
+
+
+def cost_object(gpu_usd_hour: float, disk_usd_hour: float, premium: float) -> dict[str, Any]:
+    """Build the `search` (running) or `instance` (stopped) object of an offer."""
+    total = gpu_usd_hour + disk_usd_hour
+    return {
+        "gpuCostPerHour": gpu_usd_hour,
+        "diskHour": disk_usd_hour,
+        "slaPremiumPerHour": premium,
+        "totalHour": total,
+        "discountTotalHour": 0,
+        "discountedTotalPerHour": total,
     }

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.hardware import gpu_named
-from gpuwatch.emulator.machines import EmulatedListing, EmulatedMachine, GpuHolder, machine_fields
-from gpuwatch.emulator.seeding import IdSequences, nested_slices, odd_machines, seeded_machine
+from gpuwatch.emulator.market.hardware import gpu_named
+from gpuwatch.emulator.market.machines import EmulatedListing, EmulatedMachine, GpuHolder, machine_fields
+from gpuwatch.emulator.market.seeding import IdSequences, nested_slices, odd_machines, seeded_machine
 
 OTHER_RENTER = "somebody else"
 ODD_ROWS_MIN_SIZE = 64  # a smaller market would contain little else

@@ -6,8 +6,8 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpuwatch.emulator.lifecycles import Delays, LifecycleStep
-from gpuwatch.emulator.machines import EmulatedMachine
+from gpuwatch.emulator.instances.lifecycles import Delays, LifecycleStep
+from gpuwatch.emulator.market.machines import EmulatedMachine
 
 GPU_BILLED = frozenset({"running", "frozen", "rebooting"})
 NEVER = float("inf")

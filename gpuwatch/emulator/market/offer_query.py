@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuwatch.emulator.answers import bad_query
-from gpuwatch.emulator.hardware import GPUS
-from gpuwatch.emulator.machines import EmulatedListing, PriceView, machine_fields
-from gpuwatch.emulator.prices import DEFAULT_STORAGE_GB, price_fields
+from gpuwatch.emulator.market.hardware import GPUS
+from gpuwatch.emulator.market.machines import (
+    DEFAULT_STORAGE_GB,
+    EmulatedListing,
+    PriceView,
+    machine_fields,
+    price_fields,
+)
 
 TYPES = {"on-demand": False, "ondemand": False, "ask": False, "reserved": False, "bid": True, "interruptible": True}
 # Helpers of the web pages and of the SLA programme: accepted, but without effect here.

@@ -11,10 +11,10 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, NamedTuple
 
 from gpuwatch.emulator.answers import EmulatorReply, refuse, reply
-from gpuwatch.emulator.contracts import make_token, read_token
-from gpuwatch.emulator.instance import EmulatedInstance
-from gpuwatch.emulator.ledger import BillingMeter
-from gpuwatch.emulator.orders import is_number
+from gpuwatch.emulator.endpoints.orders import is_number
+from gpuwatch.emulator.instances.contracts import make_token, read_token
+from gpuwatch.emulator.instances.emulated_instance import EmulatedInstance
+from gpuwatch.emulator.instances.ledger import BillingMeter
 from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.emulator.simulation import Simulation
 

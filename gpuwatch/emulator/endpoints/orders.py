@@ -15,10 +15,10 @@ from gpuwatch.emulator.answers import (
     refuse,
     reply,
 )
-from gpuwatch.emulator.contracts import MASK
-from gpuwatch.emulator.instance import EmulatedInstance
-from gpuwatch.emulator.lifecycles import LIFECYCLE_FAULTS, QUEUED_MESSAGE
-from gpuwatch.emulator.machines import EmulatedListing
+from gpuwatch.emulator.instances.contracts import MASK
+from gpuwatch.emulator.instances.emulated_instance import EmulatedInstance
+from gpuwatch.emulator.instances.lifecycles import LIFECYCLE_FAULTS, QUEUED_MESSAGE
+from gpuwatch.emulator.market.machines import EmulatedListing
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 from gpuwatch.emulator.simulation import Simulation
 

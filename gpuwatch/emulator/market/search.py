@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from gpuwatch.emulator.answers import EmulatorReply
-from gpuwatch.emulator.machines import EmulatedListing
-from gpuwatch.emulator.market import EmulatedMarket
-from gpuwatch.emulator.query import OfferQuery, parse_query
+from gpuwatch.emulator.market.emulated_market import EmulatedMarket
+from gpuwatch.emulator.market.machines import EmulatedListing
+from gpuwatch.emulator.market.offer_query import OfferQuery, parse_query
 
 CAP_ROWS = 64  # without a limit, and always without a key
 BODY_CACHE_S = 60.0  # how long the body of a large answer is reused before its `duration`s are renewed

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from gpuwatch.emulator.answers import bare_refusal, refuse
-from gpuwatch.emulator.instance import EmulatedInstance
-from gpuwatch.emulator.prices import cost_object
-from gpuwatch.emulator.query import OPERATORS
+from gpuwatch.emulator.instances.emulated_instance import EmulatedInstance
+from gpuwatch.emulator.market.machines import cost_object
+from gpuwatch.emulator.market.offer_query import OPERATORS
 
 MASK = "0" * 64
 OFFER_FIELDS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpuwatch.emulator.answers import EmulatorReply, refuse, reply
-from gpuwatch.emulator.contracts import filter_and_sort, instance_row, label_counts, paginate
-from gpuwatch.emulator.instance import EmulatedInstance
+from gpuwatch.emulator.instances.contracts import filter_and_sort, instance_row, label_counts, paginate
+from gpuwatch.emulator.instances.emulated_instance import EmulatedInstance
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 from gpuwatch.emulator.simulation import Simulation
 

@@ -6,11 +6,10 @@ from decimal import Decimal
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.emulated_machines import EmulatedMachines
-from gpuwatch.emulator.increases import Increases, Proposal
-from gpuwatch.emulator.instance import GPU_BILLED, NEVER, EmulatedInstance, RateChange
-from gpuwatch.emulator.ledger import Ledger, LedgerEntry, to_microusd
-from gpuwatch.emulator.lifecycles import (
+from gpuwatch.emulator.instances.emulated_instance import GPU_BILLED, NEVER, EmulatedInstance, RateChange
+from gpuwatch.emulator.instances.increases import Increases, Proposal
+from gpuwatch.emulator.instances.ledger import Ledger, LedgerEntry, to_microusd
+from gpuwatch.emulator.instances.lifecycles import (
     QUEUED_MESSAGE,
     Delays,
     LifecycleStep,
@@ -18,9 +17,9 @@ from gpuwatch.emulator.lifecycles import (
     startup_steps,
     with_lifecycle_fault,
 )
-from gpuwatch.emulator.machines import EmulatedListing, PriceView
-from gpuwatch.emulator.market import EmulatedMarket
-from gpuwatch.emulator.prices import price_fields
+from gpuwatch.emulator.instances.machine_sshd import EmulatedMachines
+from gpuwatch.emulator.market.emulated_market import EmulatedMarket
+from gpuwatch.emulator.market.machines import EmulatedListing, PriceView, price_fields
 
 DELETED_AFTER_S = 48 * 3600.0  # an expired instance may be deleted this long after its end
 

@@ -1,0 +1,1 @@
+"""The requests of the marketplace's protocol, and how each is answered."""

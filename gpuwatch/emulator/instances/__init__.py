@@ -1,0 +1,1 @@
+"""What was rented: contracts with their lives, bills and machines."""
