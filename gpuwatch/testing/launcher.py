@@ -24,12 +24,11 @@ from gpuwatch.errors import (
 from gpuwatch.ports import InstanceState, Launcher, Order, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.ports.prerequisites import OrderCheck
-from gpuwatch.testing.account import AccountSuite
+from gpuwatch.testing.account import AccountSuite, MoneySuite
 from gpuwatch.testing.hostile import corrupt_body, with_junk
 from gpuwatch.testing.invariants import instance_problems
 from gpuwatch.testing.lookup import LABEL, MALFORMED_LISTS
 from gpuwatch.testing.loopback import ReplyWriter
-from gpuwatch.testing.money import MoneySuite
 from gpuwatch.testing.ordered import OrderedSuite
 from gpuwatch.testing.relay import Relay, contains_text, relaying
 from gpuwatch.testing.suite import case, part
