@@ -20,7 +20,6 @@ from gpuwatch.ports import (
     Alert,
     AlertKind,
     DueDelivery,
-    OfferLine,
     Severity,
     UnroutedAlert,
 )
@@ -128,7 +127,8 @@ def grouped_alert(alerts: Sequence[Alert]) -> Alert:
     """
     if len(alerts) == 1:
         return alerts[0]
-    cheapest = min((a.offers[0] for a in alerts if a.offers), key=_gpu_price, default=None)
+    offers = [alert.offers[0] for alert in alerts if alert.offers]
+    cheapest = min(offers, key=lambda line: Decimal(line.price_usd_gpu_hour), default=None)
     best = f", from ${cheapest.price_usd_gpu_hour} per GPU-hour" if cheapest else ""
     return Alert(
         alert_id=alert_id_from(" ".join(alert.alert_id for alert in alerts)),
@@ -145,10 +145,6 @@ def _whose(alerts: Sequence[Alert]) -> str:
         return f"{len(alerts)} alerts, the newest: {alerts[-1].headline}"
     watches = {alert.watch for alert in alerts}
     return f"{len(watches)} watches have offers" if len(watches) > 1 else f"{alerts[0].watch}: {len(alerts)} alerts"
-
-
-def _gpu_price(line: OfferLine) -> Decimal:
-    return Decimal(line.price_usd_gpu_hour)
 
 
 def with_unreported(alert: Alert, unreported: Sequence[str]) -> Alert:

@@ -17,7 +17,7 @@ _NEWER = "Check for a newer gpuwatch"
 
 
 class _LaneTexts(msgspec.Struct, frozen=True):
-    """Return what an alert calls a lane, and the consequence of its blindness."""
+    """What an alert calls a lane, and the consequence of its blindness."""
 
     searches: str
     answer: str

@@ -113,13 +113,9 @@ def _shown(watch: Watch, decision: Decision) -> list[FoldedOffer[Match]]:
 
 def _offer_headline(watch: Watch, match: Match, line: OfferLine) -> str:
     marks = "".join(f", {mark}" for mark in job_mark(match))
-    return (
-        f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour{marks}{_sure(match)}"
-    )
-
-
-def _sure(best: Match) -> str:
-    return "" if best.offer.kind is OfferKind.LIVE else f" ({best.offer.kind.value})"
+    kind = match.offer.kind
+    sure = "" if kind is OfferKind.LIVE else f" ({kind.value})"
+    return f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour{marks}{sure}"
 
 
 def _lines(watch: Watch, folded: Sequence[FoldedOffer[Match]], links: Mapping[str, str] | None) -> list[OfferLine]:
@@ -182,17 +178,14 @@ def price_facts(
     offer, price = match.offer, match.price
     facts = [("GPU", f"{line.gpu} × {line.gpu_count}"), ("Price", f"${line.price_usd_gpu_hour} per GPU-hour")]
     if rank is not None:
-        facts.append(("Rank", f"{rank.text} of {offer.gpu} {_rental(offer)} at {offer.provider}"))
+        rental = "on spot" if offer.spot else "on demand"
+        facts.append(("Rank", f"{rank.text} of {offer.gpu} {rental} at {offer.provider}"))
     listed = f"${line.listed_usd_gpu_hour} per GPU-hour"
     facts.append(("Listed", f"{listed}, before {price.commission_rate * 100:g} % commission"))
     if offer.gpu_count > 1 and with_total:
         facts.append(("Total", f"{dollars(usd(price.price_microusd_hour))} per hour for {offer.gpu_count} GPUs"))
     facts.append(("Rental", "spot (interruptible)" if offer.spot else "on demand"))
     return facts
-
-
-def _rental(offer: Offer) -> str:
-    return "on spot" if offer.spot else "on demand"
 
 
 def job_facts(watch: Watch, match: Match) -> list[tuple[str, str]]:

@@ -102,8 +102,5 @@ def _did(launch: Launch, held: Sequence[str]) -> str:
     if not held:
         return followed
     names = ", ".join(f'"{name}"' for name in held)
-    return f"{followed} Until this is resolved, gpuwatch rents nothing for the new {_plural(held)} {names}."
-
-
-def _plural(held: Sequence[str]) -> str:
-    return "watch" if len(held) == 1 else "watches"
+    watches = "watch" if len(held) == 1 else "watches"
+    return f"{followed} Until this is resolved, gpuwatch rents nothing for the new {watches} {names}."

@@ -17,10 +17,6 @@ from gpuwatch.ports import HUNT, SWEEP, Answer, Completeness, PollHistory, Query
 log = logging.getLogger(__name__)
 
 
-def _no_launches() -> None:
-    """Nothing to wait for."""
-
-
 class AnswerRecorder:
     """Records the answers of one provider.
 
@@ -37,7 +33,7 @@ class AnswerRecorder:
         history: PollHistory,
         health_monitor: HealthMonitor,
         drift_detector: DriftDetector,
-        let_launches_start: Callable[[], None] = _no_launches,
+        let_launches_start: Callable[[], None] = lambda: None,
         *,
         prices: PricesOnSale | None = None,
         empty_answers: EmptyAnswers | None = None,

@@ -232,7 +232,7 @@ class RunMonitor:
         run, listed = self._checkpoints(shell, run, pattern, [pattern], running=running)
         newest = newest_complete(listed, running=running)
         stored = files.checkpoints(job.job_id)
-        if newest is None or any(_is_same(one, newest.files) for one in stored):
+        if newest is None or any(_hashes(one.files) == _hashes(newest.files) for one in stored):
             return run, True
         sequence = max((one.sequence for one in stored), default=0) + 1
         target = files.checkpoint_folder(job.job_id, sequence)
@@ -369,7 +369,3 @@ def state_line(
 
 def _hashes(files: tuple[Any, ...]) -> list[tuple[str, str]]:
     return sorted((file.path, file.sha256) for file in files)
-
-
-def _is_same(stored: StoredCheckpoint, files: tuple[Any, ...]) -> bool:
-    return _hashes(stored.files) == _hashes(files)

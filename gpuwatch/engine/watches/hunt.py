@@ -203,7 +203,8 @@ class Hunter:
         left = math.inf
         while left > 0 and not self._stopping.is_set():
             now = clock()
-            plan = planner.plan(self._demands(planner, now), limits, now)
+            demands = [self._demand(query, watches, planner, now) for query, watches in self._watches_of.items()]
+            plan = planner.plan(demands, limits, now)
             left = min(left, len(plan.queries)) - 1
             waited = {query: self._wait_of_shared_s(query, now) for query in plan.queries}
             due = [one for one, unasked_s in waited.items() if unasked_s >= max(one.every_s - early_s, 0.0)]
@@ -211,9 +212,6 @@ class Hunter:
                 return
             if not self._poll_shared(planner, max(due, key=lambda one: waited[one] / max(one.every_s, 1e-9)), clock):
                 return
-
-    def _demands(self, planner: QueryPlanner, now: datetime) -> list[Demand]:
-        return [self._demand(query, watches, planner, now) for query, watches in self._watches_of.items()]
 
     def _demand(self, query: Query, watches: Sequence[Watch], planner: QueryPlanner, now: datetime) -> Demand:
         """Return a query's demand: low after a match, which is known; highest while a machine is still wanted."""

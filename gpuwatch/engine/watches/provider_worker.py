@@ -172,7 +172,7 @@ class ProviderWorker:
 
 
 class FirstRequestGate(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the first search may be sent to a provider.
+    """Decides whether the first search may be sent to a provider.
 
     Args:
         started_s: monotonic, when the daemon started.

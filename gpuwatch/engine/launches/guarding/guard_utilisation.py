@@ -96,10 +96,11 @@ class UtilisationGuard:
         whole = self._utilisation.mean(launch.launch_id)
         wasted = wasted_microusd(cost_microusd(launch, now), mean if whole is None else whole)
         gpu_price = usd(launch.price_microusd_hour) / max(launch.gpu_count, 1)
+        minutes = number_text(spec.wasteful_for_s / 60)
         return GuardNotice(
             key=self._key(launch, now),
             headline=f"low GPU utilisation: {mean:.0f} %",
-            why=f"Mean of {_span(spec.wasteful_for_s)}: {mean:.0f} %; wasteful_below = {spec.wasteful_below:g}.",
+            why=f"Mean of {minutes} min: {mean:.0f} %; wasteful_below = {spec.wasteful_below:g}.",
             did="Nothing: wasteful_below only alerts; idle_below ends the launch.",
             facts=(("Useful hour", _useful(gpu_price, mean)), ("Wasted so far", dollars(usd(wasted)))),
         )
@@ -125,7 +126,3 @@ def _useful(gpu_price_usd_hour: Decimal, percent: float) -> str:
     paid = f"${price_text(gpu_price_usd_hour)} per GPU-hour"
     useful = useful_usd_gpu_hour(gpu_price_usd_hour, percent)
     return f"no useful hour at {paid}" if useful is None else f"${price_text(useful)} per useful GPU-hour, at {paid}"
-
-
-def _span(seconds: float) -> str:
-    return f"{number_text(seconds / 60)} min"

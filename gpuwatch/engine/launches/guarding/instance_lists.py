@@ -90,8 +90,10 @@ class LookupAnswer(msgspec.Struct, frozen=True):
 
 
 def look_up(launcher: Launcher, instance_id: str) -> LookupAnswer:
-    """Look it up. Two failures count as a missing lookup: an answer in an unknown form, such as a 404 of a server
-    without that address, and a key that can list instances but not look one up.
+    """Look it up.
+
+    Two failures count as a missing lookup: an answer in an unknown form, such as a 404 of a server without that
+    address, and a key that can list instances but not look one up.
 
     Raises:
         ProviderError: no answer; try again.

@@ -68,8 +68,7 @@ class InvoiceCollector:
         return True
 
     def collect(self, now: datetime) -> int | None:
-        """Fetch everything that is not final. Returns the number of stored rows; None: the provider reports no
-        charges.
+        """Fetch everything that is not final; return the number of stored rows. None: the provider reports no charges.
 
         Raises:
             ProviderError: it did not answer; earlier answers are kept.

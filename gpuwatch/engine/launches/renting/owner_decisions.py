@@ -358,8 +358,7 @@ def _described(match: Match) -> str:
 def send_reminders(
     repository: LaunchRepository, launch_alerts: LaunchAlerts, keyed: Collection[str], now: datetime
 ) -> int:
-    """Report launches that are held or that gpuwatch cannot manage; return how many there are. Raises
-    StoreError.
+    """Report launches that are held or that gpuwatch cannot manage; return how many there are. Raises StoreError.
 
     Args:
         keyed: providers with a configured key.

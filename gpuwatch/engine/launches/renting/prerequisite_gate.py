@@ -143,11 +143,8 @@ def _reason_of(holds: HoldStore, provider: str, kind: str, now: datetime) -> str
 
 def summary(missing: Sequence[Prerequisite]) -> str:
     """Return what is missing, each with its fix, in one line; empty: nothing."""
-    return "; ".join(dict.fromkeys(_line(prerequisite) for prerequisite in missing))
-
-
-def _line(one: Prerequisite) -> str:
-    return f"{_title(one)} {one.text}" + (f" → {one.mend}" if one.mend else "")
+    lines = (f"{_title(one)} {one.text}" + (f" → {one.mend}" if one.mend else "") for one in missing)
+    return "; ".join(dict.fromkeys(lines))
 
 
 def _title(one: Prerequisite) -> str:

@@ -78,13 +78,10 @@ def prerequisites_of(
             found += launcher.prerequisites(tuple(orders))
         if isinstance(launcher, OrderValidation):
             found += [launcher.validate(order) for order in orders]
-        if isinstance(launcher, OrderCheck) and not any(_is_key_missing(one) for one in found):  # it would repeat that
+        lacks_key = any(one.name is PrerequisiteName.KEY_PAIR and one.met is False for one in found)
+        if isinstance(launcher, OrderCheck) and not lacks_key:  # it would repeat that
             found += _unorderable(launcher, orders)
     return found
-
-
-def _is_key_missing(one: Prerequisite) -> bool:
-    return one.name is PrerequisiteName.KEY_PAIR and one.met is False
 
 
 def _unorderable(launcher: OrderCheck, orders: Collection[Order]) -> Iterator[Prerequisite]:
