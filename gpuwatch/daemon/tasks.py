@@ -18,7 +18,7 @@ from gpuwatch.daemon.task_supervisor import rescue_alert
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
-from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceCollector
+from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
 from gpuwatch.engine.launches.renting.requoter import REFRESH_S
 from gpuwatch.engine.watches.provider_worker import FirstRequestGate, ProviderWorker
@@ -181,7 +181,7 @@ def _follow_task(service: Service, name: str, provider: str, run: Callable[[], o
 def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
     """Yield one task per provider that rents: it fetches the charges, at most once an hour."""
     for name, launcher in service.following.launchers.items():
-        collector = InvoiceCollector(
+        collector = InvoiceFetcher(
             name, launcher, service.launch_repository.all, service.invoices, service.time_source.monotonic
         )
         yield PeriodicTask(

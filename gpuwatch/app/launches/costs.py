@@ -33,7 +33,7 @@ from gpuwatch.domain.launches.money.month_forecast import (
     past_uses,
 )
 from gpuwatch.domain.market.money import Commission, rfc3339, usd_number
-from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceCollector
+from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -187,7 +187,7 @@ def _refreshed(
     if launcher is None:
         return f"{name}: gpuwatch cannot rent there, so its charges were not fetched"
     try:
-        problem = InvoiceCollector(name, launcher, lambda: launches, invoice_repository, monotonic).collect(now)
+        problem = InvoiceFetcher(name, launcher, lambda: launches, invoice_repository, monotonic).collect(now)
     except ProviderError as error:
         return str(error)
     return f"{name} does not report charges" if problem is None else None

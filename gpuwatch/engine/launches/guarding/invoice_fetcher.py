@@ -33,7 +33,7 @@ _DAY = timedelta(days=1)
 _MOST_USD = 1_000_000.0  # for one instance on one day; a larger amount is an error
 
 
-class InvoiceCollector:
+class InvoiceFetcher:
     """Fetches and stores the charges of one provider."""
 
     def __init__(

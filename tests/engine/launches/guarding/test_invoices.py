@@ -15,7 +15,7 @@ from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.engine.launches.guarding.invoice_fetcher import (
     FETCH_EVERY_S,
     FIRST_AFTER_S,
-    InvoiceCollector,
+    InvoiceFetcher,
     invoice_rows,
 )
 from gpuwatch.errors import ProviderDown, ProviderError
@@ -57,11 +57,11 @@ def a_charge(usd: float = 1.0, day: date = YESTERDAY, **changes: Any) -> Provide
 
 def collector(
     database: Database, keeper: Bookkeeper, launches: Iterable[Launch] | None = None, ticks: Sequence[float] = (0.0,)
-) -> InvoiceCollector:
+) -> InvoiceFetcher:
     times = list(ticks)
     known = [a_launch()] if launches is None else list(launches)
     launcher: Any = keeper
-    return InvoiceCollector(
+    return InvoiceFetcher(
         "vastai",
         launcher,
         lambda: known,
