@@ -1,8 +1,8 @@
 """The registry of providers and of alert channels: the built-in ones and those of other packages, found the same way.
 
 A built-in one is a module or folder of `gpuwatch.providers` or `gpuwatch.notifiers`; another package names its module
-in an entry point of the same name. Both hold `INFO`, a declaration, and `build`. Another package imports what it needs
-from `gpuwatch.plugin_api`.
+in an entry point of the same name. Both hold `INFO`, a declaration, and `build`. `gpuwatch.plugin_api` holds what
+another package may import.
 
 The metadata of installed packages is read here directly: `importlib.metadata` costs 40 ms at every start, this less
 than one. Entry points of packages inside zip files are not found.
