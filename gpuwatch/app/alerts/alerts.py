@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch import notifiers
-from gpuwatch.app.watches.watch_selection import no_such_watch
+from gpuwatch.app.watches.watch_selection import no_such_watch, require_watch
 from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.engine.alerts.channel_failures import test_alert
@@ -78,9 +78,7 @@ def silence(settings: Settings, watch: str, for_s: float) -> Silence:
         UsageError: no such watch.
         StoreError: nothing was written and nothing is silenced.
     """
-    watch_names = [*(watch.name for watch in settings.watches), *settings.left_out]
-    if watch not in watch_names:
-        raise no_such_watch(watch, watch_names)
+    require_watch(settings, watch)
     now = real_now()
     new_silence = Silence(watch=watch, at=now, until=now + timedelta(seconds=for_s))
     with open_store(settings) as store:

@@ -44,6 +44,11 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
     return names or (text,)
 
 
+def gpu_names_in(market_history: MarketHistory) -> frozenset[str]:
+    """Every GPU name and family in a history."""
+    return frozenset(name for listing in market_history.listings for name in (listing.identity.gpu, listing.gpu_family))
+
+
 def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
     """The canonical names; without a file, names recorded in the store are accepted, too. Raises UsageError."""
     if data is not None:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.history.past_prices import commission_rates, gpu_names_of, load_prices, narrow_to_scope, pricer
+from gpuwatch.app.history.past_prices import (
+    commission_rates,
+    gpu_names_in,
+    gpu_names_of,
+    load_prices,
+    narrow_to_scope,
+    pricer,
+)
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.market_history import MarketPoll
 from gpuwatch.domain.history.price_periods import price_periods_of, time_under
@@ -88,7 +95,7 @@ def price_history(settings: Settings, request: PriceHistoryRequest) -> PriceHist
 
 def _history_of_file(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
     full_history = load_prices(settings, request.scope, request.since, request.until, request.data)
-    gpus = gpu_names_of(request.gpu, _gpu_names_in(full_history))
+    gpus = gpu_names_of(request.gpu, gpu_names_in(full_history))
     market_history = narrow_to_scope(full_history, msgspec.structs.replace(request.scope, gpus=gpus))
     length = timedelta(seconds=(market_history.ends_s or 0) - (market_history.starts_s or 0))
     every = _period_length(request, length, _poll_spacing(market_history))
@@ -173,11 +180,6 @@ def _poll_spacing(market_history: MarketHistory) -> timedelta:
     """The usual interval between polls."""
     times = sorted({poll.at_s for poll in market_history.polls})
     return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)
-
-
-def _gpu_names_in(market_history: MarketHistory) -> frozenset[str]:
-    """Every GPU name and family in the history."""
-    return frozenset(name for listing in market_history.listings for name in (listing.identity.gpu, listing.gpu_family))
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuwatch.app.jobs.jobs import mark_cancelled, open_jobs_read_only, requeue
+from gpuwatch.app.jobs.jobs import RETRIABLE, mark_cancelled, open_jobs_read_only, requeue
 from gpuwatch.app.launches.owner_actions import record_audit, request_stop
 from gpuwatch.app.watches.watch_selection import known_job
 from gpuwatch.bootstrap import open_store
-from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job import Job
 from gpuwatch.errors import JobConflict
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
-
-
-RETRIABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.PAUSED})
 
 
 def job_of(settings: Settings, name_or_id: str) -> Job:

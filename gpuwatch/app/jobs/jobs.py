@@ -37,6 +37,7 @@ from gpuwatch.storage.setup.account_rows import new_identity
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
+RETRIABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.PAUSED})
 _CONFLICTS_MAX = 5
 
 
@@ -322,7 +323,7 @@ def requeue(repository: SqlJobRepository, job: Job, definition: JobDefinition | 
         JobConflict: it keeps changing concurrently.
     """
     now = real_now()
-    if job.state not in {JobState.FAILED, JobState.CANCELLED, JobState.PAUSED}:
+    if job.state not in RETRIABLE:
         raise UsageError(
             f"job {job.name!r} is {job.state.value}; only a failed, cancelled or paused job can be retried"
         )

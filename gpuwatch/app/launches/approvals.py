@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from gpuwatch.app.market.offers import offer_json
-from gpuwatch.app.watches.watch_selection import no_such_watch
+from gpuwatch.app.watches.watch_selection import require_watch
 from gpuwatch.bootstrap import (
     build_adapters,
     http_client,
@@ -24,6 +24,7 @@ from gpuwatch.bootstrap import (
 from gpuwatch.bootstrap.job_building import job_shells
 from gpuwatch.bootstrap.keeper_building import obligation_file, obligations_at
 from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, label_lengths
+from gpuwatch.bootstrap.rules import commissions_of
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState, Pause
@@ -99,7 +100,7 @@ def build_approval_handler(settings: Settings, store: Database, http: HttpClient
         budget=settings.budget,
         dry_run=settings.dry_run,
         zone=ZoneInfo(settings.timezone),
-        commissions={name: provider.commission for name, provider in settings.providers.items()},
+        commissions=commissions_of(settings),
         label_lengths=label_lengths(settings.providers),
         accounts=lambda: accounts,
     )
@@ -221,7 +222,7 @@ def pause(settings: Settings, watch: str | None, for_s: float | None, why: str) 
         StoreError: nothing was written and nothing is paused.
     """
     if watch is not None:
-        _require_watch(settings, watch)
+        require_watch(settings, watch)
     now = real_now()
     until = None if for_s is None else now + timedelta(seconds=for_s)
     with open_store(settings) as store:
@@ -243,7 +244,7 @@ def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
         pauses = repository.load()
         paused_watches = {pause_.watch for pause_ in pauses.by_hand} | {pause_.watch for pause_ in pauses.breakers}
         if watch is not None and watch not in paused_watches:
-            _require_watch(settings, watch)
+            require_watch(settings, watch)
         return repository.resume(watch, real_now(), "resumed by the owner")
 
 
@@ -277,9 +278,3 @@ def pauses_json(pauses: PauseTable) -> list[dict[str, Any]]:
 
 def _resume_command(watch: str | None) -> str:
     return "gpuwatch resume" if watch is None else f"gpuwatch resume {shlex.quote(watch)}"
-
-
-def _require_watch(settings: Settings, name: str) -> None:
-    watch_names = [*(watch.name for watch in settings.watches), *settings.left_out]
-    if name not in watch_names:
-        raise no_such_watch(name, watch_names)

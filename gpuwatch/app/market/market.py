@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.history.past_prices import commission_rates, gpu_names_of, load_prices, narrow_to_scope, pricer
+from gpuwatch.app.history.past_prices import (
+    commission_rates,
+    gpu_names_in,
+    gpu_names_of,
+    load_prices,
+    narrow_to_scope,
+    pricer,
+)
 from gpuwatch.app.market.current_offers import max_price_age
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.gpu_status import METHOD, gpu_histories_of, gpu_status_of
@@ -92,10 +99,7 @@ def _histories_of_store(settings: Settings, request: MarketRequest) -> list[GpuH
 
 def _histories_of_file(settings: Settings, request: MarketRequest, data: Path) -> list[GpuHistory]:
     full_history = load_prices(settings, request.scope, _start(request), request.until, data)
-    names = ((listing.identity.gpu, listing.gpu_family) for listing in full_history.listings)
-    market_history = narrow_to_scope(
-        full_history, _scope(request, frozenset(name for name_pair in names for name in name_pair))
-    )
+    market_history = narrow_to_scope(full_history, _scope(request, gpu_names_in(full_history)))
     return gpu_histories_of(market_history, pricer(settings, market_history), int(request.until.timestamp()))
 
 

@@ -156,7 +156,7 @@ def _run_steps(
     print_line(f"   three polls, no alert: cheapest {cheapest:.2f} $ listed, {cheapest * 1.2:.2f} $ with commission")
     print_line(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll finds it:")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
-    launch = wait_until(lambda: _in_state(service, LaunchState.RUNNING), "a running instance")
+    launch = wait_until(lambda: _running_launch(service), "a running instance")
     print_line(
         f"4. rented once and running: launch {launch.launch_id}, instance {launch.instance_id}, label {launch.label}"
     )
@@ -194,8 +194,8 @@ def demo_settings(market: Marketplace, folder: str, more: str = "", *, watches: 
     return load(str(path), env={"STATE_DIRECTORY": folder}, cwd=Path(folder))
 
 
-def _in_state(service: Service, state: LaunchState) -> Launch | None:
-    return next((launch for launch in service.launch_repository.alive() if launch.state is state), None)
+def _running_launch(service: Service) -> Launch | None:
+    return next((one for one in service.launch_repository.alive() if one.state is LaunchState.RUNNING), None)
 
 
 def wait_until(condition: Callable[[], T | None], event_name: str, within_s: float = 25.0) -> T:

@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.setup.metric_specs import OTHER_GPU
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, stored_max_age, stored_pace
+from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, commissions_of, stored_max_age, stored_pace
 from gpuwatch.domain.history.hourly_rollup import COVERAGE_S
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, Commission, OfferPrice, price_of
@@ -97,7 +97,7 @@ def market_values(settings: Settings, market: ReadMarket, watches: Iterable[Watc
     offers = [one for one in current_offers(settings, offer_filter((), spot="any")).offers if market.knows(one[0])]
     known = {(source, _bounded(gpu)) for source, gpu, spot in market.read if gpu and not spot}
     counts = {key: 0.0 for key in known if key[0] in market.answering}  # a list price has another name, and no offers
-    commissions = {name: options.commission for name, options in settings.providers.items()}
+    commissions = commissions_of(settings)
     best_prices: dict[Labels, float] = {
         (watch.name,): best
         for watch in watches
@@ -114,7 +114,7 @@ def market_values(settings: Settings, market: ReadMarket, watches: Iterable[Watc
 def checked_values(settings: Settings, check: MarketCheck, stored: Values) -> Values:
     """What a check saw, for watches, and for GPUs of which the history holds no recent complete reading."""
     offers = [offer for part in check.providers for _, answer in part.answers for offer in answer.offers]
-    commissions = {name: options.commission for name, options in settings.providers.items()}
+    commissions = commissions_of(settings)
     disk_gb = offer_filter(()).disk_gb  # as for the offers in the store
     seen = {offer.identity: (offer, price_of(offer, disk_gb, commissions[offer.provider])) for offer in offers}
     counted = _counted(list(seen.values()))

@@ -209,7 +209,7 @@ def _set(table: Any, key: str, text: str) -> None:
         if part not in table:
             if not text:
                 return
-            _add(table, part, _table_below(table))
+            _add(table, part, tomlkit.inline_table() if isinstance(table, InlineTable) else tomlkit.table())
         table = table[part]
     if not text:
         table.pop(last, None)
@@ -217,11 +217,6 @@ def _set(table: Any, key: str, text: str) -> None:
         table[last] = _value(text)
     else:
         _add(table, last, _value(text))
-
-
-def _table_below(table: Any) -> Any:
-
-    return tomlkit.inline_table() if isinstance(table, InlineTable) else tomlkit.table()
 
 
 def _add(table: Any, key: str, value: Any) -> None:

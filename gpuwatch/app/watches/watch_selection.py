@@ -38,6 +38,13 @@ def no_such_watch(name: str, watch_names: Sequence[str]) -> ResourceNotFound:
     return ResourceNotFound(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(watch_names) or 'none'}")
 
 
+def require_watch(settings: Settings, name: str) -> None:
+    """Raises UsageError: no watch has this name, not even one whose settings are wrong."""
+    watch_names = [*(watch.name for watch in settings.watches), *settings.left_out]
+    if name not in watch_names:
+        raise no_such_watch(name, watch_names)
+
+
 def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
     """A job by its id or name. Raises UsageError: there is none."""
     matching = repository.find_job(name_or_id)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.jobs.job_actions import RETRIABLE, job_of, request_cancel, request_retry
+from gpuwatch.app.jobs.job_actions import job_of, request_cancel, request_retry
 from gpuwatch.app.jobs.job_output import log_part
-from gpuwatch.app.jobs.jobs import job_details, listed_jobs
+from gpuwatch.app.jobs.jobs import RETRIABLE, job_details, listed_jobs
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.queue import queue_order

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from gpuwatch.app.jobs import job_actions
 from gpuwatch.app.jobs.job_output import log_part, result_file, whole_log
-from gpuwatch.app.jobs.jobs import job_details, listed_jobs
+from gpuwatch.app.jobs.jobs import RETRIABLE, job_details, listed_jobs
 from gpuwatch.domain.jobs.checkpoints import kept_facts
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.queue import queue_order
@@ -88,7 +88,7 @@ def _show_job(view: View) -> Mapping[str, Any]:
         "log_end": log.end,
         "results": results[:_RESULTS],
         "results_left_out": max(0, len(results) - _RESULTS),
-        "can_retry": details.job.state in job_actions.RETRIABLE,
+        "can_retry": details.job.state in RETRIABLE,
     }
 
 
@@ -137,7 +137,7 @@ def _retry(view: View) -> FormResult:
     job = job_actions.job_of(view.settings, view.path["id"])
     page_path = f"/jobs/{job.job_id}"
     as_of = view.form.get("version", "")
-    if job.state not in job_actions.RETRIABLE:
+    if job.state not in RETRIABLE:
         return Redirect(text=f"It is {job.state.value}; nothing changed.", to=page_path)
     if not is_confirmed(view):
         spec = job.definition
