@@ -24,7 +24,7 @@ from gpuwatch.domain.watches.decide import (
     cycle_members,
     decide,
 )
-from gpuwatch.domain.watches.match import is_near
+from gpuwatch.domain.watches.match import is_near, matches
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
 from gpuwatch.engine.alerts.outbox_alerts import alert_id_from, outbox_alert, without_numbers
@@ -48,6 +48,7 @@ from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 
+_MIN_PAIRS_FOR_INDEX = 5_000  # pairs of watch and offer
 _ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (action = "alert").'}
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
 _Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
@@ -116,7 +117,11 @@ class Evaluator:
 
     def observe(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> Mapping[str, Observation]:
         """Return the observation of each watch, by name: the offers that it accepts, cheapest first."""
-        found = self._indexes.matches_of(watches, answer.provider, spot, answer.offers, now)
+        found: Mapping[str, tuple[Match, ...]]
+        if len(watches) * len(answer.offers) < _MIN_PAIRS_FOR_INDEX:
+            found = {watch.name: matches(watch, answer.offers, self._rules.commissions, now) for watch in watches}
+        else:
+            found = self._indexes.of(watches, answer.provider, spot).update(answer.offers, now)
         is_complete = answer.completeness is Completeness.COMPLETE and answer.provider not in self._rules.emptied
         return {
             watch.name: Observation(

@@ -1,19 +1,14 @@
-"""Matches watches on the offers of an answer: one by one, or many at once by an index; a limited number of indexes."""
+"""The indexes by which many watches are matched on many offers; a limited number of them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 
 from gpuwatch.domain.market.money import Commission
-from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_index import WatchIndex
 
-_MIN_PAIRS = 5_000  # of watch and offer; fewer are matched one by one
 _MOST = 64  # queries of all providers that are matched by an index (assumed): jobs come and go in ever new groups
 
 _Key = tuple[str, bool, tuple[str, ...]]  # provider, rental type, names of the watches
@@ -29,14 +24,6 @@ class WatchIndexes:
 
     def __len__(self) -> int:
         return len(self._known)
-
-    def matches_of(
-        self, watches: Sequence[Watch], provider: str, spot: bool, offers: Sequence[Offer], now: datetime
-    ) -> Mapping[str, tuple[Match, ...]]:
-        """Return the offers that each watch accepts, by its name, cheapest first."""
-        if len(watches) * len(offers) < _MIN_PAIRS:
-            return {watch.name: matches(watch, offers, self._commissions, now) for watch in watches}
-        return self.of(watches, provider, spot).update(offers, now)
 
     def of(self, watches: Sequence[Watch], provider: str, spot: bool) -> WatchIndex:
         """Return an index that matches by the changes since the last poll."""
