@@ -192,7 +192,7 @@ def point_chart(title: str, points: Sequence[tuple[float, float, str]], x_label:
     path = "L".join(f"{plane.x(x):.1f},{plane.y(y):.1f}" for x, y, _ in points)
     parts.append(f'<path class="s1 thin" d="M{path}"/>')
     for x, y, label in points:
-        parts.append(_dot(plane, x, y))
+        parts.append(f'<circle class="dot" cx="{plane.x(x):.1f}" cy="{plane.y(y):.1f}" r="4"/>')
         parts.append(_label(plane.x(x) + 6, plane.y(y) - 6, label))
     parts += [
         _label(_LEFT, _HEIGHT - 2, f"up: {y_label}"),
@@ -253,10 +253,6 @@ def _svg(title: str, parts: Iterable[str], height: int) -> str:
 
 def _label(x: float, y: float, text: str, anchor: str = "start", kind: str = "label") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _dot(plane: _Plane, x: float, y: float) -> str:
-    return f'<circle class="dot" cx="{plane.x(x):.1f}" cy="{plane.y(y):.1f}" r="4"/>'
 
 
 def _key(number: int, label: str) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from gpuwatch.settings import Settings
 
+_RECENT_DAYS = 7
 _COLUMNS = (
     left("launch"),
     left("watch", drop=2),
@@ -70,7 +71,11 @@ def list_(show_all: bool, as_json: bool, settings: Settings) -> None:
     launches = all_launches(settings)
     for launch_id, finding in relocation_findings(settings, launches).items():
         note(f"{launch_id}: {finding.headline}, as of {local(finding.created_at, settings.timezone)}; gpuwatch alerts")
-    selected = [launch for launch in launches if show_all or _is_recent(launch, now)]
+    selected = [
+        launch
+        for launch in launches
+        if show_all or launch.ended_at is None or (now - launch.ended_at).days < _RECENT_DAYS
+    ]
     _print(selected, now, settings.timezone)
     if len(selected) < len(launches):
         note(f"{len(launches) - len(selected)} older launches hidden; show them with --all")
@@ -92,7 +97,6 @@ def show(launch_id: str, as_json: bool, settings: Settings) -> None:
 
 
 def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
-
     prices = (usd_number(event.price_microusd_hour), usd_number(event.listed_microusd_hour))
     price_texts = ["–" if price is None else f"{price:.3f}" for price in prices]
     return local(event.at, timezone), event.to_state.value, *price_texts, event.cause, event.provider_words or "–"
@@ -179,7 +183,6 @@ def _confirm_all(count: int) -> bool:
 
 
 def _print(launches: Sequence[Launch], now: datetime, timezone: str) -> None:
-
     if not launches:
         click.echo("no launches yet")
         return
@@ -206,10 +209,6 @@ def _state(launch: Launch) -> str:
     """The state with its condition: "running (outbid)"."""
     note = "dry run" if launch.dry_run else None if launch.condition is None else launch.condition.value
     return launch.state.value + (f" ({note})" if note else "")
-
-
-def _is_recent(launch: Launch, now: datetime) -> bool:
-    return launch.ended_at is None or (now - launch.ended_at).days < 7
 
 
 @click.command(cls=Command, examples=("gpuwatch launches extend k3f7q2mzt5ab --by 2h",))

@@ -120,16 +120,12 @@ def _cells(row: GpuStatus) -> tuple[str, ...]:
     return (
         row.gpu,
         _price(row.now),
-        *(_change(change) for change in row.changes.values()),
+        *(percent_text(change, sign="+") for change in row.changes.values()),
         percent_text(row.percentile, 0),
         str(row.offers),
         _price(row.under),
         _life(row),
     )
-
-
-def _change(change: float | None) -> str:
-    return percent_text(change, sign="+")
 
 
 def _life(row: GpuStatus) -> str:

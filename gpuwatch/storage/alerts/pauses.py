@@ -1,8 +1,9 @@
-"""Pauses and breakers as rows of one table. Scope '' is all renting, 'watch:NAME' a watch that its owner paused,
-'breaker:NAME' a watch whose launches failed (see `launches.circuit_breaker`; closed if until is at or before at).
+"""Pauses and circuit breakers as rows of one table, which every reservation reads in its own transaction.
 
-Every reservation reads the table in its own transaction, under the lock that changes of the table take, too: after a
-pause, every reservation is refused.
+Scope '' is all renting, 'watch:NAME' a watch that its owner paused, 'breaker:NAME' a watch whose launches failed (see
+`domain.launches.life.circuit_breaker`; closed if until is at or before at).
+
+A reservation reads under the lock that changes of the table take, too: after a pause, every reservation is refused.
 """
 
 from __future__ import annotations

@@ -56,7 +56,10 @@ class SqlForecasts:
         """Return every forecast with its score, oldest first."""
         query = select(forecast.c.statement, forecast.c.score).order_by(forecast.c.made_at_ms, forecast.c.forecast_id)
         with self._database.read() as connection:
-            return [(_statement(row.statement), _score(row.score)) for row in connection.execute(query)]
+            return [
+                (_statement(row.statement), row.score and msgspec.json.decode(row.score, type=ForecastScore))
+                for row in connection.execute(query)
+            ]
 
     def unscored(self, due_before: datetime) -> list[PriceForecast]:
         """Return forecasts that are due and not scored yet."""
@@ -93,10 +96,6 @@ class SqlForecasts:
 
 def _statement(text: str) -> PriceForecast:
     return msgspec.json.decode(text, type=PriceForecast)
-
-
-def _score(text: str | None) -> ForecastScore | None:
-    return None if text is None else msgspec.json.decode(text, type=ForecastScore)
 
 
 class SqlAutoPriceWaits:

@@ -22,7 +22,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 class SqlInvoiceRepository:
-    """Implements `ports.InvoiceRepository` over the database."""
+    """The invoice lines of all providers. All methods raise StoreError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,7 +1,7 @@
 """Facts about a machine in the history besides its prices: nullable columns of `series`, each declared once, here.
 
 The schema, the recorder, the import and the readers of the history take them from `MACHINE_FACTS`. A new fact also
-needs a migration and a field in `domain.analysis.market_history.ListedOffer`.
+needs a migration and a field in `domain.history.market_history.ListedOffer`.
 """
 
 from __future__ import annotations

@@ -144,11 +144,11 @@ class _MarketFilter:
         """Whether it is a poll of all GPUs, or of a matching one, even if that was never on offer."""
         if scope not in self._matches_scope:
             name, gpu, spot = scope
-            self._matches_scope[scope] = self._names(name, spot) and (not gpu or self._has_gpu(gpu, self._family(gpu)))
+            is_wanted = self._names(name, spot)
+            if is_wanted and gpu:
+                is_wanted = self._has_gpu(gpu, self._families.get(gpu) or catalog().resolve(gpu).family)
+            self._matches_scope[scope] = is_wanted
         return self._matches_scope[scope]
-
-    def _family(self, gpu: str) -> str:
-        return self._families.get(gpu) or catalog().resolve(gpu).family
 
     def _names(self, name: str, spot: int) -> bool:
         return self._matches_name(name) and self._scope.has_spot(bool(spot))
