@@ -1,9 +1,9 @@
-"""Buying cards compared with renting them: the cost of each, and when buying pays. Exact decimals.
+"""Buying cards compared with renting them: the cost of each, and when buying pays. Exact decimals. Pure.
 
 Contains the source's calculator as it is (`source_calculation`), and a corrected version: cards rounded up, own running
 cost in the pay-back, the higher speed of the rented machine, and the hardware's loss of value.
 
-The cost of an hour of useful work: the price divided by the GPU utilisation.
+Also the cost of an hour of useful work: the price divided by the GPU utilisation.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ _W_A_KW = 1000
 BUY_METHOD_TEXT = (
     "pays back: investment ÷ (rent saved a day − own running cost a day), for the work the own machine does in a day"
 )
+
+SOURCE_DAYS = Decimal(7)
+SOURCE_SLOWER = Decimal("2.5")  # the source measured 2 to 3 times as many tokens per second on the rented cards
+
+LOW_UTILISATION_PERCENT = 70.0  # below it: find out what the GPU is waiting for
+GOOD_UTILISATION_PERCENT = 90.0  # below it: some capacity is unused
+UTILISATION_METHOD_TEXT = "price ÷ use"
 
 
 class PaybackVerdict(StrEnum):
@@ -173,8 +180,6 @@ class SourceCalculation(msgspec.Struct, frozen=True, kw_only=True):
     verdict: PaybackVerdict
 
 
-SOURCE_DAYS = Decimal(7)
-SOURCE_SLOWER = Decimal("2.5")  # the source measured 2 to 3 times as many tokens per second on the rented cards
 SOURCE_TARIFF = RentTariff(name="on demand", usd_hour=Decimal("98.32"), extra_percent=Decimal(10))
 SOURCE_OWN = OwnedMachine(
     card="RTX 4090",
@@ -230,11 +235,6 @@ def simple_payback(spent_usd: Decimal, rent_usd_hour: Decimal) -> SimplePayback:
     """7,000 ÷ 10 = 700 hours = 29.17 days."""
     hours = spent_usd / rent_usd_hour
     return SimplePayback(hours=hours, days=hours / DAY_HOURS)
-
-
-LOW_UTILISATION_PERCENT = 70.0  # below it: find out what the GPU is waiting for
-GOOD_UTILISATION_PERCENT = 90.0  # below it: some capacity is unused
-UTILISATION_METHOD_TEXT = "price ÷ use"
 
 
 class UtilisationVerdict(StrEnum):

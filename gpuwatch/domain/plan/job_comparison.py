@@ -1,9 +1,8 @@
-"""Implausibly cheap prices: far below the others of the same GPU.
+"""Compares offers, and hardware at a stated price, by the cost of a whole job on them. Pure.
 
-Such a price is often a mistake, a trap, or a machine that fails. It is judged by the whole market: which offers can run
-the job does not change the normal price of a GPU.
-
-Compares offers, and hardware at a stated price, by the cost of a whole job on them.
+Implausibly cheap prices are ranked apart: far below the others of the same GPU, a price is often a mistake, a trap, or
+a machine that fails. It is judged by the whole market: which offers can run the job does not change the normal price of
+a GPU.
 """
 
 from __future__ import annotations
@@ -33,6 +32,16 @@ TOO_CHEAP_TEXT: Final = (
     "(include it with --any-price)"
 )
 _LEAST_OFFERS: Final = 5  # needed for a quartile
+
+LIKELY = 0.5  # chance to finish, below which an offer is ranked last
+
+_FORM = re.compile(
+    r"(?P<gpus>[^@]+?)\s*@\s*\$?(?P<usd>[0-9]{1,6}(?:\.[0-9]{1,9})?)"
+    r"(?:\s+(?:for\s+)?(?P<low>[0-9.]{1,12})(?:h?-(?P<high>[0-9.]{1,12}))?\s*h(?:ours)?)?",
+    re.IGNORECASE,
+)
+_MINUTES = re.compile(r".*\s(?P<minutes>[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*m(?:in|inutes)?", re.IGNORECASE)
+EXPECTED = 'expected cards at a price per GPU-hour, such as "4x A100 @ 1.20" or "4x A100 @ 1.20 for 72h"'
 
 
 class MarketPrice(NamedTuple):
@@ -88,8 +97,6 @@ def _by_compute(one: MarketPrice) -> tuple[tuple[str, bool], float | None]:
     flops = peak_flops(one.gpu, fp8=False)
     return ("", one.spot), one.gpu_hour / flops if flops else None
 
-
-LIKELY = 0.5  # chance to finish, below which an offer is ranked last
 
 # --- offers -----------------------------------------------------------------------------------------------------------
 
@@ -242,14 +249,6 @@ def _ends_after(begins: datetime, cost: JobCost, until: datetime) -> bool:
 
 
 # --- hardware named by the owner --------------------------------------------------------------------------------------
-
-_FORM = re.compile(
-    r"(?P<gpus>[^@]+?)\s*@\s*\$?(?P<usd>[0-9]{1,6}(?:\.[0-9]{1,9})?)"
-    r"(?:\s+(?:for\s+)?(?P<low>[0-9.]{1,12})(?:h?-(?P<high>[0-9.]{1,12}))?\s*h(?:ours)?)?",
-    re.IGNORECASE,
-)
-_MINUTES = re.compile(r".*\s(?P<minutes>[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*m(?:in|inutes)?", re.IGNORECASE)
-EXPECTED = 'expected cards at a price per GPU-hour, such as "4x A100 @ 1.20" or "4x A100 @ 1.20 for 72h"'
 
 
 class PlannedHardware(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,9 @@
-"""The data that a job moves and stores: model, data set, checkpoints; derived if the owner does not state it.
+"""What a job needs, and how long it takes on some GPUs. Pure.
 
-The duration of a job on some GPUs: by measurements, a speed-up, or FLOP/s at a stated utilisation.
-
-Extrapolates a short run on a hundredth of the data: the time of the whole job, and whether its loss falls.
+- `hours_on`: the duration by measurements, a speed-up, or FLOP/s at a stated utilisation.
+- `data_of`: the data that it moves and stores: model, data set, checkpoints; derived if the owner does not state it.
+- `plan_pilot`: a short run on a hundredth of the data, extrapolated: the time of the whole job, and whether its loss
+  falls.
 """
 
 from __future__ import annotations
@@ -28,12 +29,22 @@ from gpuwatch.domain.plan.roofline import card_specs_of, lacks_bf16, peak_flops
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.throughput import JobSpeed
 
-
 PUBLISHED_BYTES: Final = 2.0  # per parameter: models are published in 16 bits
 BYTES_PER_TOKEN: Final = 4.0  # of plain text; assumed: four letters a token, as in OpenAI's rule of thumb for English
 SYSTEM_GB: Final = 20.0  # assumed: the image, its packages, and logs
 LOAD_GB_S: Final = FigureRange(140 / 420, 140 / 300)  # the articles: a 70B model loads in 5 to 7 minutes
 _ADAPTER_BYTES: Final = 4.0
+
+HOUR_S = 3600.0
+# Share of the data sheet's bandwidth that decoding reaches: 55 to 60 % by tuned servers (MosaicML's MBU, 2023); half
+# of that is assumed for plain libraries.
+BANDWIDTH_REACHED = FigureRange(0.3, 0.6)
+_NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
+
+VARIATION = 1.1  # the mean speed of the whole job may differ from that of a pilot by this factor (assumed)
+PILOT_METHOD_TEXT = (
+    "time: tokens ÷ the measured speed, ± 10 %; loss: a straight line over the logarithm of the tokens seen"
+)
 
 
 class JobData(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,13 +142,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     prepare_usd: FigureRange = exactly(0.0)  # machine without GPUs that prepares the data, once
     within_s: float | None = None  # limit for the whole job, in the worst case
     interruptions_per_day: float = 0.0  # of interruptible offers, while running
-
-
-HOUR_S = 3600.0
-# Share of the data sheet's bandwidth that decoding reaches: 55 to 60 % by tuned servers (MosaicML's MBU, 2023); half
-# of that is assumed for plain libraries.
-BANDWIDTH_REACHED = FigureRange(0.3, 0.6)
-_NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
 
 
 class JobHours(msgspec.Struct, frozen=True):
@@ -287,12 +291,6 @@ def _factor(rate: GpuRate, gpu: str, count: int, job: JobSpec) -> float:
 
 def _span(value: FigureRange) -> str:
     return f"{value.low:,.4g}–{value.high:,.4g}" if value.is_wide else f"{value.low:,.4g}"
-
-
-VARIATION = 1.1  # the mean speed of the whole job may differ from that of a pilot by this factor (assumed)
-PILOT_METHOD_TEXT = (
-    "time: tokens ÷ the measured speed, ± 10 %; loss: a straight line over the logarithm of the tokens seen"
-)
 
 
 class PilotPlan(msgspec.Struct, frozen=True, kw_only=True):

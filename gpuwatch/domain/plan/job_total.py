@@ -23,6 +23,8 @@ JOB_COST_METHOD_TEXT = (
     "price × time + traffic; restarts by Daly (2006): Poisson interruptions, work since a checkpoint is lost"
 )
 
+SOURCE_LOAD_USD_GPU_HOUR = 5.0  # the price behind the sources' 2.33 per load; they state 4.00
+
 
 class PricedGpus(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs at a price, with their properties: an offer, or hypothetical hardware."""
@@ -228,9 +230,6 @@ def training_flop(params: float, tokens: float, *, full: bool) -> float:
 def inference_flop(params: float, tokens: float) -> float:
     """2 FLOP per weight and token, without attention over long contexts."""
     return 2.0 * params * tokens
-
-
-SOURCE_LOAD_USD_GPU_HOUR = 5.0  # the price behind the sources' 2.33 per load; they state 4.00
 
 
 def load_usd(cards: int, usd_gpu_hour: float, load_s: FigureRange) -> FigureRange:

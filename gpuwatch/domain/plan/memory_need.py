@@ -32,6 +32,19 @@ MEMORY_METHOD_TEXT: Final = (
     "parts: ZeRO (2020) for weights, gradients, optimizer; Korthikanti et al. (2022) for activations; "
     "QLoRA (2023) for 4 bits"
 )
+OPTIMIZER_BYTES: Final[Mapping[str, float]] = {  # bytes of state per trained parameter
+    "adamw": 8.0,
+    "adamw8bit": 2.0,
+    "lion": 4.0,
+    "sgd-momentum": 4.0,
+    "sgd": 0.0,
+    "adafactor": 0.0,  # row and column statistics only
+}
+_ADAPTED: Final = {  # the matrices adapted by LoRA
+    "all": frozenset(LinearRole) - {LinearRole.ROUTER},
+    "qv": frozenset({LinearRole.QUERY, LinearRole.VALUE}),
+}
+_QUANT_BITS: Final = 0.127  # constants of 4-bit weights, per parameter
 
 
 class TrainingMethod(StrEnum):
@@ -62,19 +75,6 @@ BYTES_PER_WEIGHT: Final[Mapping[Precision, float]] = {
     Precision.INT8: 1.0,
     Precision.INT4: 0.5,
 }
-OPTIMIZER_BYTES: Final[Mapping[str, float]] = {  # bytes of state per trained parameter
-    "adamw": 8.0,
-    "adamw8bit": 2.0,
-    "lion": 4.0,
-    "sgd-momentum": 4.0,
-    "sgd": 0.0,
-    "adafactor": 0.0,  # row and column statistics only
-}
-_ADAPTED: Final = {  # the matrices adapted by LoRA
-    "all": frozenset(LinearRole) - {LinearRole.ROUTER},
-    "qv": frozenset({LinearRole.QUERY, LinearRole.VALUE}),
-}
-_QUANT_BITS: Final = 0.127  # constants of 4-bit weights, per parameter
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,9 @@
-"""Guaranteed data-sheet figures of a GPU, even if its name does not identify the card.
+"""The speed of a GPU by its data sheet: arithmetic, memory and the link between the GPUs, at their nominal rate. Pure.
 
-The speed according to the data sheet: arithmetic, memory and the link between the GPUs, at their full nominal rate.
-
-No real job reaches it. The measured speed divided by it is the share of the roofline, which `throughput` takes from
-published measurements (Williams et al., 2009; all-gather and reduce-scatter volumes: Rajbhandari et al., ZeRO, 2020).
+- `card_specs_of`: the guaranteed figures of a GPU, even if its name does not identify the card.
+- `roofline_tokens_s`: no real job reaches it. The measured speed divided by it is the share of the roofline, which
+  `throughput` takes from published measurements (Williams et al., 2009; all-gather and reduce-scatter volumes:
+  Rajbhandari et al., ZeRO, 2020).
 """
 
 from __future__ import annotations
@@ -19,6 +19,19 @@ from gpuwatch.domain.market.gpu_cards import GpuSpecs, gpu_specs
 from gpuwatch.domain.market.gpu_names import catalog
 
 _BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # supported since Ampere
+
+_GB: Final = 1e9
+_GIB_GB: Final = 2**30 / _GB
+_MACHINE: Final = 8  # GPUs joined by NVLink
+_RACK: Final = 72  # of a GB200 NVL72
+# One direction, GB/s per GPU, by architecture: NVIDIA's data sheets of V100, A100, H100 and B200 (half of 300, 600, 900
+# and 1,800), and PCI-SIG's x16 of generations 3, 4 and 5.
+_NVLINK_GB_S: Final = {"Volta": 150.0, "Ampere": 300.0, "Hopper": 450.0, "Blackwell": 900.0, "Blackwell Ultra": 900.0}
+_PCIE_GB_S: Final = {"Volta": 16.0, "Turing": 16.0, "Hopper": 64.0, "Blackwell": 64.0, "Blackwell Ultra": 64.0}
+_PCIE_4_GB_S: Final = 32.0
+_NETWORK_GB_S: Final = {"Ampere": 25.0}  # between machines: MosaicML's 1,600 Gbit/s of eight A100
+_NETWORK_400G_GB_S: Final = 50.0  # 400 Gbit/s for each GPU, as in NVIDIA's DGX H100
+_READS_PER_STEP: Final = 3  # of the weights in training: forward, recomputation of activations, backward
 
 
 @cache
@@ -62,20 +75,6 @@ def _sheets(name: str) -> list[GpuSpecs]:
 def _least(figures: Sequence[float | None]) -> float | None:
     known = [figure for figure in figures if figure is not None]
     return min(known) if known and len(known) == len(figures) else None
-
-
-_GB: Final = 1e9
-_GIB_GB: Final = 2**30 / _GB
-_MACHINE: Final = 8  # GPUs joined by NVLink
-_RACK: Final = 72  # of a GB200 NVL72
-# One direction, GB/s per GPU, by architecture: NVIDIA's data sheets of V100, A100, H100 and B200 (half of 300, 600, 900
-# and 1,800), and PCI-SIG's x16 of generations 3, 4 and 5.
-_NVLINK_GB_S: Final = {"Volta": 150.0, "Ampere": 300.0, "Hopper": 450.0, "Blackwell": 900.0, "Blackwell Ultra": 900.0}
-_PCIE_GB_S: Final = {"Volta": 16.0, "Turing": 16.0, "Hopper": 64.0, "Blackwell": 64.0, "Blackwell Ultra": 64.0}
-_PCIE_4_GB_S: Final = 32.0
-_NETWORK_GB_S: Final = {"Ampere": 25.0}  # between machines: MosaicML's 1,600 Gbit/s of eight A100
-_NETWORK_400G_GB_S: Final = 50.0  # 400 Gbit/s for each GPU, as in NVIDIA's DGX H100
-_READS_PER_STEP: Final = 3  # of the weights in training: forward, recomputation of activations, backward
 
 
 class WorkMethod(StrEnum):

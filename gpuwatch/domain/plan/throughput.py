@@ -1,11 +1,10 @@
-"""The speed of a job from measurements: the nearest published speeds, transferred by the roofline.
+"""The speed of a job on any GPUs, from published measurements: the same result for `plan job` and `plan fit`. Pure.
 
-Each measurement divided by its own roofline is a share of it. The estimate is the mean share of the nearest
-measurements, weighted by their similarity to the job, times the job's own roofline. If exactly the job was measured,
-the range is that of the measurement; otherwise it is as wide as the errors for rows that were left out of the estimate.
-If no row is similar to the job, the range is that of the shares of all rows with the same method.
-
-The speed of a job on any GPUs, from published measurements: the same result for `plan job` and `plan fit`.
+The nearest published speeds are transferred by the roofline. Each measurement divided by its own roofline is a share of
+it. The estimate is the mean share of the nearest measurements, weighted by their similarity to the job, times the job's
+own roofline. If exactly the job was measured, the range is that of the measurement; otherwise it is as wide as the
+errors for rows that were left out of the estimate. If no row is similar to the job, the range is that of the shares of
+all rows with the same method.
 """
 
 from __future__ import annotations
@@ -30,6 +29,16 @@ _LEAST_ROWS = 4  # needed for quantiles
 _INSIDE = 0.8  # share of the left-out rows within the range
 _ONE_RUN = 1.25  # how much another run of the same job may differ from a single published figure (assumed)
 _UNKNOWN_SPREAD = 3.0  # for a method without rows (assumed)
+
+KEPT_ACTIVATIONS = 1.25  # the articles: gradient checkpointing takes 20 % of the speed; its memory: `memory_need`
+SLOWED = FigureRange(0.5, 0.7)  # the articles: CPU offload and micro-batches cost 30 to 50 % of the speed
+
+_METHODS = {
+    TrainingMethod.FULL: WorkMethod.FULL,
+    TrainingMethod.LORA: WorkMethod.LORA,
+    TrainingMethod.QLORA: WorkMethod.QLORA,
+    TrainingMethod.INFERENCE: WorkMethod.DECODE,
+}
 
 
 class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,10 +238,6 @@ def _quantile(found: Sequence[HeldOutRow], method: WorkMethod) -> float:
     return ratios[int(_INSIDE * (len(ratios) - 1))] if ratios else _UNKNOWN_SPREAD
 
 
-KEPT_ACTIVATIONS = 1.25  # the articles: gradient checkpointing takes 20 % of the speed; its memory: `memory_need`
-SLOWED = FigureRange(0.5, 0.7)  # the articles: CPU offload and micro-batches cost 30 to 50 % of the speed
-
-
 class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A job's work, and the measurements for its estimate. Compared by identity, because it is a key of caches.
 
@@ -288,11 +293,3 @@ def speed_task_of(work: Workload, method: WorkMethod | None = None) -> SpeedTask
         batch=work.at_once,
         context=work.context,
     )
-
-
-_METHODS = {
-    TrainingMethod.FULL: WorkMethod.FULL,
-    TrainingMethod.LORA: WorkMethod.LORA,
-    TrainingMethod.QLORA: WorkMethod.QLORA,
-    TrainingMethod.INFERENCE: WorkMethod.DECODE,
-}

@@ -1,6 +1,7 @@
-"""Encoders (BERT), and encoders with a decoder (T5, BART, Whisper).
+"""Encoders (BERT), models with an encoder and a decoder (T5, BART, Whisper), and what else a model has. Pure.
 
-What a model has beside the layers of its text model: image and sound encoders, an encoder, position embeddings.
+Beside the layers of its text model, a model may have image and sound encoders, position embeddings, and further
+embeddings of the tokens.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ _BART: Final = frozenset(
 ENCODER_DECODERS: Final = _T5 | _BART
 ENCODERS: Final = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "mpnet", "ernie", "esm", "distilbert"})
 _WHISPER_FRAMES: Final = 1500  # of 30 s of sound
+
+_ENCODERS: Final = {"vision_config": "image encoder", "audio_config": "sound encoder"}
+_GATED: Final = ("pixtral", "qwen2_5_vl", "qwen2_5_omni_vision_encoder", "glm4v", "glm_ocr", "aimv2", "ovis2")
+_LEARNED: Final = frozenset(  # position embeddings
+    {"biogpt", "gpt2", "gpt_bigcode", "gpt_neo", "opt", "openai-gpt", "ctrl"}
+)
 
 
 def encoder_decoder_shape(keys: ConfigKeys) -> TransformerShape:
@@ -132,13 +139,6 @@ def _add_inner(sums: LayerSums, hidden: int, inner: int, matrices: int, module: 
     sums.add(LinearRole.FEED_FORWARD, inner, hidden, module)
 
 
-_ENCODERS: Final = {"vision_config": "image encoder", "audio_config": "sound encoder"}
-_GATED: Final = ("pixtral", "qwen2_5_vl", "qwen2_5_omni_vision_encoder", "glm4v", "glm_ocr", "aimv2", "ovis2")
-_LEARNED: Final = frozenset(  # position embeddings
-    {"biogpt", "gpt2", "gpt_bigcode", "gpt_neo", "opt", "openai-gpt", "ctrl"}
-)
-
-
 def encoders_of(keys: ConfigKeys) -> Iterator[OtherWeights]:
     """The image and sound encoders of a multimodal model, and what joins them to the text model."""
     for name, what in _ENCODERS.items():
@@ -166,6 +166,21 @@ def positions_of(keys: ConfigKeys, hidden: int) -> Iterator[OtherWeights]:
     if keys.kind in _LEARNED:
         count = keys.whole("max_position_embeddings", "n_positions", "n_ctx", default=0)
         yield OtherWeights("position embeddings", count * hidden)
+
+
+def other_embeddings(keys: ConfigKeys, hidden: int) -> Iterator[OtherWeights]:
+    """Further embeddings of the tokens: of each layer (Gemma 3n), or narrower ones (OPT-350M)."""
+    narrow = keys.whole("word_embed_proj_dim", default=0)
+    if narrow and narrow != hidden and "word_embed_proj_dim" in keys.fields:
+        yield OtherWeights("narrower embeddings", (narrow - hidden) * keys.whole("vocab_size") + 2 * narrow * hidden)
+    width = keys.whole("hidden_size_per_layer_input", default=0)
+    if not width:
+        return
+    layers, words = keys.whole("num_hidden_layers"), keys.whole("vocab_size_per_layer_input", "vocab_size")
+    yield OtherWeights("embeddings of each layer", layers * width * (words + 3 * hidden))
+    keys.get("altup_num_inputs")
+    if rank := keys.whole("laurel_rank", default=0):
+        yield OtherWeights("low-rank residuals", layers * 2 * hidden * rank)
 
 
 def _encoder_params(keys: ConfigKeys) -> int:
@@ -208,18 +223,3 @@ def _merger(keys: ConfigKeys, hidden: int) -> int:
     joined = hidden * keys.whole("spatial_merge_size", default=2) ** 2
     deep = len(keys.wholes("deepstack_visual_indexes"))
     return (1 + deep) * (joined * joined + joined * out)
-
-
-def other_embeddings(keys: ConfigKeys, hidden: int) -> Iterator[OtherWeights]:
-    """Further embeddings of the tokens: of each layer (Gemma 3n), or narrower ones (OPT-350M)."""
-    narrow = keys.whole("word_embed_proj_dim", default=0)
-    if narrow and narrow != hidden and "word_embed_proj_dim" in keys.fields:
-        yield OtherWeights("narrower embeddings", (narrow - hidden) * keys.whole("vocab_size") + 2 * narrow * hidden)
-    width = keys.whole("hidden_size_per_layer_input", default=0)
-    if not width:
-        return
-    layers, words = keys.whole("num_hidden_layers"), keys.whole("vocab_size_per_layer_input", "vocab_size")
-    yield OtherWeights("embeddings of each layer", layers * width * (words + 3 * hidden))
-    keys.get("altup_num_inputs")
-    if rank := keys.whole("laurel_rank", default=0):
-        yield OtherWeights("low-rank residuals", layers * 2 * hidden * rank)

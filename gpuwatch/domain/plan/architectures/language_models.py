@@ -1,9 +1,8 @@
-"""The index of published models, `language-models.csv`: shapes as stated in their config.json.
+"""Language models by their shape, which determines memory and arithmetic. Source: the published configs. Pure.
 
-A name is looked up as on Hugging Face, without its publisher, or without parts that do not change the shape
-("-Instruct", "-it", "-hf", a version of the weights).
-
-Language models by their shape, which determines memory and arithmetic. Source: the published configs.
+The index of published models, `language-models.csv`, has their shapes as stated in their config.json. A name is looked
+up as on Hugging Face, without its publisher, or without parts that do not change the shape ("-Instruct", "-it", "-hf",
+a version of the weights).
 """
 
 from __future__ import annotations
@@ -26,6 +25,10 @@ from gpuwatch.domain.plan.figures import parse_figure
 
 _NOT_SHAPE: Final = r"[-_ ](?:instruct|it|chat|base|hf|pt|thinking|think|v0\.[123]|2507|inst)(?=$|[-_ ])"
 _DATE: Final = r"date: (\d{4}-\d\d-\d\d)"
+
+_SAME = 1.2  # a size within this factor of a known model takes its shape unchanged
+_GRAIN = 128  # hidden sizes are multiples of it
+_SHAPES = ("GPT-2", "Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.1 8B", "Qwen2.5 14B", "Qwen2.5 32B", "Llama 3.1 70B")
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,10 +119,6 @@ def _shape_fields() -> Iterable[str]:
     return TransformerShape.__struct_fields__
 
 
-_SAME = 1.2  # a size within this factor of a known model takes its shape unchanged
-_GRAIN = 128  # hidden sizes are multiples of it
-
-
 class LanguageModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model to run or train. `like` names the known model whose shape was used or scaled; None: its own shape."""
 
@@ -156,7 +155,6 @@ MODELS = (
     _known("Mixtral 8x22B", 140.63, TransformerShape(56, 6144, 48, 8, 16384, 32768, experts=8), active=38.95),
     _known("Llama 3.1 405B", 405.853, TransformerShape(126, 16384, 128, 8, 53248, 128256)),
 )
-_SHAPES = ("GPT-2", "Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.1 8B", "Qwen2.5 14B", "Qwen2.5 32B", "Llama 3.1 70B")
 _NAMED = {fold(model.name): model for model in MODELS}
 _TYPICAL = tuple(model for model in MODELS if model.name in (*_SHAPES, "Llama 3.1 405B"))
 

@@ -1,6 +1,6 @@
-"""The keys of a config.json, with the defaults of its model type where the published file leaves a key out.
+"""The keys of a config.json, with the defaults of its model type where the published file leaves a key out. Pure.
 
-Keys of a config.json that do not change the size of its model, so that all others can be named.
+Keys that do not change the size of the model are known, too, so that all others can be named (`unknown_keys`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ _SYNONYMS: Final = (
     ("tie_word_embeddings", "tie_embeddings", "tie_embedding"),
 )
 _NAMES: Final = {names[0]: names for names in _SYNONYMS}
+
+_SHOWN: Final = 12
+_NOTHING: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {})
 
 
 class ModelType(msgspec.Struct, frozen=True):
@@ -131,10 +134,6 @@ class ConfigKeys:
 def config_text(value: Any) -> str:
     """A short form of a value for messages."""
     return json.dumps(value)[:40]
-
-
-_SHOWN: Final = 12
-_NOTHING: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {})
 
 
 def unknown_keys(keys: ConfigKeys, fields: Mapping[str, Any]) -> list[str]:
