@@ -1,8 +1,6 @@
-"""The ports for alerts: the alerts, the channels that deliver them, and the outbox.
+"""The ports for alerts: the alerts, the channels that deliver them, the outbox, and the buttons under a message.
 
-The ports for buttons under a message: what a channel shows, and which buttons an alert has.
-
-An alert as JSON, the same for `gpuwatch alerts --json` and the webhook channel.
+`event_json` is an alert as JSON, the same for `gpuwatch alerts --json` and the webhook channel.
 """
 
 from __future__ import annotations
@@ -16,6 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from gpuwatch.domain.market.money import rfc3339
+
+DATA_BYTES = 64  # of one button (source: core.telegram.org/bots/api#inlinekeyboardbutton, callback_data)
 
 
 class AlertKind(StrEnum):
@@ -292,9 +292,6 @@ class DeliveryQueue(UndeliveredAlerts, Protocol):
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Store an alert; False: there is already an alert with this `once_key`."""
-
-
-DATA_BYTES = 64  # of one button (source: core.telegram.org/bots/api#inlinekeyboardbutton, callback_data)
 
 
 class MessageButton(msgspec.Struct, frozen=True):

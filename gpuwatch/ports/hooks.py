@@ -1,6 +1,6 @@
-"""The ports for hooks: the stored hook runs, and what executes them.
+"""The ports for hooks: the stored hook runs, what executes them, and the signature of what is posted.
 
-The signature of everything that gpuwatch posts to its owner: hooks and alerts.
+The signature is that of everything that gpuwatch posts to its owner: hooks and alerts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import HookSpec, Watch
 
-
 ON_RUNNING, BEFORE_STOP, ON_ENDED = "on_running", "before_stop", "on_ended"
+
+TIMESTAMP_HEADER = "X-Gpuwatch-Timestamp"
+SIGNATURE_HEADER = "X-Gpuwatch-Signature-256"
 
 
 class HookRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,10 +92,6 @@ class HookInvoker(Protocol):
 
     def __call__(self, call: HookCall) -> str | None:
         """Run or send it within its timeout. Returns None on success, else one line about the failure."""
-
-
-TIMESTAMP_HEADER = "X-Gpuwatch-Timestamp"
-SIGNATURE_HEADER = "X-Gpuwatch-Signature-256"
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:

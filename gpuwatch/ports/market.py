@@ -1,6 +1,6 @@
-"""The port for holds: until when a provider accepts no more requests, stored over a restart.
+"""The port to a marketplace: a query (`domain.market.search_query`) and its answer; and the port for holds.
 
-The port to a marketplace: a query (`domain.market.query`) and its answer.
+A hold says until when a provider accepts no more requests; it is stored over a restart.
 """
 
 from __future__ import annotations
@@ -15,28 +15,6 @@ import msgspec
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.search_query import Query
 from gpuwatch.ports.findings import Finding
-
-
-class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider accepts no more requests of one class before a given time."""
-
-    provider: str
-    kind: str  # the class of requests: "search"
-    set_at: datetime
-    until: datetime  # from then on, one request is allowed
-    reason: str  # one line: what the provider said
-    quota_resets_at: datetime | None = None  # the day's quota is used up until then; None: only asked too often
-
-
-class HoldStore(Protocol):
-    """The holds of all providers, one per class. No method raises: a broken store must not stop polling."""
-
-    def load(self, provider: str) -> Sequence[Hold]:
-        """The last hold of each class, current or past; none if they cannot be read."""
-
-    def save(self, hold: Hold) -> None:
-        """Store it in place of the last one of its class, if possible."""
-
 
 HUNT = "hunt"  # the lanes of a provider: small searches at a watch's limit
 SWEEP = "sweep"  # … and everything there is, for the history
@@ -92,3 +70,24 @@ class SelfChecking(Protocol):
 
     def findings(self) -> Iterable[Finding]:
         """Current findings; sends no request."""
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider accepts no more requests of one class before a given time."""
+
+    provider: str
+    kind: str  # the class of requests: "search"
+    set_at: datetime
+    until: datetime  # from then on, one request is allowed
+    reason: str  # one line: what the provider said
+    quota_resets_at: datetime | None = None  # the day's quota is used up until then; None: only asked too often
+
+
+class HoldStore(Protocol):
+    """The holds of all providers, one per class. No method raises: a broken store must not stop polling."""
+
+    def load(self, provider: str) -> Sequence[Hold]:
+        """The last hold of each class, current or past; none if they cannot be read."""
+
+    def save(self, hold: Hold) -> None:
+        """Store it in place of the last one of its class, if possible."""

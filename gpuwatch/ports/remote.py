@@ -1,6 +1,6 @@
-"""The ports to an instance (does it answer, what hardware has it?) and to the samples of its GPU utilisation.
+"""The ports to a rented machine: probes of an instance, samples of its GPU utilisation, and a shell.
 
-The port to a shell on a rented machine. All of its output is untrusted until parsed.
+A probe asks: does it answer, and what hardware has it? All output of a shell is untrusted until parsed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The port to rented instances.
-
-The port for scopes that orders were refused for.
-"""
+"""The port to rented instances, and the port for scopes that orders were refused for."""
 
 from __future__ import annotations
 

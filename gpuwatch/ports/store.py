@@ -1,6 +1,6 @@
-"""The port to the keeper's file: launches to end, stored so that ending them needs no database.
+"""The ports to the store: decisions, launches, prices; and the port to the keeper's file.
 
-The ports to the store: decisions, launches, prices.
+The keeper's file names the launches to end, so that ending them needs no database.
 """
 
 from __future__ import annotations

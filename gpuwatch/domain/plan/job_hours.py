@@ -66,33 +66,6 @@ class JobData(msgspec.Struct, frozen=True, kw_only=True):
         return ceil((self.download_gb + self.checkpoint_gb + SYSTEM_GB) / 10) * 10.0
 
 
-def data_of(work: Workload, tokens: float | None) -> JobData:
-    """The data that a workload moves and stores.
-
-    Args:
-        tokens: tokens of the data set, each once; None: unknown and left out.
-    """
-    params = work.model.params
-    each = bytes_per_weight(work) if work.method is TrainingMethod.INFERENCE else PUBLISHED_BYTES
-    model_gb = params * each / GB
-    return JobData(
-        model_gb=model_gb,
-        data_gb=(tokens or 0.0) * BYTES_PER_TOKEN / GB,
-        checkpoint_gb=_checkpoint_gb(work),
-        load_s=FigureRange(model_gb / LOAD_GB_S.high, model_gb / LOAD_GB_S.low) if params else exactly(0.0),
-    )
-
-
-def _checkpoint_gb(work: Workload) -> float:
-    """The size of one checkpoint: the trained weights and the optimizer's state."""
-    if not work.trains:
-        return 0.0
-    states = OPTIMIZER_BYTES[work.optimizer]
-    if work.method is TrainingMethod.FULL:
-        return work.model.params * (PUBLISHED_BYTES + states + (4.0 if work.master else 0.0)) / GB
-    return lora_params(work.model.shape, work.rank, work.targets) * (_ADAPTER_BYTES + states) / GB
-
-
 class GpuRate(msgspec.Struct, frozen=True):
     """A figure for some GPUs: tokens per second, or speed relative to the job's own GPUs."""
 
@@ -149,6 +122,42 @@ class JobHours(msgspec.Struct, frozen=True):
 
     value: FigureRange
     how: str
+
+
+class PilotPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole job, extrapolated from its pilot. `loss`: at its end, if the trend continues; None: not measured."""
+
+    hours: FigureRange
+    pilot_hours: float
+    loss: float | None
+    falls: bool | None  # whether the loss falls; None: not measured
+
+
+def data_of(work: Workload, tokens: float | None) -> JobData:
+    """The data that a workload moves and stores.
+
+    Args:
+        tokens: tokens of the data set, each once; None: unknown and left out.
+    """
+    params = work.model.params
+    each = bytes_per_weight(work) if work.method is TrainingMethod.INFERENCE else PUBLISHED_BYTES
+    model_gb = params * each / GB
+    return JobData(
+        model_gb=model_gb,
+        data_gb=(tokens or 0.0) * BYTES_PER_TOKEN / GB,
+        checkpoint_gb=_checkpoint_gb(work),
+        load_s=FigureRange(model_gb / LOAD_GB_S.high, model_gb / LOAD_GB_S.low) if params else exactly(0.0),
+    )
+
+
+def _checkpoint_gb(work: Workload) -> float:
+    """The size of one checkpoint: the trained weights and the optimizer's state."""
+    if not work.trains:
+        return 0.0
+    states = OPTIMIZER_BYTES[work.optimizer]
+    if work.method is TrainingMethod.FULL:
+        return work.model.params * (PUBLISHED_BYTES + states + (4.0 if work.master else 0.0)) / GB
+    return lora_params(work.model.shape, work.rank, work.targets) * (_ADAPTER_BYTES + states) / GB
 
 
 @lru_cache(maxsize=8192)  # the same few GPUs for every offer of every poll
@@ -291,15 +300,6 @@ def _factor(rate: GpuRate, gpu: str, count: int, job: JobSpec) -> float:
 
 def _span(value: FigureRange) -> str:
     return f"{value.low:,.4g}–{value.high:,.4g}" if value.is_wide else f"{value.low:,.4g}"
-
-
-class PilotPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole job, extrapolated from its pilot. `loss`: at its end, if the trend continues; None: not measured."""
-
-    hours: FigureRange
-    pilot_hours: float
-    loss: float | None
-    falls: bool | None  # whether the loss falls; None: not measured
 
 
 def plan_pilot(tokens: float, per_s: FigureRange, share: float, losses: Sequence[float]) -> PilotPlan:

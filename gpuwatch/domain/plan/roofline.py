@@ -34,6 +34,45 @@ _NETWORK_400G_GB_S: Final = 50.0  # 400 Gbit/s for each GPU, as in NVIDIA's DGX 
 _READS_PER_STEP: Final = 3  # of the weights in training: forward, recomputation of activations, backward
 
 
+class WorkMethod(StrEnum):
+    """The kind of work that a speed refers to."""
+
+    FULL = "full"
+    LORA = "lora"
+    QLORA = "qlora"
+    DECODE = "decode"
+    PREFILL = "prefill"
+
+    @property
+    def trains(self) -> bool:
+        """Is it training?"""
+        return self not in {WorkMethod.DECODE, WorkMethod.PREFILL}
+
+
+class SpeedTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Work whose speed in tokens a second is computed.
+
+    Attributes:
+        active_params: parameters used per token: fewer than `params` in a mixture of experts.
+        weight_bytes: bytes of one parameter, as held in GPU memory.
+        batch: concurrent sequences in memory over all GPUs.
+        offload: CPU memory holds weights or gradients.
+    """
+
+    method: WorkMethod
+    params: float
+    active_params: float
+    layers: int
+    hidden: int
+    kv_width: int
+    weight_bytes: float
+    fp8: bool = False
+    fp32: bool = False
+    batch: int = 1
+    context: int = 4096
+    offload: bool = False
+
+
 @cache
 def card_specs_of(name: str) -> GpuSpecs | None:
     """Guaranteed figures of a GPU; if the name does not identify the card ("H100"), the lowest. None: no data sheet."""
@@ -75,45 +114,6 @@ def _sheets(name: str) -> list[GpuSpecs]:
 def _least(figures: Sequence[float | None]) -> float | None:
     known = [figure for figure in figures if figure is not None]
     return min(known) if known and len(known) == len(figures) else None
-
-
-class WorkMethod(StrEnum):
-    """The kind of work that a speed refers to."""
-
-    FULL = "full"
-    LORA = "lora"
-    QLORA = "qlora"
-    DECODE = "decode"
-    PREFILL = "prefill"
-
-    @property
-    def trains(self) -> bool:
-        """Is it training?"""
-        return self not in {WorkMethod.DECODE, WorkMethod.PREFILL}
-
-
-class SpeedTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Work whose speed in tokens a second is computed.
-
-    Attributes:
-        active_params: parameters used per token: fewer than `params` in a mixture of experts.
-        weight_bytes: bytes of one parameter, as held in GPU memory.
-        batch: concurrent sequences in memory over all GPUs.
-        offload: CPU memory holds weights or gradients.
-    """
-
-    method: WorkMethod
-    params: float
-    active_params: float
-    layers: int
-    hidden: int
-    kv_width: int
-    weight_bytes: float
-    fp8: bool = False
-    fp32: bool = False
-    batch: int = 1
-    context: int = 4096
-    offload: bool = False
 
 
 def has_fast_link(gpu: GpuSpecs, stated: bool | None = None) -> bool:

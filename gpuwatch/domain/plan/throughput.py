@@ -80,11 +80,6 @@ class SpeedEstimate(msgspec.Struct, frozen=True):
         return f"{speed}, from {self.rows[0].text}"
 
 
-def _speed_text(span: FigureRange) -> str:
-    low, high = (f"{one:,.0f}" if one >= 100 else f"{one:.3g}" for one in span)
-    return f"{low} tok/s" if low == high else f"{low}–{high} tok/s"
-
-
 class ThroughputTable(msgspec.Struct, frozen=True, eq=False):
     """All measurements. Compared by identity, as there is only one table."""
 
@@ -97,6 +92,54 @@ class ThroughputTable(msgspec.Struct, frozen=True, eq=False):
             return FigureRange(min(found, default=0.1), max(found, default=0.5))
         tenths = quantiles(found, n=10, method="inclusive")
         return FigureRange(tenths[0], tenths[-1])
+
+
+# --- errors of the estimates ------------------------------------------------------------------------------------------
+
+
+class HeldOutRow(msgspec.Struct, frozen=True):
+    """A measurement, and its estimate from the other rows."""
+
+    row: MeasuredSpeed
+    estimate: float  # tokens a second; the middle of the range
+
+    @property
+    def ratio(self) -> float:
+        """The factor by which the estimate is too high or too low: 1 or more."""
+        times = self.estimate / _middle(self.row.tokens_per_s)
+        return max(times, 1 / times)
+
+
+class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A job's work, and the measurements for its estimate. Compared by identity, because it is a key of caches.
+
+    Attributes:
+        factor: applied to the estimate; 1: the job runs as in the publications.
+    """
+
+    table: ThroughputTable
+    task: SpeedTask
+    factor: FigureRange = exactly(1.0)
+
+    def on(self, gpu: str, count: int, nvlink: bool | None = None) -> SpeedEstimate | None:
+        """Tokens a second on some GPUs; None: no data sheet states their performance.
+
+        Args:
+            nvlink: whether NVLink joins them, according to the offer; None: according to the data sheet.
+        """
+        specs = card_specs_of(gpu)
+        found = None if specs is None else estimate_speed(self.table, self.task, specs, count, nvlink)
+        if found is None or self.factor == exactly(1.0):
+            return found
+        span = found.tokens_per_s
+        slowed = FigureRange(span.low * self.factor.low, span.high * self.factor.high)
+        middle = found.middle * (self.factor.low * self.factor.high) ** 0.5
+        return SpeedEstimate(slowed, middle, found.rows)
+
+
+def _speed_text(span: FigureRange) -> str:
+    low, high = (f"{one:,.0f}" if one >= 100 else f"{one:.3g}" for one in span)
+    return f"{low} tok/s" if low == high else f"{low}–{high} tok/s"
 
 
 def share_of(row: MeasuredSpeed) -> float | None:
@@ -195,22 +238,6 @@ def _middle(span: FigureRange) -> float:
     return float((span.low * span.high) ** 0.5)
 
 
-# --- errors of the estimates ------------------------------------------------------------------------------------------
-
-
-class HeldOutRow(msgspec.Struct, frozen=True):
-    """A measurement, and its estimate from the other rows."""
-
-    row: MeasuredSpeed
-    estimate: float  # tokens a second; the middle of the range
-
-    @property
-    def ratio(self) -> float:
-        """The factor by which the estimate is too high or too low: 1 or more."""
-        times = self.estimate / _middle(self.row.tokens_per_s)
-        return max(times, 1 / times)
-
-
 def leave_one_out(table: ThroughputTable, *, publications: bool = False) -> list[HeldOutRow]:
     """Estimate each row from all others; with `publications`, only from rows of other addresses."""
     found = []
@@ -236,33 +263,6 @@ def _spread_of(table: ThroughputTable, method: WorkMethod) -> FigureRange:
 def _quantile(found: Sequence[HeldOutRow], method: WorkMethod) -> float:
     ratios = sorted(row.ratio for row in found if row.row.task.method is method)
     return ratios[int(_INSIDE * (len(ratios) - 1))] if ratios else _UNKNOWN_SPREAD
-
-
-class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A job's work, and the measurements for its estimate. Compared by identity, because it is a key of caches.
-
-    Attributes:
-        factor: applied to the estimate; 1: the job runs as in the publications.
-    """
-
-    table: ThroughputTable
-    task: SpeedTask
-    factor: FigureRange = exactly(1.0)
-
-    def on(self, gpu: str, count: int, nvlink: bool | None = None) -> SpeedEstimate | None:
-        """Tokens a second on some GPUs; None: no data sheet states their performance.
-
-        Args:
-            nvlink: whether NVLink joins them, according to the offer; None: according to the data sheet.
-        """
-        specs = card_specs_of(gpu)
-        found = None if specs is None else estimate_speed(self.table, self.task, specs, count, nvlink)
-        if found is None or self.factor == exactly(1.0):
-            return found
-        span = found.tokens_per_s
-        slowed = FigureRange(span.low * self.factor.low, span.high * self.factor.high)
-        middle = found.middle * (self.factor.low * self.factor.high) ** 0.5
-        return SpeedEstimate(slowed, middle, found.rows)
 
 
 def speed_of(work: Workload, table: ThroughputTable) -> JobSpeed:
