@@ -68,9 +68,7 @@ class Ec2Account:
         """Return the quota in vCPUs."""
         return self.quotas.get((region, code), 1000.0)
 
-    def require_run(  # noqa: C901 one line for each refusal
-        self, sent: Mapping[str, str], region: str, zone: str, refuse: Refuse
-    ) -> None:
+    def require_run(self, sent: Mapping[str, str], region: str, zone: str, refuse: Refuse) -> None:
         """Check what EC2 checks before capacity, also in a dry run. Raises what `refuse` creates."""
         if "RunInstances" in self.rights:
             raise refuse("UnauthorizedOperation", "You are not authorized to perform this operation.")

@@ -275,7 +275,7 @@ STEPS = st.tuples(
     improve_by=st.sampled_from([0.0, 0.05, 0.3]),
     hold_for_s=st.sampled_from([0.0, 900.0]),
 )
-def test_whatever_is_seen_a_watch_speaks_only_when_it_may(  # noqa: C901 one rule a branch
+def test_whatever_is_seen_a_watch_speaks_only_when_it_may(
     steps: list[tuple[str, float, int]], repeat_every_s: float | None, improve_by: float, hold_for_s: float
 ) -> None:
     """Between two FIRST_MATCH are two consecutive complete misses; CHEAPER and REPEAT_DUE keep their distances."""
