@@ -1,4 +1,4 @@
-"""How long offers stay under a price, and the odds that polling at an interval sees one before it is gone.
+"""How long offers stay under a price, and the odds that polling at an interval sees one before it is gone. Pure.
 
 An offer appears at any time between two polls and is seen if it lasts until the next one, so the chance is the mean of
 min(lifetime, interval) ÷ interval: the area under the survival curve up to the interval. The history knows lifetimes

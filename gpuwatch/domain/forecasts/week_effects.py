@@ -1,4 +1,4 @@
-"""Is it cheaper at night, or at weekends? Effects with intervals and tests; the verdict may be "no effect"."""
+"""Is it cheaper at night, or at weekends? Effects with intervals and tests; the verdict may be "no effect". Pure."""
 
 from __future__ import annotations
 

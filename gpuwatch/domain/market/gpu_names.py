@@ -1,4 +1,4 @@
-"""GPU names: from any provider's spelling to one canonical name, and from an owner's text to names.
+"""GPU names: from any provider's spelling to one canonical name, and from an owner's text to names. Pure.
 
 The catalog is `gpu-catalog.csv` beside this file. A name is looked up as spelled, then by its letters and digits only,
 then by its parts. The memory and the socket of a GPU distinguish cards that share a spelling. If they are not enough,

@@ -97,7 +97,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
 class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One normalised offer. Text is cleaned, numbers are finite; None: not stated by the provider.
 
-    The quote is kept as received, in US dollars an hour for the whole offer; `pricing` converts it to money.
+    The quote is kept as received, in US dollars an hour for the whole offer; `money.price_of` converts it to money.
 
     A msgspec Struct and not a dataclass: a sweep creates ten thousand, and this is five times as fast.
     """

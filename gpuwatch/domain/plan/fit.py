@@ -1,4 +1,4 @@
-"""Which class of GPU fits a task: large enough, fast enough, at the lowest cost.
+"""Which class of GPU fits a task: large enough, fast enough, at the lowest cost. Pure.
 
 Inference reads the weights once per token, so memory bandwidth bounds the time per token; training is bound by
 arithmetic (the roofline model, Williams et al. 2009). So training is ranked by dollars per TFLOP-hour, inference by

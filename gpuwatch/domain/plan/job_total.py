@@ -1,4 +1,4 @@
-"""The total cost of a job: work, preparation, restarts, minimum billing, traffic.
+"""The total cost of a job: work, preparation, restarts, minimum billing, traffic. Pure.
 
 Interruptions are a Poisson process during the run and lose the work since the last checkpoint. A stretch of t hours
 with rate r and a restart of R hours takes (eʳᵗ − 1) × (1/r + R) on average (Daly, 2006). One interruption loses

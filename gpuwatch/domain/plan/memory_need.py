@@ -1,4 +1,4 @@
-"""The GPU memory that a model needs, by parts, and the number of cards that hold it.
+"""The GPU memory that a model needs, by parts, and the number of cards that hold it. Pure.
 
 Weights, gradients and optimizer states as in Rajbhandari et al. (ZeRO, 2020: 16 bytes per parameter for AdamW in mixed
 precision), activations as in Korthikanti et al. (Reducing Activation Recomputation, 2022: 34 bytes per token, width and

@@ -1,4 +1,4 @@
-"""Compares scenarios step by step: the cost of each, and the savings of the others. Exact decimals."""
+"""Compares scenarios step by step: the cost of each, and the savings of the others. Exact decimals. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of local time in which a watch may fire: `22:00-08:00`, `Mon-Fri 09:00-18:00`, `Sat-Sun`.
+"""Windows of local time in which a watch may fire: `22:00-08:00`, `Mon-Fri 09:00-18:00`, `Sat-Sun`. Pure.
 
 A window follows the wall clock. It belongs to the day on which it opens: `Fri 22:00-08:00` reaches into Saturday.
 Minutes that do not exist when the clock is put forward are in no window. When it is put back, a window that contains

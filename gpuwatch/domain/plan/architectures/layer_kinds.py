@@ -1,4 +1,4 @@
-"""What each layer of a model consists of: how it mixes tokens, and its feed-forward part."""
+"""What each layer of a model consists of: how it mixes tokens, and its feed-forward part. Pure."""
 
 from __future__ import annotations
 

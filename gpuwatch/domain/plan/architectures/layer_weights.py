@@ -1,4 +1,4 @@
-"""The matrices of each kind of layer, and what it caches. Sources: the modules of Hugging Face's transformers."""
+"""The matrices of each kind of layer, and what it caches. Sources: the modules of Hugging Face's transformers. Pure."""
 
 from __future__ import annotations
 

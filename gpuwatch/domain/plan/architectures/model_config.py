@@ -1,4 +1,4 @@
-"""A model's own `config.json`, as its publisher ships it for Hugging Face's transformers."""
+"""A model's own `config.json`, as its publisher ships it for Hugging Face's transformers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `quantization_config` of a config.json: how many bits the published weights have, and which stay in 16.
+"""The `quantization_config` of a config.json: how many bits the published weights have, and which stay in 16. Pure.
 
 Bits include the scales and zero points that each group of weights has.
 """

@@ -1,4 +1,4 @@
-"""The dimensions of a transformer decoder, from which its weights, caches and adapters are counted."""
+"""The dimensions of a transformer decoder, from which its weights, caches and adapters are counted. Pure."""
 
 from __future__ import annotations
 
