@@ -263,15 +263,16 @@ def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 the provider did not list its instances.
     """
-    from gpuwatch.app.launches import launches as adoption
+    from gpuwatch.app.launches.launches import adopt as adopt_instance
+    from gpuwatch.app.launches.launches import mark_foreign
 
     if not_mine and watch is not None:
         raise UsageError("use either --not-mine or --watch NAME")
     if not_mine:
-        adoption.mark_foreign(settings, instance, provider)
+        mark_foreign(settings, instance, provider)
         click.echo(f"instance {instance} is marked as another installation's; gpuwatch leaves it alone")
         return
-    launch = adoption.adopt(settings, instance, provider, watch)
+    launch = adopt_instance(settings, instance, provider, watch)
     click.echo(f"instance {instance} is launch {launch.launch_id} of watch {launch.watch}, {launch.state.value}")
     if launch.max_runtime_s is None:
         note("its watch has no max_runtime: the instance runs until you end it")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli import terminal_tables as tables
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import all_warnings_settings_option, config_option, json_option, provider_option
 from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.terminal_tables import left, table, text
 from gpuwatch.errors import UsageError
 from gpuwatch.home_folder import expand_home
 
@@ -34,8 +34,8 @@ def show(config: str | None, as_json: bool) -> None:
         json_out(settings_json(file, origin_of))
         return
     note(f"file: {file or 'none; environment and defaults'}")
-    columns = (tables.left("setting"), tables.text("value"), tables.text("from", drop=1))
-    tables.table(columns, [(origin.key, _text(origin.value), origin.origin) for origin in origin_of])
+    columns = (left("setting"), text("value"), text("from", drop=1))
+    table(columns, [(origin.key, _text(origin.value), origin.origin) for origin in origin_of])
 
 
 @click.command(cls=Command, examples=("gpuwatch config schema > gpuwatch.schema.json", "gpuwatch config schema --jobs"))
