@@ -38,7 +38,7 @@ class Case(msgspec.Struct):
 
     channel: Channel
     arrived: Callable[[], list[str]]
-    ail: Callable[[], None]  # makes the service fail temporarily
+    fail: Callable[[], None]  # makes the service fail temporarily
     refuse: Callable[[], None] | None  # makes the service reject for good; None: it never does
     secrets: tuple[str, ...]
 
@@ -78,15 +78,14 @@ def _email(stack: ExitStack) -> Case:
 
 
 def _posts(stack: ExitStack, key: str | None) -> tuple[int, list[int], list[str]]:
-    """A server for POSTs: its port, its status, and the value of `key` in each body; None: the whole body."""
+    """A server for POSTs: its port, its status, and each body as text: the value of `key` in its JSON, or all of it."""
     status, bodies = [200], list[str]()
 
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if status[0] == 200:
-                event = msgspec.json.decode(body)
-                bodies.append(str(event if key is None else event[key]))
+                bodies.append(body.decode() if key is None else str(msgspec.json.decode(body)[key]))
             self.send_response(status[0])
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -190,7 +189,7 @@ def test_a_hostile_alert_arrives(case: Case) -> None:
 
 
 def test_a_service_in_trouble_is_tried_later(case: Case) -> None:
-    case.ail()
+    case.fail()
     with pytest.raises(DeliverLater):
         case.channel.send(an_alert())
     assert case.arrived() == []
@@ -206,13 +205,13 @@ def test_a_service_that_says_no_is_a_refusal(case: Case) -> None:
         case.channel.send(an_alert())
 
 
-@pytest.mark.parametrize("fault", ["ail", "refuse"])
+@pytest.mark.parametrize("fault", ["fail", "refuse"])
 def test_no_error_and_no_log_line_shows_a_secret(
     case: Case, fault: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level("DEBUG", "gpuwatch")
     caplog.set_level("INFO")
-    (getattr(case, fault) or case.ail)()
+    (getattr(case, fault) or case.fail)()
     with pytest.raises(DeliveryError) as caught:
         case.channel.send(an_alert())
     own = [record.getMessage() for record in caplog.records if not record.name.startswith("mail.log")]
@@ -222,7 +221,7 @@ def test_no_error_and_no_log_line_shows_a_secret(
 
 
 def test_an_error_is_one_line_that_names_its_channel(case: Case) -> None:
-    case.ail()
+    case.fail()
     with pytest.raises(DeliveryError) as caught:
         case.channel.send(an_alert())
     assert str(caught.value).startswith(case.channel.name)
