@@ -74,7 +74,9 @@ def test_every_provider_has_a_page_with_its_defaults_and_options(name: str) -> N
         own = row.path[1:2] == (name,) and (row.path[2] == "options" or row.path[2] in {"base_url", "poll_every"})
         if own:
             key = ".".join(row.path[2:])
-            assert f"| `{key}` | {f'`{row.default}`' if row.default else '–'} |" in page, f"{name}: {key}"
+            assert f"| `{key}` | {f'`{row.default}`' if row.default else '–'} |" in page, (
+                f"docs/providers/{name}.md: a row for {key}"
+            )
 
 
 def test_the_example_loads_with_every_line_taken_in(tmp_path: Path) -> None:

@@ -57,17 +57,13 @@ BESIDE = {
 }
 # Folders of more modules than a reader takes in at once, and why.
 LARGE = {
-    "emulator": "a marketplace: one module for each thing that its protocol names",
     "providers/aws": "the largest marketplace",
     "providers/toolkit": "a choice of parts: an adapter takes those that it needs",
     "settings": "the tables, and each step from the sources to them",
 }
 # One name for several modules that are not one noun's on several floors: what they have in common.
 SAME_NAME = {
-    "avoided_machines": "launches avoid them; they are listed with the market's other machines",
-    "instance": "one instance: as providers list it, and as the marketplace on loopback keeps it",
     "market": "the noun, the port of that name, and its side of each provider",
-    "money": "amounts: in the domain, and what the conformance kit checks of them",
     "offers": "offers: as the owner lists them, and as providers' answers are parsed",
     "prerequisites": "the port, and its side of each provider",
     "server": "an HTTP server: of the web page, and of the marketplace on loopback",
@@ -90,7 +86,7 @@ def test_a_floor_is_divided_by_the_nouns_and_by_nothing_else(floor: str) -> None
 def test_a_folder_holds_what_a_reader_takes_in_at_once() -> None:
     held = Counter(str(path.parent) for path in paths() if not is_entry(path))
     assert {folder: count for folder, count in held.items() if count > MODULES_MAX and folder not in LARGE} == {}
-    assert {folder for folder in LARGE if held[folder] <= MODULES_MAX} == set()
+    assert {folder for folder in LARGE if held[folder] <= MODULES_MAX} == set(), "no longer large: remove from LARGE"
 
 
 def test_no_module_lies_deep() -> None:
@@ -112,7 +108,7 @@ def test_two_modules_of_one_name_are_one_thing_on_two_floors() -> None:
     """Or one part of several marketplaces. What else shares a name is listed above with its reason."""
     repeated = {stem: same for stem, same in repeated_names(paths()).items() if not _are_one_thing(same)}
     assert {stem: [str(path) for path in same] for stem, same in repeated.items() if stem not in SAME_NAME} == {}
-    assert set(SAME_NAME) - set(repeated) == set()
+    assert set(SAME_NAME) - set(repeated) == set(), "no longer repeated: remove from SAME_NAME"
 
 
 def _are_one_thing(same: Sequence[PurePosixPath]) -> bool:

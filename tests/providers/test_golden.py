@@ -30,4 +30,4 @@ def test_a_recorded_answer_is_understood_as_before(provider: str, name: str) -> 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_every_recorded_answer_has_its_golden_file_and_none_is_left_over(provider: str) -> None:
-    assert set(_golden_files(provider)) == set(_replayed(provider))
+    assert set(_golden_files(provider)) == set(_replayed(provider)), "make golden writes them"

@@ -17,7 +17,7 @@ ROWS = {
 
 
 def test_every_provider_is_in_the_index() -> None:
-    assert set(ROWS) == set(providers.names())
+    assert set(ROWS) == set(providers.names()), "docs/providers/README.md has one row for each provider"
     assert list(ROWS)[1:] == sorted(set(ROWS) - {"vastai"})
 
 
