@@ -115,7 +115,7 @@ def test_every_file_of_the_package_is_inside(wheel: Path) -> None:
         "gpuwatch/domain/plan/architectures/language-models.csv",
         "gpuwatch/providers/vastai/gpu-names.txt",
     } < ours
-    assert "gpuwatch/emulator/odd_rows.json" in ours
+    assert "gpuwatch/emulator/market/odd_rows.json" in ours
     assert ours - _names(wheel) == set()
 
 
