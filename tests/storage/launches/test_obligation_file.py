@@ -92,16 +92,19 @@ def test_a_compaction_keeps_what_is_open(tmp_path: Path) -> None:
 
 
 def test_no_line_is_lost_to_a_compaction_of_another_process(tmp_path: Path) -> None:
-    """Two processes on one file: one appends, the other compacts repeatedly."""
+    """Two processes on one file: one appends, the other compacts repeatedly.
+
+    It pauses for a millisecond, or a busy machine lets it replace the file at each try of one append, which is refused.
+    """
     done = threading.Event()
 
     def compact() -> None:
-        while not done.is_set():
+        while not done.wait(0.001):
             file_in(tmp_path).compact()
 
     other = threading.Thread(target=compact)
     other.start()
-    ids = [f"{'a' * 10}{first}{second}" for first in "abcdefgh" for second in "abcdefgh"]
+    ids = [f"{'a' * 10}{first}{second}" for first in "abcdefghijklmnop" for second in "abcdefghijklmnop"]
     writer = file_in(tmp_path)
     try:
         for launch_id in ids:
