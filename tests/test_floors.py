@@ -74,8 +74,13 @@ MARKETPLACES = {"providers", "emulator", "testing"}  # one part of several marke
 
 def _names(folder: Path) -> set[str]:
     """Folders and modules directly below a folder."""
-    shown = {one for one in folder.iterdir() if one.is_dir() or one.suffix == ".py"}
+    shown = {one for one in folder.iterdir() if one.suffix == ".py" or _holds_files(one)}
     return {one.stem for one in shown if not one.name.startswith("_")}
+
+
+def _holds_files(folder: Path) -> bool:
+    """Whether it is more than what the bytecode of moved modules leaves behind."""
+    return any(one.is_file() and one.suffix != ".pyc" for one in folder.rglob("*"))
 
 
 @each_floor
