@@ -60,9 +60,8 @@ REASON_TEXTS = {
 FIRING_REASONS = frozenset(
     {DecisionReason.FIRST_MATCH, DecisionReason.RESTOCKED, DecisionReason.CHEAPER, DecisionReason.REPEAT_DUE}
 )
-TRUE_NOW = FIRING_REASONS | {
-    DecisionReason.NOTHING_NEW
-}  # an offer is at or under the threshold, for long enough, inside a window
+# an offer is at or under the threshold, for long enough, inside a window
+TRUE_NOW = FIRING_REASONS | {DecisionReason.NOTHING_NEW}
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):

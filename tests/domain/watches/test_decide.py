@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.watches.decide import (
     FIRING_REASONS,
-    TRUE_NOW,
     Decision,
     DecisionReason,
     Observation,
@@ -94,8 +93,9 @@ def test_the_reason_of_one_look(
 ) -> None:
     decision = decide(a_watch(**watch), look, memory, NOON)
     assert decision.reason is expected
-    assert decision.fires is (expected in FIRING_REASONS)
-    assert decision.true_now is (expected in TRUE_NOW)
+    fires = {"first_match", "restocked", "cheaper", "repeat_due"}
+    assert decision.fires is (expected.value in fires)
+    assert decision.true_now is (expected.value in {*fires, "nothing_new"})
 
 
 def test_a_decision_names_the_matches_cheapest_first_also_when_it_is_quiet() -> None:
