@@ -1,7 +1,7 @@
-"""All ports: every way gpuwatch touches the outside world.
+"""All ports: the ways gpuwatch touches the outside world that have several implementations, or a fake in tests.
 
-The engine depends on these ports only; `bootstrap` chooses the implementations. No exception of a foreign library
-passes a port: each method names the errors of `gpuwatch.errors` that it may raise.
+The engine depends on these, and on the store's own classes; `bootstrap` builds the implementations. No exception of a
+foreign library passes a port: each method names the errors of `gpuwatch.errors` that it may raise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from gpuwatch.ports.alerts import (
     AlertKind,
     BatchingChannel,
     Channel,
-    DeliveryQueue,
     DueDelivery,
     ManyRecipients,
     MovableChannel,
@@ -26,12 +25,11 @@ from gpuwatch.ports.alerts import (
     Severity,
     SilentChannel,
     StalledChannel,
-    UndeliveredAlerts,
     UnroutedAlert,
     WaitingAlert,
     severity_of,
 )
-from gpuwatch.ports.market import HUNT, LANES, SWEEP, Answer, Completeness, Market
+from gpuwatch.ports.market import HUNT, LANES, SWEEP, Answer, Completeness, Market, ProviderHealth
 from gpuwatch.ports.renting import (
     AccountLookup,
     Created,
@@ -47,14 +45,8 @@ from gpuwatch.ports.renting import (
 )
 from gpuwatch.ports.settings import ChannelSection, ChannelSettings, ProviderSection, ProviderSettings, ProviderTerms
 from gpuwatch.ports.store import (
-    AccountRepository,
     AlertQueue,
-    ApprovalRepository,
-    InstanceRecords,
-    LaunchReader,
-    LaunchRepository,
     PollHistory,
-    ProviderHealth,
     UnitOfWork,
     UnitOfWorkFactory,
 )
@@ -65,26 +57,20 @@ __all__ = [
     "MONEY_KINDS",
     "SWEEP",
     "AccountLookup",
-    "AccountRepository",
     "Alert",
     "AlertKind",
     "AlertQueue",
     "Answer",
-    "ApprovalRepository",
     "BatchingChannel",
     "Channel",
     "ChannelSection",
     "ChannelSettings",
     "Completeness",
     "Created",
-    "DeliveryQueue",
     "DueDelivery",
     "Instance",
     "InstanceLookup",
-    "InstanceRecords",
     "InstanceState",
-    "LaunchReader",
-    "LaunchRepository",
     "Launcher",
     "ManyRecipients",
     "Market",
@@ -106,7 +92,6 @@ __all__ = [
     "Severity",
     "SilentChannel",
     "StalledChannel",
-    "UndeliveredAlerts",
     "UnitOfWork",
     "UnitOfWorkFactory",
     "UnroutedAlert",

@@ -1,11 +1,11 @@
-"""The ports for alerts: the alerts, the channels that deliver them, the outbox, and the buttons under a message.
+"""The ports for alerts: the alerts, the channels that deliver them, and the buttons under a message.
 
 `event_json` is an alert as JSON, the same for `gpuwatch alerts --json` and the webhook channel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
@@ -222,76 +222,6 @@ class MovableChannel(Protocol):
     address: str  # as in the settings
     address_option: str  # key of [notify.NAME] that holds the address
     new_address: str | None
-
-
-class UndeliveredAlerts(Protocol):
-    """The outbox as the failover uses it. All methods raise StoreError."""
-
-    def stalled_channels(self, before: datetime) -> Sequence[StalledChannel]:
-        """Channels that have accepted nothing since an attempt at or before that time."""
-
-    def overdue_alerts(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
-        """Deliveries waiting in these channels, and money alerts that failed on any channel since then."""
-
-    def retry_refused(self, now: datetime) -> None:
-        """Retry refused money alerts that no channel has accepted."""
-
-    def add_deliveries(self, alert_id: str, channels: Sequence[str]) -> int:
-        """Also send it on these channels, unless already assigned; returns how many deliveries were added."""
-
-
-class DeliveryQueue(UndeliveredAlerts, Protocol):
-    """The outbox as its sender uses it. Takes `now`; all methods raise StoreError."""
-
-    def hand_over(self, channels: Sequence[str], now: datetime) -> tuple[int, int]:
-        """Hand deliveries of removed channels over to these; returns how many, and how many are still being sent."""
-
-    def has_work(self) -> bool:
-        """Whether any delivery is new, waiting, or expired and not yet reported."""
-
-    def unrouted(self) -> Sequence[UnroutedAlert]:
-        """Alerts stored since the last `route`, oldest first; only some of them if there are many."""
-
-    def route(self, channels: Mapping[str, Sequence[str]], now: datetime) -> None:
-        """Assign alerts, by id, to channels. Alerts that have channels keep them."""
-
-    def lease(
-        self,
-        now: datetime,
-        limit: int,
-        lease_s: float,
-        channels: Sequence[str] | None = None,
-        *,
-        only_critical: bool = False,
-    ) -> Sequence[DueDelivery]:
-        """Lease the due deliveries, in order; channel None: of any channel."""
-
-    def release(self, due: DueDelivery) -> None:
-        """Release a lease unused, because time ran out."""
-
-    def mark_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
-        """Mark as sent; `note`: what went wrong on the way, redacted."""
-
-    def postpone(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
-        """Postpone this delivery, and all that wait behind it, until `next_try_at`."""
-
-    def mark_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
-        """Mark as refused; try nothing else on this channel before `probe_at`."""
-
-    def expire(self, now: datetime) -> int:
-        """Expire overdue deliveries; returns how many."""
-
-    def unreported_failures(self) -> Mapping[str, int]:
-        """Channel → expired deliveries that no sent or waiting message mentions."""
-
-    def new_address(self, channel: str, address: str) -> str | None:
-        """The newest address that replaces this one; None: unchanged."""
-
-    def save_new_address(self, channel: str, address: str, new_address: str, now: datetime) -> None:
-        """Store it for the next start."""
-
-    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
-        """Store an alert; False: there is already an alert with this `once_key`."""
 
 
 class MessageButton(msgspec.Struct, frozen=True):

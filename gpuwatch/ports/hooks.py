@@ -1,4 +1,4 @@
-"""The ports for hooks: the stored hook runs, what executes them, and the signature of what is posted.
+"""The ports for hooks: their stored runs, what executes them, and the signature of what is posted.
 
 The signature is that of everything that gpuwatch posts to its owner: hooks and alerts.
 """
@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-
-from gpuwatch.ports.alerts import OutboxAlert
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
@@ -60,31 +57,6 @@ class LaunchCommandInvoker(Protocol):
 
     def __call__(self, launch: Launch, watch: Watch, match: Match, now: datetime) -> CommandOutcome:
         """Run it within its timeout. It may have run, whatever is raised."""
-
-
-class HookRunRepository(Protocol):
-    """The stored hook runs. All methods raise StoreError; rows leased by another process are left unchanged."""
-
-    def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
-        """Lease what is due, oldest first; never `before_stop`."""
-
-    def begin(self, launch: Launch, event: str, now: datetime, lease_s: float) -> HookRun | None:
-        """Lease a hook that runs now or never; None: it was already started."""
-
-    def is_running(self, launch_id: str, event: str, now: datetime) -> bool:
-        """Whether it is running at the moment."""
-
-    def mark_done(self, run: HookRun) -> None:
-        """Mark as done: it ran, or there is nothing to run."""
-
-    def postpone(self, run: HookRun, next_try_at: datetime, error: str) -> None:
-        """Mark as failed; retry at the given time."""
-
-    def release(self, run: HookRun) -> None:
-        """Release it unused, because time ran out."""
-
-    def mark_failed(self, launch_id: str, event: str, error: str, outbox_alert: OutboxAlert) -> bool:
-        """Give up and report it in one transaction; False: it was already finished."""
 
 
 class HookInvoker(Protocol):

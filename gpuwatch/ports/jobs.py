@@ -1,4 +1,4 @@
-"""The ports of jobs: where they are stored, what their queue needs in addition, and the cluster engine.
+"""The ports of jobs: where they are stored, and the cluster engine.
 
 A cluster engine rents machines for one command; gpuwatch submits, follows and cancels runs.
 """
@@ -51,13 +51,6 @@ class JobStore(Protocol):
         Raises:
             JobConflict: changed concurrently, the job rents its own, or renting is paused; nothing was written.
         """
-
-
-class JobQueueStore(JobStore, Protocol):
-    """Jobs, as the queue reads and stores them. Every method may raise StoreError."""
-
-    def save_spent(self, job_id: str, spent_microusd: int) -> None:
-        """Store the cost of a job so far; its version stays."""
 
 
 class ClusterRun(msgspec.Struct, frozen=True, kw_only=True):

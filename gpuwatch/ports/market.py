@@ -72,6 +72,16 @@ class SelfChecking(Protocol):
         """Current findings; sends no request."""
 
 
+class ProviderHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a provider answers on one lane; stored."""
+
+    complete_at: datetime | None = None  # the newest complete answer
+    blind_since: datetime | None = None
+    last_error: str | None = None
+    not_understood: bool = False  # blind because no row was understood; ends only with an understood row
+    reported: bool = True  # False: blind as well, but covered by another lane's alert
+
+
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """A provider accepts no more requests of one class before a given time."""
 

@@ -1,12 +1,10 @@
-"""The ports to a rented machine: probes of an instance, samples of its GPU utilisation, and a shell.
+"""The ports to a rented machine: probes of an instance, and a shell.
 
 A probe asks: does it answer, and what hardware has it? All output of a shell is untrusted until parsed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
@@ -15,9 +13,7 @@ import msgspec
 from gpuwatch.errors import GpuwatchError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint
-    from gpuwatch.domain.jobs.run_status import MachineFile
-    from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance, UtilisationSample
+    from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 
 
 class InstanceUnreachable(GpuwatchError):
@@ -47,22 +43,6 @@ class InstanceProbe(Protocol):
         Raises:
             InstanceUnreachable, LoginRefused.
         """
-
-
-class UtilisationRepository(Protocol):
-    """Samples of GPU utilisation. All methods raise StoreError."""
-
-    def add(self, launch_id: str, sample: UtilisationSample) -> None:
-        """Store one; it replaces a sample of the same millisecond."""
-
-    def samples_since(self, launch_id: str, since: datetime) -> Sequence[UtilisationSample]:
-        """Samples since the given time, oldest first."""
-
-    def mean(self, launch_id: str) -> float | None:
-        """Summary of all samples of a launch; None: there are none."""
-
-    def delete_before(self, before: datetime) -> int:
-        """Delete older samples; returns how many."""
 
 
 class RemoteUnreachable(GpuwatchError):
@@ -138,67 +118,3 @@ class RemoteShells(Protocol):
 
     def delete_keys(self, launch_id: str) -> None:
         """Delete the key pair of an ended launch."""
-
-
-class RunFiles(Protocol):
-    """Files fetched from jobs, on this machine. Methods raise OSError, for example if the disk is full."""
-
-    def log_size(self, job_id: str, run_number: int) -> int:
-        """Number of bytes stored of a run's log."""
-
-    def append_log(self, job_id: str, run_number: int, offset: int, part: bytes) -> None:
-        """Append a part of the log; idempotent."""
-
-    def log_tail(self, job_id: str, run_number: int, lines: int) -> list[str]:
-        """Its last lines, not cleaned."""
-
-    def fetch(
-        self, shell: RemoteShell, folder: str, files: Sequence[MachineFile], target: Path, within_s: float
-    ) -> list[MachineFile]:
-        """Fetch missing files; returns those that are verified here. Raises RemoteUnreachable, RemoteRefused."""
-
-    def input_folder(self, job_id: str, number: int) -> Path:
-        """Where an input from a store is kept until the machine has it."""
-
-    def results_folder(self, job_id: str, run_number: int) -> Path:
-        """Where the verified results of a run wait to be published."""
-
-    def publish(self, job_id: str, run_number: int, files: Sequence[tuple[str, Path]]) -> None:
-        """Publish verified results (path in `results_folder`, target) atomically; never over those of a later run."""
-
-    def checkpoints(self, job_id: str) -> list[StoredCheckpoint]:
-        """Complete checkpoints, oldest first."""
-
-    def is_intact(self, job_id: str, checkpoint: StoredCheckpoint) -> bool:
-        """Whether it is unchanged since it was verified."""
-
-    def checkpoint_folder(self, job_id: str, sequence: int) -> Path:
-        """The folder of a checkpoint's files."""
-
-    def save_checkpoint(self, job_id: str, checkpoint: StoredCheckpoint) -> None:
-        """Mark it as complete."""
-
-    def delete_checkpoint(self, job_id: str, sequence: int) -> None:
-        """Delete it."""
-
-
-class ObjectStores(Protocol):
-    """Object stores, named as in job files: `s3://BUCKET/FOLDER`, `rclone:REMOTE:FOLDER`.
-
-    Every method raises StoreUnreachable and has a timeout.
-    """
-
-    def put(self, folder: Path, names: Sequence[str], target: str, *, timeout_s: float) -> None:
-        """Copy files below a folder, and verify each by size and hash; a repeated call resumes."""
-
-    def get(self, source: str, folder: Path, names: Sequence[str] = (), *, timeout_s: float) -> None:
-        """Copy a file, a folder, or the named files below it. Raises ObjectMissing."""
-
-    def list_folders(self, target: str, *, timeout_s: float) -> list[str]:
-        """Names of the folders below it, sorted; empty if there is nothing."""
-
-    def read(self, source: str, *, timeout_s: float) -> bytes:
-        """The text of a small file. Raises ObjectMissing."""
-
-    def delete(self, target: str, first: str, *, timeout_s: float) -> None:
-        """Delete a folder with its contents, the file `first` first."""

@@ -1,4 +1,4 @@
-"""The port to rented instances, and the port for scopes that orders were refused for."""
+"""The port to rented instances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.life.refused_scopes import SkippedScope
 
 __all__ = [
     "AccountLookup",
@@ -158,20 +157,3 @@ class AccountLookup(Protocol):
 
     def account_id(self) -> str | None:
         """The provider's id of the account; None: this key lacks the permission. Raises ProviderError."""
-
-
-class ScopeLog(Protocol):
-    """Stores refused scopes for later reservations."""
-
-    def skip(self, scope: SkippedScope) -> None:
-        """Skip the scope from now on. Raises StoreError."""
-
-
-class NoScopeLog:
-    """Stores nothing: for simulations."""
-
-    def skip(self, scope: SkippedScope) -> None:
-        """Does nothing."""
-
-
-NO_SCOPE_LOG = NoScopeLog()

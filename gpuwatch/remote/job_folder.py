@@ -27,7 +27,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class JobFolder:
-    """Implements `ports.remote.RunFiles`.
+    """Files fetched from jobs, on this machine. Methods raise OSError, for example if the disk is full.
 
     Args:
         root: folder of all jobs; created when needed.
@@ -78,7 +78,7 @@ class JobFolder:
     ) -> list[MachineFile]:
         """Fetch missing files; return those that are verified: size and hash match.
 
-        If the time is over, the next call continues an incomplete file.
+        If the time is over, the next call continues an incomplete file. Raises RemoteUnreachable, RemoteRefused.
         """
         ends_at = self._monotonic() + within_s
         verified: list[MachineFile] = []

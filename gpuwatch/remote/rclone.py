@@ -32,7 +32,9 @@ class _StoredObject(msgspec.Struct, frozen=True):
 
 
 class Rclone:
-    """Implements `ports.remote.ObjectStores`.
+    """Object stores, named as in job files: `s3://BUCKET/FOLDER`, `rclone:REMOTE:FOLDER`.
+
+    Every method raises StoreUnreachable and has a timeout; a repeated copy resumes.
 
     Args:
         env: contains keys and rclone's settings.
@@ -66,7 +68,7 @@ class Rclone:
                     raise StoreUnreachable(f"{name} at {target} differs from the original")
 
     def get(self, source: str, folder: Path, names: Sequence[str] = (), *, timeout_s: float) -> None:
-        """Copy a file or a folder here, or the named files below it; existing equal files are kept."""
+        """Copy a file or a folder here, or the named files below it; equal files are kept. Raises ObjectMissing."""
         from_names = ("--files-from-raw", "-") if names else ()
         folder.mkdir(parents=True, exist_ok=True)
         self._call(["copy", *from_names, _path(source), str(folder)], timeout_s, names)
@@ -82,7 +84,7 @@ class Rclone:
         return sorted(entry.Path for entry in _parse_listing(output))
 
     def read(self, source: str, *, timeout_s: float) -> bytes:
-        """Return the content of a small file."""
+        """Return the content of a small file. Raises ObjectMissing."""
         content = self._call(["cat", _path(source)], timeout_s)
         if not content:  # rclone's answer for a key that S3 does not have
             raise ObjectMissing(f"no file at {source}")

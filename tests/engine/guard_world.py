@@ -15,7 +15,7 @@ from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.guarding.guard import ProviderGuard
 from gpuwatch.ports import Alert, Instance, InstanceState, PriceIncrease
-from gpuwatch.ports.remote import InstanceUnreachable, LoginRefused, UtilisationRepository
+from gpuwatch.ports.remote import InstanceUnreachable, LoginRefused
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database
@@ -84,7 +84,7 @@ class GuardWorld:
             **{"action": Action.LAUNCH, "launch": LaunchSpec(max_active=5, max_total=0)} | watch
         )
         self.budget = overall or Budget()
-        self.uses: UtilisationRepository = SqlUtilisationRepository(store)
+        self.uses = SqlUtilisationRepository(store)
         self.now = NOON
         self.repository = SqlLaunchRepository(store)
         self.host = Host()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
@@ -30,6 +30,34 @@ from tests.reserving import launch_or_refusal
 
 S = LaunchState
 RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0, ready_within_s=900.0))
+
+
+class AnyAccount:
+    """Every launch belongs to the only account, as in a simulation."""
+
+    def identify(self, now: datetime) -> None:
+        """Do nothing: there is nothing to find."""
+
+    def own(self, launches: Sequence[Launch]) -> list[Launch]:
+        """Return all launches."""
+        return list(launches)
+
+    def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
+        """Return all launches."""
+        return list(launches)
+
+    def is_reached(self, launch: Launch) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def account_id(self) -> None:
+        """None: there is only one account."""
+        return
+
+    def is_same(self, account_id: str | None) -> bool:
+        """Return True."""
+        return True
 
 
 class World:
@@ -83,6 +111,7 @@ class World:
             obligations=self.obligations,
             close_obligation=self.open_obligations.remove,
             generation=lambda: self.generation,
+            owner=AnyAccount(),  # type: ignore[arg-type]
         )
         context = ProviderContext(self.provider, self.market, Commission("0.20"), reconciler=self.follower)
         self.executor = LaunchExecutor(

@@ -35,7 +35,7 @@ from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
 from gpuwatch.engine.jobs.job_runner import JobRunner
 from gpuwatch.errors import JobConflict
 from gpuwatch.ports import OutboxAlert
-from gpuwatch.ports.remote import ObjectStores, RemoteAnswer, RemoteShell, RemoteShells, RemoteUnreachable, SshAddress
+from gpuwatch.ports.remote import RemoteAnswer, RemoteShell, RemoteShells, RemoteUnreachable, SshAddress
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.remote.rclone import Rclone
@@ -88,7 +88,7 @@ class MemoryJobStore:
 
 
 class MemoryLaunches:
-    """The part of `ports.LaunchRepository` that runs of jobs need."""
+    """The part of `SqlLaunchRepository` that runs of jobs need."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Launch] = {}
@@ -220,7 +220,7 @@ class JobWorld:
         self.files = JobFolder(folder / "data")
         self.bounds = RunBounds(**dict(bounds or {}))
         self.shells: RemoteShells = OpenSshShells(folder / "ssh") if real else LocalShells(self)
-        self.stores: ObjectStores = Rclone()
+        self.stores = Rclone()
         self.ticked: set[str] = set()
         self.variables: Mapping[str, str] = {}
         self._numbers = count(1)

@@ -42,7 +42,7 @@ from gpuwatch.storage.setup.migrate import upgrade_unused
 if TYPE_CHECKING:
     from gpuwatch.engine.launches.following.launch_hooks import LaunchHooks
     from gpuwatch.engine.launches.following.provider_account import ProviderAccount
-    from gpuwatch.ports import Instance, Launcher, LaunchRepository
+    from gpuwatch.ports import Instance, Launcher
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class StopWaiter:
         report: receives one line per change.
     """
 
-    def __init__(self, repository: LaunchRepository, keys: Sequence[_Key], report: Report) -> None:
+    def __init__(self, repository: SqlLaunchRepository, keys: Sequence[_Key], report: Report) -> None:
         self._repository = repository
         self._keys = keys
         self._report = report

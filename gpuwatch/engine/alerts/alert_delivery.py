@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,7 +30,6 @@ from gpuwatch.ports import (
     AlertKind,
     BatchingChannel,
     Channel,
-    DeliveryQueue,
     DueDelivery,
     ManyRecipients,
     MovableChannel,
@@ -37,6 +37,9 @@ from gpuwatch.ports import (
     SilentChannel,
 )
 from gpuwatch.redaction import redact
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.alerts.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +67,7 @@ class AlertDelivery:
 
     def __init__(  # noqa: PLR0913 the ports, and a test's clock
         self,
-        outbox: DeliveryQueue,
+        outbox: Outbox,
         channels: Mapping[str, Channel],
         *,
         routing: AlertRouting | None = None,

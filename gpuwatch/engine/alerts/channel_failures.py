@@ -11,12 +11,16 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.engine.alerts.alert_routing import AlertRouting
 from gpuwatch.engine.alerts.outbox_alerts import alert_id_from
-from gpuwatch.ports import MONEY_KINDS, Alert, AlertKind, MovableChannel, UndeliveredAlerts, WaitingAlert
+from gpuwatch.ports import MONEY_KINDS, Alert, AlertKind, MovableChannel, WaitingAlert
 from gpuwatch.redaction import redact
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.alerts.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +114,7 @@ class ChannelReports:
 class ChannelFailover:
     """Adds deliveries for other channels. The channel itself is still tried, and later sends what is not too old."""
 
-    def __init__(self, outbox: UndeliveredAlerts, routing: AlertRouting, reports: ChannelReports) -> None:
+    def __init__(self, outbox: Outbox, routing: AlertRouting, reports: ChannelReports) -> None:
         self._outbox = outbox
         self._routing = routing
         self._reports = reports

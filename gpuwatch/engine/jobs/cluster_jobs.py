@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,9 +37,13 @@ from gpuwatch.engine.launches.following.transition_executor import TransitionExe
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import JobConflict, OutcomeUnknown, ProviderError, ProviderUnreachable, SettingsError, StoreError
-from gpuwatch.ports import AlertKind, LaunchRepository, Severity, UnitOfWorkFactory
-from gpuwatch.ports.jobs import ClusterLauncher, ClusterRun, JobQueueStore
+from gpuwatch.ports import AlertKind, Severity, UnitOfWorkFactory
+from gpuwatch.ports.jobs import ClusterLauncher, ClusterRun
 from gpuwatch.ports.store import ObligationLog
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +74,8 @@ class ClusterParts(msgspec.Struct, frozen=True, kw_only=True):
         account: returns the account that submits; None: not known yet.
     """
 
-    jobs: JobQueueStore
-    launches: LaunchRepository
+    jobs: SqlJobRepository
+    launches: SqlLaunchRepository
     units: UnitOfWorkFactory
     engine: ClusterLauncher
     transitions: TransitionExecutor

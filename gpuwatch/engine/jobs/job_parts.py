@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -26,9 +26,14 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.home_folder import expand_home
-from gpuwatch.ports import LaunchRepository, OutboxAlert
+from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.jobs import JobStore
-from gpuwatch.ports.remote import ObjectStores, RemoteShell, RemoteShells, RemoteUnreachable, RunFiles, SshAddress
+from gpuwatch.ports.remote import RemoteShell, RemoteShells, RemoteUnreachable, SshAddress
+
+if TYPE_CHECKING:
+    from gpuwatch.remote.job_folder import JobFolder
+    from gpuwatch.remote.rclone import Rclone
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +74,10 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     jobs: JobStore
-    launches: LaunchRepository
+    launches: SqlLaunchRepository
     shells: RemoteShells
-    files: RunFiles
-    stores: ObjectStores
+    files: JobFolder
+    stores: Rclone
     address: Callable[[Launch], SshAddress | None]
     variables: Callable[[Job], Mapping[str, str]]
     clock: Callable[[], datetime]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,8 +22,11 @@ from gpuwatch.engine.alerts.job_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.errors import JobConflict
-from gpuwatch.ports import LaunchRepository, OutboxAlert, Severity
-from gpuwatch.ports.jobs import JobQueueStore
+from gpuwatch.ports import OutboxAlert, Severity
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +46,8 @@ class JobQueue:
 
     def __init__(
         self,
-        store: JobQueueStore,
-        launches: LaunchRepository,
+        store: SqlJobRepository,
+        launches: SqlLaunchRepository,
         price_of: PriceOf = lambda job: None,
         min_billing_h: float = 0.0,
     ) -> None:

@@ -49,7 +49,7 @@ class BrokenChannel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outbox:
-    """The sender's side of the outbox (see `ports.DeliveryQueue`), and queries of `doctor`."""
+    """The sender's side of the outbox, and queries of `doctor`. All methods raise StoreError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -63,7 +63,7 @@ class Outbox:
         return self._has_work.get()
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
-        """Write an alert in a transaction of its own."""
+        """Write an alert in a transaction of its own; False: an alert with this `once_key` exists."""
         with self._database.write() as connection:
             return enqueue(connection, outbox_alert)
 

@@ -45,7 +45,7 @@ _ACTIVE_LAUNCH = select(launch.c.launch_id).where(launch.c.watch_id == bindparam
 
 
 class SqlJobRepository:
-    """Implements `ports.jobs.JobStore` over the database, and further queries of the commands."""
+    """Implements `ports.jobs.JobStore` over the database, and further queries of the queue and the commands."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

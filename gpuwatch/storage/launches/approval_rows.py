@@ -170,7 +170,7 @@ def _close(connection: Connection, approval_id: str, state: ApprovalState, reaso
 
 
 class SqlApprovalRepository:
-    """Implements `ports.ApprovalRepository` over the database."""
+    """Approvals, for the handlers of the owner's answers, and for their lists."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -189,7 +189,10 @@ class SqlApprovalRepository:
             return [_approval_of_row(row) for row in connection.execute(query)]
 
     def approve(self, approval_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
-        """Store the approval and reserve its launch, both or neither. Raises StoreError."""
+        """Store the approval and reserve its launch, both or neither. Raises StoreError.
+
+        A refusal leaves it open. None: it is no longer open, or has expired.
+        """
         is_in_time = and_(
             approval.c.approval_id == approval_id, approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now)
         )

@@ -49,14 +49,14 @@ def schedule_hook(
 
 
 class SqlHookQueue:
-    """Implements `ports.hooks.HookRunRepository` over the database."""
+    """The stored hook runs. All methods raise StoreError; rows leased by another process are left unchanged."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._is_pending = QueryCache(database, lambda connection: connection.execute(_PENDING).first() is not None)
 
     def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
-        """Claim due hooks. Checks without a lock first, because usually nothing is due."""
+        """Claim due hooks, oldest first, never `before_stop`. Checks without a lock first: usually nothing is due."""
         if not self._is_pending.get():
             return ()
         with self._database.read() as connection:

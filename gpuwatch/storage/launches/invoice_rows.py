@@ -57,7 +57,7 @@ class SqlInvoiceRepository:
             return {(instance_id, _date(day)) for instance_id, day in connection.execute(days)}
 
     def save(self, rows: Sequence[InvoiceRow]) -> int:
-        """Save rows, each instance's day as a whole; return how many."""
+        """Save rows, each instance's day as a whole, over final rows only if they are final, too; return how many."""
         days: dict[tuple[str, str, int], list[InvoiceRow]] = {}
         for row in rows:
             days.setdefault((row.provider, row.instance_id, (row.day - _EPOCH).days), []).append(row)

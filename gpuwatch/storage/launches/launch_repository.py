@@ -121,7 +121,11 @@ class SqlLaunchRepository:
     ) -> Launch:
         """Apply one transition with its event, hook and alert, unless another process has changed the launch.
 
-        Raises LaunchConflict, StoreError: it was not written, so its effects must not be carried out.
+        Args:
+            hook: the owner's hook to run afterwards.
+
+        Raises:
+            LaunchConflict, StoreError: it was not written, so its effects must not be carried out.
         """
         if not may_transition(launch.state, to_state):
             raise LaunchConflict(f"launch {launch.launch_id} cannot change from {launch.state} to {to_state}")
@@ -169,7 +173,13 @@ class SqlLaunchRepository:
     ) -> Launch | LaunchRefusal:
         """Change to another offer, by the rules of the first one, except for the slot, which it already has.
 
-        Raises LaunchConflict, StoreError: it was not written, so the offer must not be requested.
+        Args:
+            provider_fields: fields that change if the offer is from another provider (`place_fields`).
+            message: why the previous offer was not rented.
+            is_last_resort: no other candidate is left, so stock of a place that failed lately may be ordered again.
+
+        Raises:
+            LaunchConflict, StoreError: it was not written, so the offer must not be requested.
         """
         fields = {**offer_fields(match, watch), **(provider_fields or {})}
         retargeted = msgspec.structs.replace(launch, state=LaunchState.REQUESTED, version=launch.version + 1, **fields)

@@ -74,7 +74,7 @@ class KnownAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SqlAccountRepository:
-    """Implements `ports.AccountRepository` over the database."""
+    """The accounts at providers, by the provider's id or by the hash of a key. All methods raise StoreError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -96,7 +96,12 @@ class SqlAccountRepository:
         return root_of(accounts, account_id) if account_id in accounts else None
 
     def record(self, provider: str, key_account: str | None, account_id: str | None, now: datetime) -> str:
-        """Store the account of a key, and return its id."""
+        """Store the account of a key, and return its id.
+
+        Args:
+            key_account: None: there is no key (a chain of credentials).
+            account_id: as the provider reports it; None: not reported.
+        """
         with self._database.write() as connection:
             accounts = {account.account_id: account for account in _read(connection, provider)}
             if key_account is not None:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -42,7 +43,10 @@ from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder
 from gpuwatch.engine.launches.guarding.instance_lists import Contradictions, InstanceListing, look_up
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, search_complete
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Answer, Instance, Launcher, LaunchReader, Market, Query
+from gpuwatch.ports import Answer, Instance, Launcher, Market, Query
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -345,7 +349,7 @@ class ReopenedLaunches:
 
     def __init__(
         self,
-        repository: LaunchReader,
+        repository: SqlLaunchRepository,
         launcher: Launcher,
         executor: TransitionExecutor,
         contradictions: Contradictions,

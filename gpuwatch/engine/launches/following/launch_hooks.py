@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gpuwatch.domain.launches.instances.end_rules import HOOK_MARGIN_S, longest_hook_s
 from gpuwatch.domain.launches.launch import Launch
@@ -16,8 +17,11 @@ from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
 from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
-from gpuwatch.ports.hooks import BEFORE_STOP, HookCall, HookInvoker, HookRun, HookRunRepository
+from gpuwatch.ports.hooks import BEFORE_STOP, HookCall, HookInvoker, HookRun
 from gpuwatch.redaction import redact
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ class LaunchHooks:
 
     def __init__(  # noqa: PLR0913 each is a separate port
         self,
-        book: HookRunRepository,
+        book: SqlHookQueue,
         run: HookInvoker,
         *,
         watches: Mapping[str, Watch],

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S, launch_id_in
 from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
@@ -37,15 +38,18 @@ from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.absence import IndependentEvidence, MissingInstances, ReopenedLaunches
-from gpuwatch.engine.launches.following.provider_account import AnyAccount, LaunchOwner, OtherAccounts
+from gpuwatch.engine.launches.following.provider_account import OtherAccounts, ProviderAccount
 from gpuwatch.engine.launches.following.strays import LostLaunches, UnaccountedInstances, UnknownInstances
 from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor, must_end_at
-from gpuwatch.engine.launches.guarding.guard import LaunchGuard, NoGuard, due_cause, listed_event
+from gpuwatch.engine.launches.guarding.guard import ProviderGuard, due_cause, listed_event
 from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder, at_once
 from gpuwatch.engine.launches.guarding.instance_lists import Contradictions, InstanceListing, InstanceListMonitor
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import OrderError, PartlyDone, ProviderError, StoreError
-from gpuwatch.ports import Instance, Launcher, LaunchRepository, Market
+from gpuwatch.ports import Instance, Launcher, Market
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +80,7 @@ class LaunchReconciler:
 
     def __init__(  # noqa: PLR0913 each is a separate port
         self,
-        repository: LaunchRepository,
+        repository: SqlLaunchRepository,
         launcher: Launcher,
         launch_alerts: LaunchAlerts,
         *,
@@ -86,9 +90,9 @@ class LaunchReconciler:
         market: Market | None = None,
         wait_s: float = ABSENCE_WAIT_S,
         freed: Callable[[Launch], None] = lambda launch: None,
-        guard: LaunchGuard | None = None,
+        guard: ProviderGuard | None = None,
         may_destroy: Callable[[Launch, datetime], bool] = at_once,
-        owner: LaunchOwner | None = None,
+        owner: ProviderAccount,
         watch_ended: timedelta = WATCH_ENDED,
         rents: Callable[[], bool] = lambda: False,
         obligations: Callable[[], Sequence[Obligation]] = tuple,
@@ -103,11 +107,11 @@ class LaunchReconciler:
         self._in_flight = in_flight
         self._freed = freed
         self._on_listed = on_listed
-        self._guard: LaunchGuard = guard or NoGuard()
+        self._guard = guard
         self._executor = TransitionExecutor(repository, launch_alerts)
         self._clock = LaunchClock(monotonic)
         self._ender = InstanceEnder(repository, launcher, launch_alerts, monotonic, may_destroy)
-        self._owner: LaunchOwner = owner or AnyAccount()
+        self._owner = owner
         self._other_accounts = OtherAccounts(repository, launch_alerts, launcher.name)
         contradictions = Contradictions(repository, launch_alerts, monotonic)
         lost = LostLaunches(

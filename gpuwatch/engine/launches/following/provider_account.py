@@ -8,66 +8,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.ports import AccountLookup, AccountRepository, AlertQueue, Launcher
+from gpuwatch.ports import AccountLookup, AlertQueue, Launcher
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.setup.account_rows import SqlAccountRepository
 
 log = logging.getLogger(__name__)
-
-
-class LaunchOwner(Protocol):
-    """Identifies the launches that belong to the account of a list."""
-
-    def identify(self, now: datetime) -> object:
-        """Find the account of the key, if it is unknown. Raises ProviderError, StoreError."""
-
-    def own(self, launches: Sequence[Launch]) -> list[Launch]:
-        """Return the launches of this account. Raises StoreError."""
-
-    def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
-        """Return this account's launches, and listed ones without a known account. Raises StoreError."""
-
-    def is_reached(self, launch: Launch) -> bool:
-        """Whether some key in the settings can manage it. Raises StoreError."""
-
-    @property
-    def account_id(self) -> str | None:
-        """The account; None: it is unknown, or there is only one."""
-
-    def is_same(self, account_id: str | None) -> bool:
-        """Whether both ids mean this account. Raises StoreError."""
-
-
-class AnyAccount:
-    """Every launch belongs to the only account, as in a simulation."""
-
-    def identify(self, now: datetime) -> None:
-        """Do nothing: there is nothing to find."""
-
-    def own(self, launches: Sequence[Launch]) -> list[Launch]:
-        """Return all launches."""
-        return list(launches)
-
-    def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
-        """Return all launches."""
-        return list(launches)
-
-    def is_reached(self, launch: Launch) -> bool:
-        """Return True."""
-        return True
-
-    @property
-    def account_id(self) -> None:
-        """None: there is only one account."""
-        return
-
-    def is_same(self, account_id: str | None) -> bool:
-        """Return True."""
-        return True
 
 
 class ProviderAccount:
@@ -82,7 +34,7 @@ class ProviderAccount:
     def __init__(
         self,
         launcher: Launcher,
-        accounts: AccountRepository,
+        accounts: SqlAccountRepository,
         key: str | None,
         *,
         takes_older: bool = False,

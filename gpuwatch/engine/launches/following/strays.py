@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,10 +29,13 @@ from gpuwatch.domain.launches.life.strays import (
 )
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.following.provider_account import LaunchOwner
+from gpuwatch.engine.launches.following.provider_account import ProviderAccount
 from gpuwatch.engine.launches.guarding.instance_lists import InstanceListing, look_up
 from gpuwatch.errors import ProviderError, StoreError
-from gpuwatch.ports import InstanceRecords, Launcher, LaunchRepository
+from gpuwatch.ports import Launcher
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +62,7 @@ class LostLaunches:
 
     def __init__(
         self,
-        repository: LaunchRepository,
+        repository: SqlLaunchRepository,
         provider: str,
         obligations: Callable[[], Sequence[Obligation]],
         *,
@@ -180,7 +184,7 @@ class LostLaunches:
 class UnaccountedInstances:
     """The instances of one provider that belong to no launch, and when a list first showed each."""
 
-    def __init__(self, repository: InstanceRecords, provider: str) -> None:
+    def __init__(self, repository: SqlLaunchRepository, provider: str) -> None:
         self._repository = repository
         self._provider = provider
         self._first_listed: dict[str, datetime] = {}
@@ -190,18 +194,15 @@ class UnaccountedInstances:
         self._first_listed = {one: self._first_listed.get(one, now) for one in listing.by_id}
 
     def candidates(self, launch: Launch, listing: InstanceListing, now: datetime) -> tuple[str, ...]:
-        """Return the ids of instances that this launch's order may have created. Raises StoreError."""
-        alike = [one.instance_id for one in listing.by_id.values() if self._may_be(launch, one, now)]
+        """Return the ids of instances that this launch's order may have created: none with another launch's label."""
+        maybe = {key: one for key, one in listing.by_id.items() if launch_id_in(one.label) in {None, launch.launch_id}}
+        alike = [
+            key for key, one in maybe.items() if may_be_its_instance(launch, one, self._first_listed.get(key, now))
+        ]
         if not alike:
             return ()
         known = self._repository.accounted_instances(self._provider, alike)
         return tuple(one for one in sorted(alike) if one not in known)
-
-    def _may_be(self, launch: Launch, instance: Instance, now: datetime) -> bool:
-        """Whether the launch's order may have created it; another launch's label rules that out."""
-        if launch_id_in(instance.label) not in {None, launch.launch_id}:
-            return False
-        return may_be_its_instance(launch, instance, self._first_listed.get(instance.instance_id, now))
 
 
 class ReturnedInstance(msgspec.Struct, frozen=True):
@@ -233,10 +234,10 @@ class UnknownInstances:
 
     def __init__(  # noqa: PLR0913, PLR0917 each is a separate port
         self,
-        repository: LaunchRepository,
+        repository: SqlLaunchRepository,
         launcher: Launcher,
         launch_alerts: LaunchAlerts,
-        owner: LaunchOwner,
+        owner: ProviderAccount,
         monotonic: Callable[[], float],
         lost: LostLaunches,
         watch_ended: timedelta = WATCH_ENDED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,7 +28,9 @@ from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import LaunchRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ class TransitionExecutor:
 
     def __init__(
         self,
-        repository: LaunchRepository,
+        repository: SqlLaunchRepository,
         launch_alerts: LaunchAlerts | None,
         rules: Callable[[Launch, Any, ClockReading, WatchTerms], TransitionResult] = transition,
     ) -> None:
@@ -121,7 +123,9 @@ def _ends(outcome: TransitionResult) -> bool:
     return destroys and outcome.transition.to_state is LaunchState.STOPPING
 
 
-def request_end(repository: LaunchRepository, launch: Launch, end: EndReason, now: datetime, words: str = "") -> Launch:
+def request_end(
+    repository: SqlLaunchRepository, launch: Launch, end: EndReason, now: datetime, words: str = ""
+) -> Launch:
     """Record that a launch must end, whoever changes it meanwhile; repeated calls change nothing.
 
     The reconciler destroys its instance, as often as needed, proves its end and reports it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.instances.end_rules import (
@@ -36,46 +36,21 @@ from gpuwatch.engine.launches.guarding.guard_money import BudgetGuard, PriceGuar
 from gpuwatch.engine.launches.guarding.guard_utilisation import UtilisationGuard
 from gpuwatch.engine.launches.guarding.instance_verifier import BackgroundRunner, InstanceVerifier, in_background
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.ports import Launcher, LaunchRepository
-from gpuwatch.ports.remote import InstanceProbe, UtilisationRepository
+from gpuwatch.ports import Launcher
+from gpuwatch.ports.remote import InstanceProbe
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class LaunchGuard(Protocol):
-    """Rules about an instance beyond what the list shows; implemented by `ProviderGuard`."""
-
-    def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-        """Return why it must end, or None."""
-
-    def due(self, launch: Launch, now: datetime) -> EndCause | None:
-        """Return why it must end, listed or not, or None."""
-
-    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
-        """Return True if it matches its offer, False if that is not yet known, or the end cause."""
-
-
-class NoGuard:
-    """A guard that allows everything."""
-
-    def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-        """Find no fault."""
-        return None
-
-    def due(self, launch: Launch, now: datetime) -> EndCause | None:
-        """End nothing."""
-        return None
-
-    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
-        """Trust it."""
-        return True
-
-
-def listed_event(guard: LaunchGuard, launch: Launch, instance: Instance, now: datetime) -> InstanceListed:
-    """Let the guard check active launches, and verify an instance before it counts as running."""
-    if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
+def listed_event(guard: ProviderGuard | None, launch: Launch, instance: Instance, now: datetime) -> InstanceListed:
+    """Let the guard check active launches, and verify an instance before it counts as running; None: trust it."""
+    if guard is None or launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
         return InstanceListed(instance)
     fault = _asked(launch, lambda: guard.fault(launch, instance, now))
     if fault is not None or launch.state is LaunchState.RUNNING or instance.state is not InstanceState.RUNNING:
@@ -85,9 +60,9 @@ def listed_event(guard: LaunchGuard, launch: Launch, instance: Instance, now: da
     return InstanceListed(instance, verified=found) if isinstance(found, bool) else InstanceListed(instance, found)
 
 
-def due_cause(guard: LaunchGuard, launch: Launch, now: datetime) -> EndCause | None:
+def due_cause(guard: ProviderGuard | None, launch: Launch, now: datetime) -> EndCause | None:
     """Return why it must end, listed or not, or None."""
-    return _asked(launch, lambda: guard.due(launch, now))
+    return None if guard is None else _asked(launch, lambda: guard.due(launch, now))
 
 
 def _asked(launch: Launch, check: Callable[[], T]) -> T | None:
@@ -114,8 +89,8 @@ class ProviderGuard:
 
     def __init__(  # noqa: PLR0913 each is a separate port
         self,
-        repository: LaunchRepository,
-        uses: UtilisationRepository,
+        repository: SqlLaunchRepository,
+        uses: SqlUtilisationRepository,
         launcher: Launcher,
         probe: InstanceProbe,
         launch_alerts: LaunchAlerts,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,7 +32,10 @@ from gpuwatch.domain.watches.computed_limits import ceiling_microusd
 from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, PriceIncreasePolicy, Watch
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import OrderError, ProviderError
-from gpuwatch.ports import Launcher, LaunchReader, PriceIncrease
+from gpuwatch.ports import Launcher, PriceIncrease
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +46,7 @@ class BudgetGuard:
     """Enforces the global budget and the budget of each watch."""
 
     def __init__(
-        self, repository: LaunchReader, alerts: GuardAlerts, watches: Mapping[str, Watch], budget: Budget
+        self, repository: SqlLaunchRepository, alerts: GuardAlerts, watches: Mapping[str, Watch], budget: Budget
     ) -> None:
         self._repository = repository
         self._alerts = alerts

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.end_rules import EndCause
@@ -25,7 +26,9 @@ from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import StoreError
-from gpuwatch.ports.remote import UtilisationRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +39,7 @@ _DAY = timedelta(days=1)
 class UtilisationGuard:
     """Takes samples and acts on them."""
 
-    def __init__(self, uses: UtilisationRepository, alerts: GuardAlerts) -> None:
+    def __init__(self, uses: SqlUtilisationRepository, alerts: GuardAlerts) -> None:
         self._utilisation = uses
         self._alerts = alerts
         self._reported_at: dict[str, datetime] = {}  # time of the last alert about waste

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.charge_comparison import (
@@ -20,7 +21,9 @@ from gpuwatch.domain.launches.money.launch_costs import midnight
 from gpuwatch.domain.market.money import microusd
 from gpuwatch.errors import ProviderError, StoreError
 from gpuwatch.ports import Launcher, ProviderCharge
-from gpuwatch.ports.store import InvoiceRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ class InvoiceFetcher:
         provider: str,
         launcher: Launcher,
         launches: Callable[[], Sequence[Launch]],
-        book: InvoiceRepository,
+        book: SqlInvoiceRepository,
         monotonic: Callable[[], float],
     ) -> None:
         self._provider = provider

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -47,10 +48,13 @@ from gpuwatch.errors import (
     RefusalScope,
     StoreError,
 )
-from gpuwatch.ports import Launcher, LaunchRepository, Market
+from gpuwatch.ports import Launcher, Market
 from gpuwatch.ports.remote import RemoteRefused
-from gpuwatch.ports.renting import NO_SCOPE_LOG, ScopeLog
 from gpuwatch.ports.store import NO_OBLIGATION_LOG, ObligationLog
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+    from gpuwatch.storage.launches.renting_blocks import SqlSkippedScopes
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +79,8 @@ class ProviderContext(msgspec.Struct, frozen=True):
     """What renting at one provider needs. Without a reconciler (a command beside a daemon) no instances are listed.
 
     `renting_fault`: why nothing can be rented at all, in one line; empty: renting is possible. `account_id`: the
-    account of the key, once known. `scopes`: stores the scopes of refusals. `public_key`: creates the key pair for the
-    launch of a job and returns the public key.
+    account of the key, once known. `scopes`: stores the scopes of refusals; None: a simulation. `public_key`: creates
+    the key pair for the launch of a job and returns the public key.
     """
 
     launcher: Launcher
@@ -88,7 +92,7 @@ class ProviderContext(msgspec.Struct, frozen=True):
     renting_fault: str = ""
     label_length: int = LABEL_LENGTH
     account_id: Callable[[], str | None] = lambda: None
-    scopes: ScopeLog = NO_SCOPE_LOG
+    scopes: SqlSkippedScopes | None = None
     gate: PrerequisiteGate | None = None  # prerequisites of the first rent there
     public_key: Callable[[str], str] | None = None
 
@@ -138,7 +142,7 @@ class CandidateLoop:
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
         self,
-        repository: LaunchRepository,
+        repository: SqlLaunchRepository,
         transitions: TransitionExecutor,
         contexts: Mapping[str, ProviderContext],
         watch: Watch,
@@ -308,10 +312,11 @@ class CandidateLoop:
     def _skip(self, launch: Launch, match: Match, error: OrderError) -> _Refused:
         """Return the refusal with its scope, and store the scope for later launches if it lasts."""
         found = refused_order(error, match.offer, self._watch.name, launch.launch_id, self._clock())
+        scopes = self._contexts[launch.provider].scopes
         log.info("launch %s: %s: %s", launch.launch_id, found.scope.name, error)
-        if found.is_kept:
+        if found.is_kept and scopes is not None:
             try:
-                self._contexts[launch.provider].scopes.skip(found.scope)
+                scopes.skip(found.scope)
             except StoreError as failed:  # this launch skips the scope anyway
                 log.warning("launch %s: cannot store a refusal: %s", launch.launch_id, failed)
         return _Refused(_end_of(error).text(str(error)), found.scope)

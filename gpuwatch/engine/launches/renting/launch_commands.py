@@ -11,6 +11,7 @@ import shlex
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from gpuwatch.domain.launches.launch import COMMAND_PLACE, EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.launches.life.command_life import (
@@ -29,9 +30,11 @@ from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.errors import GpuwatchError, StoreError
-from gpuwatch.ports import LaunchRepository
 from gpuwatch.ports.hooks import LaunchCommandInvoker
 from gpuwatch.redaction import redact
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ class LaunchCommands:
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
         self,
-        repository: LaunchRepository,
+        repository: SqlLaunchRepository,
         launch_alerts: LaunchAlerts,
         run: LaunchCommandInvoker,
         slots: LaunchSlots,

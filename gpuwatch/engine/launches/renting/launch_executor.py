@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime
 from threading import Lock
-from typing import Final, ParamSpec
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.decide import Match
@@ -21,7 +21,9 @@ from gpuwatch.engine.launches.following.transition_executor import TransitionExe
 from gpuwatch.engine.launches.renting.candidate_loop import CandidateLoop, ProviderContext
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.ports import LaunchRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 _PARALLEL_ORDERS: Final = 4  # at one provider
@@ -37,7 +39,7 @@ class LaunchExecutor:
 
     def __init__(
         self,
-        repository: LaunchRepository,
+        repository: SqlLaunchRepository,
         contexts: Mapping[str, ProviderContext],
         launch_alerts: LaunchAlerts,
         clock: Callable[[], datetime],

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from decimal import ROUND_CEILING, Context, Decimal
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,7 +32,12 @@ from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for, why_incomplete
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
-from gpuwatch.ports import ApprovalRepository, Completeness, LaunchRepository, Market, Query, UnitOfWork
+from gpuwatch.ports import Completeness, Market, Query, UnitOfWork
+
+if TYPE_CHECKING:
+    from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
+    from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -144,13 +149,6 @@ class ApprovalReply(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool = True  # False: it was decided before
 
 
-class RunsLaunch(Protocol):
-    """Rents a reserved launch (see `launch_executor`)."""
-
-    def execute(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> Launch:
-        """Rent it, once. Raises LaunchConflict, StoreError."""
-
-
 class ApprovalHandler:
     """Carries out approvals and denials. Works beside a daemon and without one.
 
@@ -162,11 +160,11 @@ class ApprovalHandler:
 
     def __init__(
         self,
-        approvals: ApprovalRepository,
+        approvals: SqlApprovalRepository,
         watches: Mapping[str, Watch],
         terms: ApprovalTerms,
         market_of: Callable[[str], Market],
-        executor_of: Callable[[str, str], RunsLaunch],
+        executor_of: Callable[[str, str], LaunchExecutor],
         clock: Callable[[], datetime],
     ) -> None:
         self._approvals = approvals
@@ -234,7 +232,7 @@ class ApprovalHandler:
             )
         return watch
 
-    def _begin(self, ask: Approval, watch: Watch, quote: Match, executor: RunsLaunch | None) -> ApprovalReply:
+    def _begin(self, ask: Approval, watch: Watch, quote: Match, executor: LaunchExecutor | None) -> ApprovalReply:
         intent = Intent(
             watch=watch,
             match=quote,
@@ -356,7 +354,7 @@ def _described(match: Match) -> str:
 
 
 def send_reminders(
-    repository: LaunchRepository, launch_alerts: LaunchAlerts, keyed: Collection[str], now: datetime
+    repository: SqlLaunchRepository, launch_alerts: LaunchAlerts, keyed: Collection[str], now: datetime
 ) -> int:
     """Report launches that are held or that gpuwatch cannot manage; return how many there are. Raises StoreError.
 

@@ -22,7 +22,7 @@ from gpuwatch.ports.hooks import HookCall
 from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 from gpuwatch.storage.setup.database import Database
 from tests.builders import a_watch
-from tests.engine.launch_world import World, running, stop
+from tests.engine.launch_world import AnyAccount, World, running, stop
 
 S = LaunchState
 HOOK = HookSpec(command="save")
@@ -89,6 +89,7 @@ class Snapshot:
             in_flight=world.slots.in_flight,
             monotonic=lambda: world.tick_s,
             may_destroy=(hooks or self.hooks).may_destroy,
+            owner=AnyAccount(),  # type: ignore[arg-type]
         )
         return self.world.follower
 

@@ -34,7 +34,7 @@ from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.launches.renting_blocks import SqlSkippedScopes
 from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, an_offer, seen_at
-from tests.engine.launch_world import RENTS
+from tests.engine.launch_world import RENTS, AnyAccount
 from tests.engine.lying_provider import LyingProvider
 from tests.engine.uow_fakes import ScriptedMarket, an_answer
 from tests.outbox import new_alerts
@@ -65,6 +65,7 @@ class Clouds:
                 watches={RENTS.name: RENTS},
                 in_flight=slots.in_flight,
                 monotonic=lambda: self.tick_s,
+                owner=AnyAccount(),  # type: ignore[arg-type]
             )
             self.reconcilers[name].reconcile(self.now)
             self.contexts[name] = ProviderContext(

@@ -33,6 +33,7 @@ from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.side_tables import alert
 from gpuwatch.storage.setup.tables import metadata
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
+from tests.engine.launch_world import AnyAccount
 from tests.engine.launches.renting.lying_marketplace import LATE_S, Died, LyingMarketplace
 from tests.engine.uow_fakes import ScriptedMarket, an_answer
 from tests.reserving import launch_or_refusal
@@ -112,6 +113,7 @@ class Renting(RuleBasedStateMachine):
             watches=self.watches,
             in_flight=slots.in_flight,
             monotonic=lambda: self.place.tick_s,
+            owner=AnyAccount(),  # type: ignore[arg-type]
         )
 
     @rule(name=_NAMES, outcome=st.sampled_from(CLEAR), listed=st.sampled_from([1.0, 3.0]))
