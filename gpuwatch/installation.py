@@ -1,6 +1,6 @@
 """How gpuwatch was installed, and so which command adds packages to it. Every install hint comes from here.
 
-It reads metadata on disk, and only when a hint is needed: `importlib.metadata` is too slow for every start.
+It reads metadata on disk, and only when a hint is needed.
 """
 
 from __future__ import annotations

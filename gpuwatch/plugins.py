@@ -1,39 +1,29 @@
-"""The registry of providers and of alert channels: the built-in ones and those of other packages, found the same way.
+"""The registry of providers and of alert channels: the built-in ones and those of other packages.
 
 A built-in one is a module or folder of `gpuwatch.providers` or `gpuwatch.notifiers`; another package names its module
-in an entry point of the same name. Both hold `INFO`, a declaration, and `build`. `gpuwatch.plugin_api` holds what
-another package may import.
-
-The metadata of installed packages is read here directly: `importlib.metadata` costs 40 ms at every start, this less
-than one. Entry points of packages inside zip files are not found.
+in an entry point of that group. Both hold `INFO`, a declaration, and `build`. `gpuwatch.plugin_api` holds what another
+package may import.
 """
 
 from __future__ import annotations
 
-import os
+import logging
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from importlib import import_module
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from pkgutil import iter_modules
+from typing import Any, Final, Generic, TypeVar, cast
+
+log = logging.getLogger(__name__)
 
 Declaration = TypeVar("Declaration")
 _NAME: Final = r"[a-z](?:_?[a-z0-9])*"  # it is part of a variable's name, and a column of the store
 _NAME_MAX: Final = 32
-_SECTION: Final = r"\s*\[\s*([^\]]+?)\s*\]"
-_MARK: Final = b"gpuwatch."
 _TOOLKIT: Final = "toolkit"  # what the built-in ones share
-
-
-class EntryPoint(NamedTuple):
-    """One line of a package's `entry_points.txt`."""
-
-    group: str
-    name: str
-    target: str  # "package.module" or "package.module:object"
-    package: str  # "gpuwatch_mycloud-1.0", for a person
 
 
 class PluginRegistry(Generic[Declaration]):
@@ -47,17 +37,18 @@ class PluginRegistry(Generic[Declaration]):
     def __init__(self, group: str, declaration: type[Declaration]) -> None:
         self._group = group
         self._declaration = declaration
-        self._folder = Path(__file__).with_name(group.rpartition(".")[2])
         self._found: dict[tuple[str, ...], dict[str, Any]] = {}
         self._broken: dict[str, str] = {}
 
     def names(self) -> tuple[str, ...]:
         """All of them, sorted: the built-in ones and plugins."""
-        return tuple(sorted({*self.built_in(), *self._plugins()}))
+        return tuple(sorted({*self.built_in, *self._plugins()}))
 
+    @cached_property
     def built_in(self) -> frozenset[str]:
         """The names of ours: the public modules and folders of the package, but for its toolkit."""
-        return _modules_in(self._folder)
+        found = {module.name for module in iter_modules([str(Path(__file__).with_name(self._group.partition(".")[2]))])}
+        return frozenset(name for name in found if not name.startswith("_") and name != _TOOLKIT)
 
     def info(self, name: str) -> Declaration:
         """What one declares. Raises KeyError: there is none of that name."""
@@ -65,7 +56,7 @@ class PluginRegistry(Generic[Declaration]):
 
     def target(self, name: str) -> Any:
         """The module, or a plugin's object, with `INFO` and `build`. Raises KeyError."""
-        if name in self.built_in():
+        if name in self.built_in:
             return import_module(f"{self._group}.{name}")
         return self._plugins()[name]
 
@@ -79,29 +70,30 @@ class PluginRegistry(Generic[Declaration]):
         places = tuple(sys.path)
         if places not in self._found:
             self._found[places] = {}  # a plugin that asks for names while it is loaded sees the built-in ones
-            self._found[places] = self._load([point for point in entry_points(places) if point.group == self._group])
+            self._found[places] = self._load()
         return self._found[places]
 
-    def _load(self, points: Collection[EntryPoint]) -> dict[str, Any]:
+    def _load(self) -> dict[str, Any]:
         loaded: dict[str, Any] = {}
-        for point in points:
-            if point.name in loaded:
-                self._leave_out(point, "another package already uses that name")
-                continue
-            fault, target = self._try_load(point)
-            if fault is None:
-                loaded[point.name] = target
-            else:
-                self._leave_out(point, fault)
+        taken: dict[str, str] = {}  # name → what the first package of that name loads
+        for package, point in _entry_points(self._group):
+            if taken.setdefault(point.name, point.value) != point.value:
+                self._leave_out(package, point, "another package already uses that name")
+            elif point.name not in loaded:  # of two copies of a package the first is imported
+                fault, target = self._try_load(point)
+                if fault is None:
+                    loaded[point.name] = target
+                else:
+                    self._leave_out(package, point, fault)
         return loaded
 
     def _try_load(self, point: EntryPoint) -> tuple[str | None, Any]:
-        if point.name in self.built_in():
+        if point.name in self.built_in:
             return "gpuwatch has a built-in of that name", None
         if not re.fullmatch(_NAME, point.name) or len(point.name) > _NAME_MAX:
             return f"a name may contain lower-case letters, digits and single _, at most {_NAME_MAX} characters", None
         try:
-            target = _load_target(point.target)
+            target = point.load()
             return self._why_unusable(point.name, target), target
         except Exception as error:  # a plugin's import may do anything
             return f"{type(error).__name__}: {_one_line(error)}", None
@@ -114,71 +106,22 @@ class PluginRegistry(Generic[Declaration]):
             return f"its INFO.name is {getattr(info, 'name', None)!r}"
         return None if callable(getattr(target, "build", None)) else "its module has no function build"
 
-    def _leave_out(self, point: EntryPoint, fault: str) -> None:
-        import logging  # noqa: PLC0415 - most starts have nothing to log
-
+    def _leave_out(self, package: str, point: EntryPoint, fault: str) -> None:
         self._broken[point.name] = fault
         kind = self._group.rpartition(".")[2].removesuffix("s")
-        logging.getLogger("gpuwatch.plugins").warning(
-            "ignoring the %s %s of %s: %s", kind, _one_line(point.name), _one_line(point.package), fault
-        )
+        log.warning("ignoring the %s %s of %s: %s", kind, _one_line(point.name), _one_line(package), fault)
 
 
-@cache
-def _modules_in(folder: Path) -> frozenset[str]:
-    names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    return frozenset(name for name in names if not name.startswith("_") and name != _TOOLKIT)
-
-
-@cache
-def entry_points(places: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Everything below "gpuwatch." that installed packages declare, in the order of `sys.path`."""
-    by_name: dict[str, tuple[EntryPoint, ...]] = {}
-    for place in places:
-        for folder in _metadata(place):
-            package = folder.rpartition(".")[0]
-            points = tuple(_read(os.path.join(place or ".", folder), package))
-            if points and _project(package) not in by_name:  # of two copies the first is imported
-                by_name[_project(package)] = points
-    return tuple(point for points in by_name.values() for point in points)
-
-
-def _metadata(place: str) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(place or ".") if name.endswith((".dist-info", ".egg-info")))
-    except OSError:
-        return []
-
-
-def _read(folder: str, package: str) -> Iterator[EntryPoint]:
-    path = os.path.join(folder, "entry_points.txt")
-    try:
-        with open(path, "rb", buffering=0) as opened:
-            content = opened.read(1_000_000)
-        if _MARK not in content:
-            return
-    except OSError:
-        return
-    group = ""
-    for line in content.decode("utf-8", "replace").splitlines():
-        header = re.match(_SECTION, line)
-        name, equals, target = line.partition("=")
-        if header:
-            group = header[1]
-        elif equals and group.startswith(_MARK.decode()) and not line.lstrip().startswith(("#", ";")):
-            yield EntryPoint(group, name.strip(), target.partition("[")[0].strip(), package)
-
-
-def _load_target(target: str) -> Any:
-    module, _, path = target.partition(":")
-    target_: Any = import_module(module.strip())
-    for part in filter(None, path.strip().split(".")):
-        target_ = getattr(target_, part)
-    return target_
-
-
-def _project(package: str) -> str:
-    return re.sub(r"[-_.]+", "-", package.partition("-")[0]).lower()
+def _entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:
+    """The package and the entry point of all that installed packages declare, in the order of `sys.path`."""
+    for package in distributions():
+        try:
+            points = package.entry_points.select(group=group)
+            name = f"{package.metadata['Name']}-{package.version}" if points else ""
+        except Exception as error:  # another package's metadata may hold anything, and none of it must stop gpuwatch
+            log.debug("metadata that cannot be read: %s", error)
+            continue
+        yield from ((name, point) for point in points)
 
 
 def _one_line(value: object) -> str:

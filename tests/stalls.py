@@ -77,8 +77,10 @@ STALLS = (ONE, TWO, PRICES, SHUT, MACHINES, NEEDY)
 def open_stalls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Register them as providers of gpuwatch inside the block, and empty them."""
     points = "".join(f"{one.name} = tests.stalls:{name}\n" for name, one in globals().items() if isinstance(one, Stall))
-    (folder / "stalls-1.0.dist-info").mkdir()
-    (folder / "stalls-1.0.dist-info" / "entry_points.txt").write_text(f"[gpuwatch.providers]\n{points}")
+    about = folder / "stalls-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: stalls\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[gpuwatch.providers]\n{points}")
     monkeypatch.syspath_prepend(str(folder))
     for stall in STALLS:
         stall.reset()

@@ -31,7 +31,7 @@ def build(settings: ChannelSettings, http: HttpClient) -> Channel:
         KeyError: there is no channel of that name.
     """
     target = _REGISTRY.target(settings.name)
-    if settings.name in _REGISTRY.built_in():
+    if settings.name in _REGISTRY.built_in:
         return cast("Channel", target.build(settings, http))
     try:
         return IsolatedChannel(settings.name, target.build(settings, http))

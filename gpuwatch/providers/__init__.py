@@ -49,7 +49,7 @@ def build(
 
 def build_with(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Like `build`. Raises KeyError."""
-    if settings.name in _REGISTRY.built_in():
+    if settings.name in _REGISTRY.built_in:
         return build_unisolated(settings, tools)
     return _build_plugin(settings, tools)
 

@@ -18,6 +18,7 @@ def install(target: Path, project: str, modules: Mapping[str, str], entries: Map
         (target / f"{name}.py").write_text(source)
     about = target / f"{project}-1.0.dist-info"
     about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project}\nVersion: 1.0\n")
     sections = [
         "\n".join([f"[{group}]", *(f"{name} = {value}" for name, value in points.items())])
         for group, points in entries.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.isolation import isolate
 from tests.notifiers.alerts import an_alert
 from tests.plugins.conftest import Beside
-from tests.plugins.packages import CHANNEL, provider_source
+from tests.plugins.packages import CHANNEL, install, provider_source
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 GROUP = "gpuwatch.providers"
@@ -128,13 +127,16 @@ def test_other_groups_comments_and_strange_metadata_are_passed_over(beside: Besi
     assert providers.names() == before
 
 
-def test_looking_for_plugins_does_not_cost_the_import_of_all_metadata() -> None:
-    program = (
-        "import sys; from gpuwatch import notifiers, providers; providers.names(); notifiers.names();"
-        "print('importlib.metadata' in sys.modules)"
+def test_a_second_copy_of_a_package_is_passed_over(
+    beside: Beside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = {GROUP: {"acme": "acme_gpus"}}
+    beside("acme", {"acme_gpus": provider_source("acme")}, entries)
+    monkeypatch.syspath_prepend(
+        str(install(tmp_path / "copy", "acme", {"acme_gpus": provider_source("acme")}, entries))
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "False"
+    assert "acme" in providers.names()
+    assert caplog.records == []
 
 
 def test_a_mistake_in_a_plugins_search_is_that_providers_failure(beside: Beside) -> None:
