@@ -27,7 +27,7 @@ from gpuwatch.domain.forecasts.optimal_stopping import (
     rule_costs,
 )
 from gpuwatch.domain.forecasts.optimal_stopping import PricePath as Prices
-from gpuwatch.domain.history.price_rows import PriceRow, identity_of
+from gpuwatch.domain.history.price_rows import PriceRow, canonical_gpu
 from gpuwatch.domain.history.price_series import PriceSeries, series_of
 from gpuwatch.domain.history.row_conversion import history_of_rows
 from gpuwatch.storage.history.imports.price_file_rows import read_rows
@@ -52,7 +52,7 @@ def parts_of(rows: list[PriceRow]) -> Iterator[Part]:
     groups: dict[tuple[str, int], list[PriceRow]] = {}
     for row in rows:
         if not row.spot:
-            groups.setdefault((identity_of(row).gpu, row.gpu_count), []).append(row)
+            groups.setdefault((canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0], row.gpu_count), []).append(row)
     for (gpu, count), mine in sorted(groups.items()):
         series = series_of(
             history_of_rows(mine, "a file"), lambda _, interval, n=count: interval.machine_microusd_hour / n

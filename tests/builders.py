@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.history.price_rows import PriceRow
 from gpuwatch.domain.market.gpu_names import CatalogGpu, catalog
 from gpuwatch.domain.market.money import Commission, price_of
-from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.domain.market.offer import ListedOffer, Offer, Verification
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 
@@ -40,6 +41,18 @@ def an_offer(**changes: Any) -> Offer:
         "verification": Verification.VERIFIED,
     }
     return Offer(**(plain | changes))
+
+
+def a_listing(machine: str = "77", **changes: Any) -> ListedOffer:
+    """An H100 at vast.ai, as the history knows it."""
+    plain = {"provider": "vastai", "offer_id": machine, "machine_id": machine, "gpu": "H100 SXM", "gpu_family": "H100"}
+    return ListedOffer(**{**plain, "gpu_count": 1, "spot": False} | changes)
+
+
+def a_price_row(at_s: int, offer_key: str = "", **changes: Any) -> PriceRow:
+    """A row of a file: of one H100 at vast.ai for a dollar; without a key, a poll."""
+    plain = {"provider": "vastai", "gpu_wire": "H100 SXM", "gpu_count": int(bool(offer_key)), "spot": False}
+    return PriceRow(**{**plain, "at_s": at_s, "offer_key": offer_key, "listed_microusd_hour": 10**6} | changes)
 
 
 def a_watch(**changes: Any) -> Watch:

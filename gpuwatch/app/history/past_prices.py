@@ -18,13 +18,13 @@ from gpuwatch.domain.history.price_series import HOUR_S, gpu_pricer, series_of
 from gpuwatch.domain.history.row_conversion import history_of_columns
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
-from gpuwatch.domain.market.offer import OfferKind, clean
+from gpuwatch.domain.market.offer import ListedOffer, OfferKind, clean
 from gpuwatch.errors import ResourceNotFound
 from gpuwatch.storage.history.imports.price_file_rows import read_columns
 from gpuwatch.storage.history.recording.price_sources import matches_source
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.history.market_history import ListedOffer, MarketFilter, MarketHistory, OfferInterval
+    from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory, OfferInterval
     from gpuwatch.domain.history.price_series import PriceSeries, gpu_pricer
     from gpuwatch.settings import Settings
 
@@ -46,7 +46,7 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
 
 def gpu_names_in(market_history: MarketHistory) -> frozenset[str]:
     """Every GPU name and family in a history."""
-    return frozenset(name for listing in market_history.listings for name in (listing.identity.gpu, listing.gpu_family))
+    return frozenset(name for listing in market_history.listings for name in (listing.gpu, listing.gpu_family))
 
 
 def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
@@ -165,14 +165,14 @@ def narrow_to_scope(market_history: MarketHistory, scope: MarketFilter) -> Marke
 def _are_in_scope(listings: tuple[ListedOffer, ...], scope: MarketFilter) -> list[bool]:
     """The offers that a filter selects."""
     provider, _, kind = (scope.provider or "").partition(":")
-    models = frozenset(listing.identity.gpu for listing in listings)
+    models = frozenset(listing.gpu for listing in listings)
     only_listed = all(listing.kind is OfferKind.LISTED for listing in listings)
     listed_too = kind == "listed" if provider else only_listed  # list prices are not mixed with prices of offers
     return [
         (listing.kind is OfferKind.LISTED) == listed_too
-        and provider in ("", listing.identity.provider)
-        and scope.has_gpu(listing.identity.gpu, listing.gpu_family, models)
-        and scope.has_count(listing.identity.gpu_count)
-        and scope.has_spot(listing.identity.spot)
+        and provider in ("", listing.provider)
+        and scope.has_gpu(listing.gpu, listing.gpu_family, models)
+        and scope.has_count(listing.gpu_count)
+        and scope.has_spot(listing.spot)
         for listing in listings
     ]

@@ -171,7 +171,7 @@ def _pricers(
     """Price functions per GPU-hour: with commission, and as listed."""
 
     def listed(listing: int, interval: OfferInterval) -> float:
-        return interval.listed_microusd_hour(REFERENCE_DISK_GB) / market_history.listings[listing].identity.gpu_count
+        return interval.listed_microusd_hour(REFERENCE_DISK_GB) / market_history.listings[listing].gpu_count
 
     return pricer(settings, market_history), listed
 

@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuwatch import providers
 from gpuwatch.app.market.offers import markets_now, providers_that_sell
 from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.domain.history.market_history import quoted_offer
 from gpuwatch.domain.market.gpu_cards import gpu_specs
-from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, Commission, OfferPrice, price_of
-from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.storage.history.recording.price_sources import is_imported_source, kind_of_source, provider_of_source
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPrice, price_of
+from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind
+from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.history.market_history import ListedOffer, OfferInterval
+    from gpuwatch.domain.history.market_history import OfferInterval, SnapshotOffer
     from gpuwatch.engine.market.browse import OfferFilter
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.history.queries.market_snapshot import SnapshotOffer
 
 
 FRESH = timedelta(hours=3)  # the time that a poll counts in the history
@@ -111,23 +112,17 @@ def _in_store(
     from gpuwatch.storage.history.queries.market_snapshot import market_at
     from gpuwatch.storage.history.queries.poll_queries import last_poll
 
-    def is_requested(snapshot_offer: SnapshotOffer) -> bool:
-        name = snapshot_offer.identity.provider
-        return not is_imported_source(name) and _is_requested(
-            offer_filter, provider_names, name, snapshot_offer.identity.spot, kind_of_source(name)
-        )
-
     with open_store_read_only(settings) as store:
-        requested = [offer for offer in market_at(store, real_now()).offers if is_requested(offer)]
-        names = {offer.identity.provider for offer in requested}
+        requested = [
+            offer
+            for offer in market_at(store, real_now()).offers
+            if not is_imported_source(offer.provider) and _is_requested(offer, offer_filter, provider_names)
+        ]
+        names = {offer.provider for offer in requested}
         polled = {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
     newest = max(polled.values(), default=_BEGINNING)
     fresh = {name: at for name, at in polled.items() if newest - at <= max_price_age(settings, name)}
-    offers = [
-        _offer(snapshot_offer, snapshot_offer, kind_of_source(name), None, fresh[name])
-        for snapshot_offer in requested
-        if (name := snapshot_offer.identity.provider) in fresh
-    ]
+    offers = [_offer(offer, offer, fresh[offer.provider]) for offer in requested if offer.provider in fresh]
     return offers, max(polled.values(), default=None)
 
 
@@ -144,56 +139,34 @@ def _in_file(
     for interval in history.intervals:
         facts = history.listings[interval.listing]
         is_open = interval.delisted_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
-        if is_open and _is_requested(
-            offer_filter, provider_names, facts.identity.provider, facts.identity.spot, facts.kind
-        ):
+        if is_open and _is_requested(facts, offer_filter, provider_names):
             seen_at = datetime.fromtimestamp(interval.seen_s, UTC)
-            offers.append(_offer(facts, interval, facts.kind, facts.gpu_memory_gib, seen_at))
+            offers.append(_offer(facts, interval, seen_at))
     return offers, datetime.fromtimestamp(ends_s, UTC) if offers else None
 
 
-def _is_requested(
-    offer_filter: OfferFilter, provider_names: Sequence[str], source: str, spot: bool, kind: OfferKind
-) -> bool:
-    shown_kind = kind if kind is OfferKind.LISTED else OfferKind.LIVE
+def _is_requested(listing: ListedOffer, offer_filter: OfferFilter, provider_names: Sequence[str]) -> bool:
+    shown_kind = listing.kind if listing.kind is OfferKind.LISTED else OfferKind.LIVE
     return (
-        spot in offer_filter.spots
+        listing.spot in offer_filter.spots
         and shown_kind in offer_filter.kinds
-        and (not provider_names or provider_of_source(source) in provider_names)
+        and (not provider_names or provider_of_source(listing.provider) in provider_names)
     )
 
 
-def _offer(
-    facts: SnapshotOffer | ListedOffer,
-    price: SnapshotOffer | OfferInterval,
-    kind: OfferKind,
-    memory_gib: float | None,
-    seen_at: datetime,
-) -> Offer:
-    identity, disk, region = facts.identity, price.disk_microusd_gb_month, facts.region
-    specs = gpu_specs().get(identity.gpu)
-    if region and facts.country:  # some files state the country twice
-        region = region.removesuffix(f", {facts.country}")
-    return Offer(
-        provider=provider_of_source(identity.provider),
-        offer_id=facts.offer_id,
-        machine_id=identity.machine_id,
-        gpu=identity.gpu,
-        gpu_family=identity.gpu if specs is None else specs.family,
-        gpu_wire=identity.gpu,
+def _offer(listing: ListedOffer, price: SnapshotOffer | OfferInterval, seen_at: datetime) -> Offer:
+    """The offer with the facts that the catalogue has about its GPU."""
+    offer = quoted_offer(listing, price, seen_at, REFERENCE_DISK_GB)
+    specs, region = gpu_specs().get(offer.gpu), offer.region
+    if region and offer.country:  # some files state the country twice
+        region = region.removesuffix(f", {offer.country}")
+    return replace(
+        offer,
+        provider=provider_of_source(offer.provider),
+        gpu_family=offer.gpu if specs is None else specs.family,
         gpu_known=specs is not None,
-        gpu_count=identity.gpu_count,
-        gpu_memory_gib=memory_gib or (None if specs is None else specs.memory_gib),
-        spot=identity.spot,
-        quoted_usd_hour=price.listed_microusd_hour(REFERENCE_DISK_GB) / MICRO,
-        quoted_disk_gb=REFERENCE_DISK_GB,
-        disk_usd_gb_month=None if disk is None else disk / MICRO,
-        observed_at=seen_at,
+        gpu_memory_gib=offer.gpu_memory_gib or (None if specs is None else specs.memory_gib),
         region=region,
-        country=facts.country,
-        reliability=facts.reliability,
-        verification=facts.verification,
-        kind=kind,
     )
 
 
@@ -205,4 +178,4 @@ def _commission(settings: Settings, name: str) -> Commission:
         return Commission()
     info = providers.info(name)
     billing = info.billing
-    return msgspec.structs.replace(info.commission, min_billing_s=billing.minimum_s, billing_step_s=billing.step_s)
+    return replace(info.commission, min_billing_s=billing.minimum_s, billing_step_s=billing.step_s)

@@ -55,7 +55,7 @@ class FeedChecks:
             source = index.sources[int(index.source[place])]
             name = "" if facts is None else facts.gpu_family
             family.append(families.setdefault((source, name, bool(index.spot[place])), len(families)))
-            gpus.append(1 if facts is None else facts.identity.gpu_count)
+            gpus.append(1 if facts is None else facts.gpu_count)
         self._families = list(families)
         self._family, self._gpus = np.array(family, np.int64), np.array(gpus, np.int64)
         listings = len(index.identities)

@@ -160,7 +160,7 @@ def gpu_histories_of(market_history: MarketHistory, priced: GpuPriceOf, until_s:
         return []
     return [
         _history_of(_of_gpu(market_history, gpu), gpu, priced, until_s)
-        for gpu in sorted({listing.identity.gpu for listing in market_history.listings})
+        for gpu in sorted({listing.gpu for listing in market_history.listings})
     ]
 
 
@@ -207,11 +207,8 @@ def _before(poll_times: list[int], at_s: int) -> int:
 
 def _of_gpu(market_history: MarketHistory, gpu: str) -> MarketHistory:
     """The intervals and polls of one GPU; listings keep their indices."""
-    mine = {number for number, listing in enumerate(market_history.listings) if listing.identity.gpu == gpu}
-    scopes = {
-        (market_history.listings[number].identity.provider, market_history.listings[number].identity.spot)
-        for number in mine
-    }
+    mine = {number for number, listing in enumerate(market_history.listings) if listing.gpu == gpu}
+    scopes = {(market_history.listings[number].provider, market_history.listings[number].spot) for number in mine}
     return msgspec.structs.replace(
         market_history,
         intervals=[interval for interval in market_history.intervals if interval.listing in mine],

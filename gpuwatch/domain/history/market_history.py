@@ -13,22 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.market.money import HOURS_A_MONTH
-from gpuwatch.domain.market.offer import Identity, OfferKind, Verification
-
-
-class ListedOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """One offer identity, with its newest known facts. None: unknown."""
-
-    identity: Identity
-    gpu_family: str
-    offer_id: str
-    gpu_memory_gib: float | None = None  # of one GPU
-    kind: OfferKind = OfferKind.LIVE  # the kind of its price when it was seen
-    region: str | None = None
-    country: str | None = None
-    reliability: float | None = None  # 0 to 1
-    verification: Verification | None = None
+from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, disk_microusd_hour
+from gpuwatch.domain.market.offer import ListedOffer, Offer
 
 
 class OfferInterval(NamedTuple):
@@ -43,7 +29,19 @@ class OfferInterval(NamedTuple):
 
     def listed_microusd_hour(self, disk_gb: float) -> int:
         """Listed price of the whole offer with a disk of this size."""
-        return self.machine_microusd_hour + round((self.disk_microusd_gb_month or 0) * disk_gb / HOURS_A_MONTH)
+        return self.machine_microusd_hour + disk_microusd_hour(self.disk_microusd_gb_month, disk_gb)
+
+
+class SnapshotOffer(ListedOffer, frozen=True, kw_only=True, gc=False):
+    """An offer that was on sale at a moment, with its price; `provider` is the name of its source in the history."""
+
+    machine_microusd_hour: int  # as in `OfferInterval`
+    disk_microusd_gb_month: int | None
+    since: datetime  # at this price
+
+    def listed_microusd_hour(self, disk_gb: float = REFERENCE_DISK_GB) -> int:
+        """Listed price of the whole offer with a disk of this size."""
+        return self.machine_microusd_hour + disk_microusd_hour(self.disk_microusd_gb_month, disk_gb)
 
 
 class MarketPoll(NamedTuple):
@@ -121,6 +119,22 @@ class MarketFilter(msgspec.Struct, frozen=True, kw_only=True):
     def has_gpu(self, gpu: str, family: str, models: frozenset[str]) -> bool:
         """Does it include this GPU? "RTX 4090" is a family, too; if it is in `models`, it means only that model."""
         return self.gpus is None or gpu in self.gpus or (family in self.gpus and family not in models)
+
+
+def quoted_offer(
+    listing: ListedOffer, price: OfferInterval | SnapshotOffer, observed_at: datetime, disk_gb: float
+) -> Offer:
+    """The offer at a recorded price, quoted with a disk of this size if the disk has a price of its own."""
+    disk = price.disk_microusd_gb_month
+    return Offer(
+        **{name: getattr(listing, name) for name in ListedOffer.__struct_fields__},
+        gpu_wire=listing.gpu,
+        gpu_known=True,
+        quoted_usd_hour=price.listed_microusd_hour(disk_gb) / MICRO,
+        quoted_disk_gb=0.0 if disk is None else disk_gb,
+        disk_usd_gb_month=None if disk is None else disk / MICRO,
+        observed_at=observed_at,
+    )
 
 
 def moment_of(at_s: int | None) -> datetime | None:

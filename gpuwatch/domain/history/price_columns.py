@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from gpuwatch.domain.history.market_history import CompletePoll, ListedOffer
+from gpuwatch.domain.history.market_history import CompletePoll
 from gpuwatch.domain.history.poll_timeline import Flags, Ints
 from gpuwatch.domain.history.price_rows import SAW_NOTHING_MICROUSD, PriceRow, canonical_gpu, listing_of, offer_kind_of
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Identity, OfferKind
+from gpuwatch.domain.market.offer import Identity, ListedOffer, OfferKind
 
 PriceSource = tuple[str, OfferKind]  # provider, and the kind of its prices
 
@@ -88,7 +88,7 @@ class OfferIndex:
             source.append(sources.setdefault((row.provider, offer_kind_of(row, kinds)), len(sources)))
             facts = None if row.is_poll else listing_of(row, kinds)
             self.facts.append(facts)
-            self.gpus.append(_polled_gpu(row) if facts is None else facts.identity.gpu)
+            self.gpus.append(_polled_gpu(row) if facts is None else facts.gpu)
             who = None if facts is None else (facts.identity, facts.kind)
             listing.append(NO_LISTING if who is None else numbers.setdefault(who, len(numbers)))
         self.sources = list(sources)

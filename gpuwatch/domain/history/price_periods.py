@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwatch.domain.history.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_series import (
     HOUR_S,
@@ -23,6 +23,7 @@ from gpuwatch.domain.history.price_series import (
     period_spans,
     series_of,
 )
+from gpuwatch.domain.market.offer import ListedOffer
 
 GpuPriceOf = Callable[[int, OfferInterval], float]
 Windows = NDArray[np.int64]  # two columns: from, until; disjoint and in order
@@ -196,7 +197,7 @@ def _windows(
 
 
 def _scope(listing: ListedOffer) -> tuple[str, str, bool]:
-    return listing.identity.provider, listing.identity.gpu, listing.identity.spot
+    return listing.provider, listing.gpu, listing.spot
 
 
 def _until(interval: OfferInterval, until_s: int) -> int:

@@ -17,12 +17,9 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
-import msgspec
-
-from gpuwatch.domain.history.market_history import ListedOffer
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO, microusd
-from gpuwatch.domain.market.offer import Identity, OfferKind, clean
+from gpuwatch.domain.market.offer import Configuration, Identity, ListedOffer, OfferKind, clean
 
 COLUMNS = (
     "observed_at",
@@ -46,18 +43,17 @@ _PLAIN_PRICE = re.compile(r"[0-9]{1,5}(\.[0-9]{1,6})?")
 _BEST = "/best"  # key of the cheapest offer of a seller or model, whichever it is; it has no rental type
 
 
-class PriceRow(msgspec.Struct, frozen=True, gc=False):
-    """One parsed row. A poll has no key and no GPUs; its price, if any, is the highest price that it covers."""
+class PriceRow(Configuration, frozen=True, kw_only=True, gc=False):
+    """One parsed row; `provider` is without the seller.
+
+    A poll has no key and no GPUs; its price, if any, is the highest price that it covers.
+    """
 
     at_s: int
-    provider: str  # without the seller
-    seller: str | None
-    offer_key: str
-    region: str | None
+    seller: str | None = None
+    offer_key: str = ""
     gpu_wire: str
-    gpu_count: int
-    gpu_memory_gib: float | None
-    spot: bool
+    gpu_count: int = 0
     listed_microusd_hour: int
     kind: OfferKind | None = None  # None: not stated in the file
 
@@ -99,17 +95,19 @@ def parse_price_row(cells: Mapping[str, str | None]) -> PriceRow:
     is_poll = not cells.get("offer_key") and not cells.get("gpu_count")
     spot = _spot(cells.get("spot") or "")
     return PriceRow(
-        read_moment(cells.get("observed_at") or ""),
-        provider,
-        seller,
-        "" if is_poll else _key(cells.get("offer_key") or "", spot),
-        clean(cells.get("region") or "", 200).strip() or None,
-        "" if is_poll and not cells.get("gpu_name_raw") else _text_cell(cells, "gpu_name_raw", 200),
-        0 if is_poll else _count(cells.get("gpu_count") or ""),
-        _memory(cells.get("gpu_mem_gib") or ""),
-        spot,
-        0 if is_poll and not cells.get("price_usd_hour") else read_price(cells.get("price_usd_hour") or ""),
-        kind,
+        at_s=read_moment(cells.get("observed_at") or ""),
+        provider=provider,
+        seller=seller,
+        offer_key="" if is_poll else _key(cells.get("offer_key") or "", spot),
+        region=clean(cells.get("region") or "", 200).strip() or None,
+        gpu_wire="" if is_poll and not cells.get("gpu_name_raw") else _text_cell(cells, "gpu_name_raw", 200),
+        gpu_count=0 if is_poll else _count(cells.get("gpu_count") or ""),
+        gpu_memory_gib=_memory(cells.get("gpu_mem_gib") or ""),
+        spot=spot,
+        listed_microusd_hour=(
+            0 if is_poll and not cells.get("price_usd_hour") else read_price(cells.get("price_usd_hour") or "")
+        ),
+        kind=kind,
     )
 
 
@@ -140,12 +138,6 @@ def offer_kind_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> OfferKind:
     return row.kind or kinds.get(row.provider, OfferKind.LIVE)
 
 
-def identity_of(row: PriceRow) -> Identity:
-    """The identity of a row; the key without its rental type serves as the name of the machine."""
-    gpu = canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0]
-    return Identity(row.provider, machine_in_key(row.offer_key, row.spot), gpu, row.gpu_count, row.spot)
-
-
 def machine_in_key(offer_key: str, spot: bool) -> str:
     """The part of a key that names the machine: "10952073/spot" and "10952073/ondemand" are the same machine."""
     return offer_key.removesuffix(_ENDINGS[spot]) or offer_key
@@ -157,15 +149,16 @@ def offer_key_of(identity: Identity) -> str:
 
 
 def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> ListedOffer:
-    """The facts in a row."""
+    """The facts in a row; the key without its rental type serves as the name of the machine."""
     country = _last_word(row.region)
+    gpu, family = canonical_gpu(row.gpu_wire, row.gpu_memory_gib)
     return ListedOffer(
-        identity=identity_of(row),
-        gpu_family=canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[1],
+        **{name: getattr(row, name) for name in Configuration.__struct_fields__},
+        machine_id=machine_in_key(row.offer_key, row.spot),
+        gpu=gpu,
+        gpu_family=family,
         offer_id=row.offer_key.partition("/")[0],
-        gpu_memory_gib=row.gpu_memory_gib,
         kind=offer_kind_of(row, kinds),
-        region=row.region,
         country=country if len(country) == 2 and country.isascii() and country.isupper() else None,
     )
 
@@ -176,20 +169,18 @@ def price_row_of(listing: ListedOffer, at_s: int, microusd_hour: int, kind: Offe
     Args:
         kind: as the row states it; None: it is the usual one of the provider.
     """
-    who = listing.identity
-    memory = listing.gpu_memory_gib if canonical_gpu(who.gpu, listing.gpu_memory_gib)[0] == who.gpu else None
+    memory = listing.gpu_memory_gib if canonical_gpu(listing.gpu, listing.gpu_memory_gib)[0] == listing.gpu else None
     return PriceRow(
-        at_s,
-        who.provider,
-        None,
-        offer_key_of(who),
-        _place_cell(listing.region, listing.country),
-        who.gpu,
-        who.gpu_count,
-        memory,
-        who.spot,
-        microusd_hour,
-        kind,
+        at_s=at_s,
+        provider=listing.provider,
+        offer_key=offer_key_of(listing.identity),
+        region=_place_cell(listing.region, listing.country),
+        gpu_wire=listing.gpu,
+        gpu_count=listing.gpu_count,
+        gpu_memory_gib=memory,
+        spot=listing.spot,
+        listed_microusd_hour=microusd_hour,
+        kind=kind,
     )
 
 

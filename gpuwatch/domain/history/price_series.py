@@ -145,7 +145,7 @@ def gpu_pricer(
     rates = {name: float(commission.on_top_rate(None)) for name, commission in commissions.items()}
 
     def gpu_price(listing: int, interval: OfferInterval) -> float:
-        who = market_history.listings[listing].identity
+        who = market_history.listings[listing]
         return interval.listed_microusd_hour(disk_gb) * (1 + rates.get(who.provider, 0.0)) / who.gpu_count
 
     return gpu_price

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuwatch.domain.history.market_history import CompletePoll, ListedOffer, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_history import CompletePoll, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.history.poll_timeline import NEVER_S, PollTimeline, price_runs, run_ends
 from gpuwatch.domain.history.price_columns import (
     NO_LISTING,
@@ -29,7 +29,7 @@ from gpuwatch.domain.history.price_columns import (
     stated_polls,
 )
 from gpuwatch.domain.history.price_rows import SAW_NOTHING_MICROUSD, PriceRow, price_row_of
-from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.offer import ListedOffer, OfferKind
 
 PollScope = tuple[PriceSource, str, bool]  # GPU ("": all), spot
 _Polled = Mapping[PollScope, StatedPolls]
@@ -106,8 +106,7 @@ def _intervals(listings: tuple[ListedOffer, ...], observed: Any, polled: _Polled
     offer, at_s, microusd = observed
     scopes: dict[PollScope, list[int]] = {}
     for number, listing in enumerate(listings):
-        who = listing.identity
-        scopes.setdefault(((who.provider, listing.kind), who.gpu, who.spot), []).append(number)
+        scopes.setdefault(_scope_of(listing), []).append(number)
     part = np.empty(len(listings), np.int64)
     for place, numbers in enumerate(scopes.values()):
         part[numbers] = place
@@ -234,25 +233,30 @@ def _order(row: PriceRow) -> tuple[str, str, str, int, str]:
 
 def _source_of(market_history: MarketHistory, interval: OfferInterval) -> PriceSource:
     listing = market_history.listings[interval.listing]
-    return listing.identity.provider, listing.kind
+    return listing.provider, listing.kind
 
 
 def _scope_of(listing: ListedOffer) -> PollScope:
-    who = listing.identity
-    return (who.provider, listing.kind), who.gpu, who.spot
+    return (listing.provider, listing.kind), listing.gpu, listing.spot
 
 
 def _poll_row(poll: CompletePoll, scope: PollScope, kinds: Mapping[str, OfferKind]) -> PriceRow:
     (provider, kind), gpu, spot = scope
-    bound = poll.to_microusd or 0
-    return PriceRow(poll.at_s, provider, None, "", None, gpu, 0, None, spot, bound, _stated_kind(provider, kind, kinds))
+    return PriceRow(
+        at_s=poll.at_s,
+        provider=provider,
+        gpu_wire=gpu,
+        spot=spot,
+        listed_microusd_hour=poll.to_microusd or 0,
+        kind=_stated_kind(provider, kind, kinds),
+    )
 
 
 def _row(
     listing: ListedOffer, interval: OfferInterval, at_s: int, kinds: Mapping[str, OfferKind], disk_gb: float
 ) -> PriceRow:
     price = max(_CHEAPEST, interval.listed_microusd_hour(disk_gb))
-    return price_row_of(listing, at_s, price, _stated_kind(listing.identity.provider, listing.kind, kinds))
+    return price_row_of(listing, at_s, price, _stated_kind(listing.provider, listing.kind, kinds))
 
 
 def _stated_kind(provider: str, kind: OfferKind, kinds: Mapping[str, OfferKind]) -> OfferKind | None:
@@ -275,8 +279,8 @@ def implied_sources(
     for interval in market_history.intervals:
         listing = market_history.listings[interval.listing]
         if interval.seen_s >= since_s:
-            key = (listing.identity.gpu, listing.identity.spot)
-            intervals.setdefault((listing.identity.provider, listing.kind), {}).setdefault(key, []).append(interval)
+            key = (listing.gpu, listing.spot)
+            intervals.setdefault((listing.provider, listing.kind), {}).setdefault(key, []).append(interval)
     by_source: dict[PriceSource, dict[_QueryKey, set[CompletePoll]]] = {}
     for (source, gpu, spot), found in complete_polls.items():
         by_source.setdefault(source, {})[(gpu, spot)] = found

@@ -11,6 +11,7 @@ budgets, balances) show cents; both round half-even.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
@@ -100,6 +101,13 @@ def usd(microusd: int) -> Decimal:
 def microusd(amount: Decimal | int | str) -> int:
     """Return dollars as whole micro-dollars, rounded half-even."""
     return round(Fraction(Decimal(amount)) * MICRO)
+
+
+def disk_microusd_hour(disk_microusd_gb_month: int | None, disk_gb: float) -> int:
+    """Return the hourly price of a disk of this size."""
+    if not disk_microusd_gb_month or not math.isfinite(disk_gb):
+        return 0
+    return round(disk_microusd_gb_month * disk_gb / HOURS_A_MONTH)
 
 
 def disk_usd_hour(offer: Offer) -> float:

@@ -1,6 +1,6 @@
 """An offer: one rentable configuration at one provider at one moment. Pure.
 
-- `Offer` and its parts, as every provider's answer is normalised;
+- `Offer` and its parts, as every provider's answer is normalised, and what files and the history share with it;
 - `marks`: short words that distinguish an offer from a plain one, for tables, alerts and watches;
 - `clean` and its neighbours: text from outside, made safe to store and to show.
 """
@@ -94,24 +94,56 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     spot: bool
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One normalised offer. Text is cleaned, numbers are finite; None: not stated by the provider.
-
-    The quote is kept as received, in US dollars an hour for the whole offer; `money.price_of` converts it to money.
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What every row about an offer states, in an answer, in the history and in files. None: not stated.
 
     A msgspec Struct and not a dataclass: a sweep creates ten thousand, and this is five times as fast.
     """
 
     provider: str
+    gpu_count: int
+    gpu_memory_gib: float | None = None  # of one GPU
+    spot: bool
+    region: str | None = None
+
+
+class ListedOffer(Configuration, frozen=True, kw_only=True, gc=False):
+    """An offer without its price: the facts that the history records, as last seen."""
+
     offer_id: str  # short-lived: only for renting
-    machine_id: str | None
+    machine_id: str | None  # the history writes "offer:<id>" if the provider names no machine
     gpu: str  # canonical name, or the provider's spelling if it is unknown
     gpu_family: str
+    kind: OfferKind = OfferKind.LIVE
+    country: str | None = None  # ISO 3166 alpha-2
+    reliability: float | None = None  # 0 to 1
+    verification: Verification | None = None
+
+    @property
+    def verified(self) -> bool | None:
+        """Whether the provider has verified it; None: not stated by the provider."""
+        return None if self.verification is None else self.verification is Verification.VERIFIED
+
+    @property
+    def place(self) -> str | None:
+        """The location as text: "Utah, US"; None: unknown."""
+        return ", ".join(part for part in (self.region, self.country) if part) or None
+
+    @property
+    def identity(self) -> Identity:
+        """Provider × machine × GPU model × GPU count × rental type."""
+        machine = self.machine_id if self.machine_id is not None else f"offer:{self.offer_id}"
+        return Identity(self.provider, machine, self.gpu, self.gpu_count, self.spot)
+
+
+class Offer(ListedOffer, frozen=True, kw_only=True, gc=False):
+    """One normalised offer. Text is cleaned, numbers are finite; None: not stated by the provider.
+
+    The quote is kept as received, in US dollars an hour for the whole offer; `money.price_of` converts it to money.
+    """
+
     gpu_wire: str  # the provider's spelling
     gpu_known: bool  # False: the spelling is in no catalogue
-    gpu_count: int
-    gpu_memory_gib: float | None  # of one GPU
-    spot: bool
     quoted_usd_hour: float  # includes `quoted_disk_gb`
     quoted_disk_gb: float
     disk_usd_gb_month: float | None  # a month of 720 hours; None: the disk has no price of its own
@@ -119,10 +151,6 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     min_bid_usd_hour: float | None = None
     fee_rate: float | None = None  # the provider's own per-offer fee, for commission mode "from_offer"
     host_id: str | None = None
-    region: str | None = None
-    country: str | None = None  # ISO 3166 alpha-2
-    reliability: float | None = None  # 0 to 1
-    verification: Verification | None = None
     datacenter: bool | None = None
     rentable: bool = True
     vcpu: float | None = None
@@ -140,18 +168,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     nvlink_gbps: float | None = None  # 0 and unmeasured are both None
     available_until: datetime | None = None
     dlperf: float | None = None
-    kind: OfferKind = OfferKind.LIVE
     terms: OfferTerms = PLAIN_TERMS
-
-    @property
-    def verified(self) -> bool | None:
-        """Whether the provider has verified it; None: not stated by the provider."""
-        return None if self.verification is None else self.verification is Verification.VERIFIED
-
-    @property
-    def place(self) -> str | None:
-        """The location as text: "Utah, US"; None: unknown."""
-        return ", ".join(part for part in (self.region, self.country) if part) or None
 
     @property
     def link(self) -> str | None:
@@ -165,12 +182,6 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return True
         named = self.terms.interconnect
         return None if named is None else named.lower().startswith(("nvlink", "sxm"))
-
-    @property
-    def identity(self) -> Identity:
-        """Provider × machine × GPU model × GPU count × rental type."""
-        machine = self.machine_id if self.machine_id is not None else f"offer:{self.offer_id}"
-        return Identity(self.provider, machine, self.gpu, self.gpu_count, self.spot)
 
 
 copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]  # copy.copy() in half its time

@@ -1,21 +1,18 @@
 """Facts about a machine in the history besides its prices: nullable columns of `series`, each declared once, here.
 
 The schema, the recorder, the import and the readers of the history take them from `MACHINE_FACTS`. A new fact also
-needs a migration and a field in `domain.history.market_history.ListedOffer`.
+needs a migration and a field in `domain.market.offer.ListedOffer`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Integer, SmallInteger
 from sqlalchemy.types import TypeEngine
 
-from gpuwatch.domain.market.offer import Offer, Verification
-
-if TYPE_CHECKING:
-    from gpuwatch.domain.history.market_history import ListedOffer
+from gpuwatch.domain.market.offer import ListedOffer, Offer, Verification
 
 Cell = int | str | None
 
@@ -28,12 +25,12 @@ class MachineFact(NamedTuple):
 
     column: str
     sql_type: type[TypeEngine[Any]]
-    of: Callable[[Offer | ListedOffer], Cell]  # the stored value; text passes through `storable_text`
+    of: Callable[[ListedOffer], Cell]  # the stored value; text passes through `storable_text`
     field: str  # of ListedOffer
     read: Callable[[Any], object]  # the stored value → the field
 
 
-def verification_of(offer: Offer | ListedOffer) -> int | None:
+def verification_of(offer: ListedOffer) -> int | None:
     """Return the verification as stored."""
     return None if offer.verification is None else _STORED_VERIFICATIONS[offer.verification]
 
@@ -43,7 +40,7 @@ def verification_from(code: int | None) -> Verification | None:
     return None if code is None else _VERIFICATIONS.get(code)
 
 
-def _ppm(offer: Offer | ListedOffer) -> int | None:
+def _ppm(offer: ListedOffer) -> int | None:
     return None if offer.reliability is None else round(offer.reliability * 1e6)
 
 

@@ -23,7 +23,7 @@ from gpuwatch.domain.forecasts.advice import (
     saving_of,
     why_too_little_data,
 )
-from gpuwatch.domain.history.price_rows import PriceRow, identity_of
+from gpuwatch.domain.history.price_rows import PriceRow, canonical_gpu
 from gpuwatch.domain.history.price_series import PriceSeries, series_of
 from gpuwatch.domain.history.row_conversion import history_of_rows
 from gpuwatch.storage.history.imports.price_file_rows import read_rows
@@ -273,7 +273,7 @@ def public() -> dict[tuple[str, int], PriceSeries]:
     groups: dict[tuple[str, int], list[PriceRow]] = {}
     for row in read_rows(PRIME).rows:
         if not row.spot:
-            groups.setdefault((identity_of(row).gpu, row.gpu_count), []).append(row)
+            groups.setdefault((canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0], row.gpu_count), []).append(row)
     return {
         key: series_of(
             history_of_rows(rows, "a file"), lambda _, interval, n=key[1]: interval.machine_microusd_hour / n

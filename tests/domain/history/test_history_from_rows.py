@@ -13,6 +13,7 @@ from gpuwatch.domain.history.market_history import CompletePoll, MarketHistory, 
 from gpuwatch.domain.history.price_rows import SAW_NOTHING_MICROUSD, PriceRow
 from gpuwatch.domain.history.row_conversion import PollScope, history_of_rows, price_rows_of
 from gpuwatch.domain.market.offer import OfferKind
+from tests.builders import a_price_row
 
 GPUS = ("H100 SXM", "A100 SXM 80GB")
 
@@ -20,14 +21,11 @@ GPUS = ("H100 SXM", "A100 SXM 80GB")
 def a_row(
     at_s: int, key: str = "1", usd: int = 100, gpu: str = GPUS[0], spot: bool = False, **more: object
 ) -> PriceRow:
-    provider = str(more.get("provider", "vastai"))
-    kind = more.get("kind")
-    assert kind is None or isinstance(kind, OfferKind)
-    return PriceRow(1_700_000_000 + at_s, provider, None, key, None, gpu, 1, None, spot, usd, kind)
+    return a_price_row(1_700_000_000 + at_s, key, gpu_wire=gpu, spot=spot, listed_microusd_hour=usd, **more)
 
 
 def a_look(at_s: int, gpu: str = "", spot: bool = False, bound: int = 0) -> PriceRow:
-    return PriceRow(1_700_000_000 + at_s, "vastai", None, "", None, gpu, 0, None, spot, bound)
+    return a_row(at_s, "", bound, gpu, spot)
 
 
 def intervals(market_history: MarketHistory) -> list[tuple[str, int, int, int | None, int]]:
@@ -54,13 +52,13 @@ def looks_in(rows: Iterable[PriceRow]) -> dict[PollScope, set[CompletePoll]]:
 
 
 def looks_of_each_gpu(market_history: MarketHistory) -> dict[PollScope, set[CompletePoll]]:
-    gpus = {listing.identity.gpu for listing in market_history.listings}
+    gpus = {listing.gpu for listing in market_history.listings}
     return looks_in(a_look(poll.at_s - 1_700_000_000, gpu, poll.spot) for poll in market_history.polls for gpu in gpus)
 
 
 def polled(market_history: MarketHistory) -> set[tuple[int, str, bool, bool]]:
     """The statement of each poll about the GPUs on offer: a poll of all GPUs covers each one."""
-    gpus = {listing.identity.gpu for listing in market_history.listings}
+    gpus = {listing.gpu for listing in market_history.listings}
     return {
         (poll.at_s, gpu, poll.spot, poll.answered)
         for poll in market_history.polls

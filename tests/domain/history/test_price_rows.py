@@ -11,7 +11,6 @@ from gpuwatch.domain.history.price_rows import (
     COLUMNS,
     PriceRow,
     csv_cells,
-    identity_of,
     listing_of,
     machine_in_key,
     offer_key_of,
@@ -41,7 +40,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]
 def test_a_row_is_understood() -> None:
     row = parse_price_row(CELLS)
     assert (row.at_s, row.listed_microusd_hour, row.gpu_memory_gib) == (1772199392, 2_133_333, 24.0)
-    assert identity_of(row) == Identity("vastai", "10952073", "RTX 4090", 8, True)
+    assert listing_of(row, {}).identity == Identity("vastai", "10952073", "RTX 4090", 8, True)
     listing = listing_of(row, {})
     assert (listing.country, listing.offer_id, listing.gpu_family) == ("US", "10952073", "RTX 4090")
 
@@ -134,16 +133,16 @@ def test_a_row_without_key_and_count_is_a_look() -> None:
 @given(
     st.builds(
         PriceRow,
-        st.integers(946_684_800, 4_102_444_799),
-        st.from_regex(r"[a-z0-9.-]{1,17}", fullmatch=True),
-        st.none() | st.from_regex(r"[a-z]{1,5}[0-9]", fullmatch=True),
-        TEXT,
-        st.none() | TEXT.filter(lambda text: text.strip() == text),
-        TEXT,
-        st.integers(1, 1024),
-        st.none() | st.floats(0.01, 9999),
-        st.booleans(),
-        st.integers(1, 10**10),
+        at_s=st.integers(946_684_800, 4_102_444_799),
+        provider=st.from_regex(r"[a-z0-9.-]{1,17}", fullmatch=True),
+        seller=st.none() | st.from_regex(r"[a-z]{1,5}[0-9]", fullmatch=True),
+        offer_key=TEXT,
+        region=st.none() | TEXT.filter(lambda text: text.strip() == text),
+        gpu_wire=TEXT,
+        gpu_count=st.integers(1, 1024),
+        gpu_memory_gib=st.none() | st.floats(0.01, 9999),
+        spot=st.booleans(),
+        listed_microusd_hour=st.integers(1, 10**10),
     )
 )
 def test_cells_read_back_to_the_same_row(row: PriceRow) -> None:
@@ -163,4 +162,4 @@ def test_a_key_of_the_public_series_is_written_as_it_was(key: str) -> None:
 
 def test_every_canonical_name_stands_for_itself() -> None:
     for gpu in (*catalog().gpus(), *shared_gpu_names()):
-        assert identity_of(parse_price_row(CELLS | {"gpu_name_raw": gpu.name, "gpu_mem_gib": ""})).gpu == gpu.name
+        assert listing_of(parse_price_row(CELLS | {"gpu_name_raw": gpu.name, "gpu_mem_gib": ""}), {}).gpu == gpu.name

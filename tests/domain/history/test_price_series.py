@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.domain.history.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.history.price_periods import price_periods_of, time_under
 from gpuwatch.domain.history.price_series import (
     HOUR_S,
@@ -28,7 +28,7 @@ from gpuwatch.domain.history.price_series import (
     series_of,
     unobserved_gaps,
 )
-from gpuwatch.domain.market.offer import Identity
+from tests.builders import a_listing
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 START_S = int(START.timestamp())
@@ -155,10 +155,7 @@ def a_history(looks: Looks) -> MarketHistory:
             standing = OfferInterval(offer, at_s, at_s, None, prices[offer], None) if offer in prices else None
         intervals += [standing] if standing else []
     return MarketHistory(
-        listings=tuple(
-            ListedOffer(identity=Identity("vastai", str(n), "H100 SXM", 1, False), gpu_family="H100", offer_id=str(n))
-            for n in range(4)
-        ),
+        listings=tuple(a_listing(str(n)) for n in range(4)),
         intervals=sorted(intervals, key=lambda interval: (interval.from_s, interval.listing)),
         polls=[MarketPoll(START_S + at * MINUTE_S, "vastai", "", False, True) for at, _ in looks],
         source="a test",
@@ -228,7 +225,7 @@ def test_an_empty_history_has_no_points() -> None:
 
 def test_a_look_at_one_market_vouches_for_no_other() -> None:
     listings = tuple(
-        ListedOffer(identity=Identity(provider, "1", "H100 SXM", 1, spot), gpu_family="H100", offer_id="1")
+        a_listing("1", provider=provider, spot=spot)
         for provider, spot in (("vastai", False), ("lambda", False), ("vastai", True))
     )
     hours = range(6)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.forecasts.snipe import OfferLifetime, lifetime_curve, offer_lifetimes
-from gpuwatch.domain.history.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.history.nonparametric import kaplan_meier
-from gpuwatch.domain.market.offer import Identity
+from tests.builders import a_listing
 
 # Remission times of the 6-MP arm (Gehan, 1965), as in every textbook: weeks, and whether it ended.
 WEEKS = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
@@ -63,13 +63,9 @@ def test_nothing_ended_and_nothing_at_all() -> None:
     assert kaplan_meier([], []).samples == 0
 
 
-def listing(machine: str) -> ListedOffer:
-    return ListedOffer(identity=Identity("vastai", machine, "H100 SXM", 1, False), gpu_family="H100", offer_id=machine)
-
-
 def market_history(*intervals: OfferInterval, looks: range = range(0, 1000, 100), gpu: str = "") -> MarketHistory:
     polls = [MarketPoll(at, "vastai", gpu, False, True) for at in looks]
-    return MarketHistory(listings=(listing("a"), listing("b")), intervals=intervals, polls=polls, source="a test")
+    return MarketHistory(listings=(a_listing("a"), a_listing("b")), intervals=intervals, polls=polls, source="a test")
 
 
 def price(_listing: int, interval: OfferInterval) -> float:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.forecasts.backtest.replayed_offers import quoted_offer, without_unrecorded_clauses
-from gpuwatch.domain.history.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.forecasts.backtest.replayed_offers import replayed_offer, without_unrecorded_clauses
+from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.history.price_series import PriceSeries, gpu_pricer, series_of
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, Commission, OfferPrice, microusd, threshold_microusd
-from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.offer import ListedOffer, Offer
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Watch
@@ -106,7 +106,7 @@ class _CandidateFinder:
     def fit(self, number: int, listing: ListedOffer) -> _Fit | None:
         """The listing, if it fits at some price; otherwise None."""
         if number not in self._known:
-            self._known[number] = self._judged(listing) if listing.identity.gpu in self._watch.gpu_names else None
+            self._known[number] = self._judged(listing) if listing.gpu in self._watch.gpu_names else None
         return self._known[number]
 
     def candidate(self, interval: OfferInterval, fit: _Fit) -> BacktestCandidate:
@@ -115,7 +115,7 @@ class _CandidateFinder:
         near = listed * fit.factor
         if near > self._most:
             return BacktestCandidate(interval.from_s, interval.delisted_s, fit.key, near, None)
-        watch, offer = self._watch, quoted_offer(fit.listing, interval, self._reference_gb)
+        watch, offer = self._watch, replayed_offer(fit.listing, interval, self._reference_gb)
         price = price_for(watch, offer, self._commissions)
         match = match_of(watch, offer, price)
         is_accepted = self._is_cheap(offer, price) and (watch.job is None or accepts(watch, offer, price, _AT))
@@ -134,8 +134,8 @@ class _CandidateFinder:
             self._judged_facts[facts] = self._accepts(listing)
         if not self._judged_facts[facts]:
             return None
-        who = listing.identity
-        return _Fit(listing, (who.provider, who.gpu, who.spot), self._factor(who.provider) / who.gpu_count)
+        key = (listing.provider, listing.gpu, listing.spot)
+        return _Fit(listing, key, self._factor(listing.provider) / listing.gpu_count)
 
     def _factor(self, provider: str) -> float:
         known = self._factors.get(provider)
@@ -145,16 +145,15 @@ class _CandidateFinder:
         return known
 
     def _accepts(self, listing: ListedOffer) -> bool:
-        watch, offer = self._at_any_price, quoted_offer(listing, _ANY_INTERVAL, self._reference_gb)
+        watch, offer = self._at_any_price, replayed_offer(listing, _ANY_INTERVAL, self._reference_gb)
         return accepts(watch, offer, price_for(watch, offer, self._commissions), _AT)
 
     def _facts(self, listing: ListedOffer) -> tuple[Any, ...]:
         """All facts that a clause may depend on; thousands of machines share the same facts."""
-        who, watch = listing.identity, self._watch
-        place = (listing.region, listing.country) if watch.regions else None
-        reliability = listing.reliability if watch.min_reliability is not None else None
-        what = (who.provider, who.gpu, who.gpu_count, who.spot, listing.gpu_memory_gib, listing.kind)
-        return (*what, listing.verification, place, reliability)
+        place = (listing.region, listing.country) if self._watch.regions else None
+        reliability = listing.reliability if self._watch.min_reliability is not None else None
+        fixed = (listing.provider, listing.gpu, listing.gpu_count, listing.spot, listing.gpu_memory_gib, listing.kind)
+        return (*fixed, listing.verification, place, reliability)
 
 
 def fitting_series(
@@ -186,7 +185,7 @@ def fitting_offers(
     wide = at_any_price(without_unrecorded_clauses(watch, market_history.listings)[0])
 
     def fits(listing: ListedOffer) -> bool:
-        offer = quoted_offer(listing, _ANY_INTERVAL, reference_disk_gb)
+        offer = replayed_offer(listing, _ANY_INTERVAL, reference_disk_gb)
         is_asked = providers is None or offer.provider in providers
         return is_asked and accepts(wide, offer, price_for(wide, offer, commissions), offer.observed_at)
 

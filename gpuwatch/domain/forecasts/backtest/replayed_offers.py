@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
-from gpuwatch.domain.history.market_history import ListedOffer, OfferInterval
-from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO
-from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms
+from gpuwatch.domain.history.market_history import OfferInterval, quoted_offer
+from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferTerms
 from gpuwatch.domain.watches.expression import FACTS, names_of, parse
 from gpuwatch.domain.watches.watch import CpuArch, Watch
 
@@ -67,35 +66,13 @@ _KEYS = {
 }
 
 
-def quoted_offer(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: float) -> Offer:
+def replayed_offer(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: float) -> Offer:
     """The offer of an interval, quoted with the disk that the provider assumes by default."""
-    who, disk = listing.identity, interval.disk_microusd_gb_month
-    usd_gb_month = None if disk is None else disk / MICRO
-    disk_gb = 0.0 if usd_gb_month is None else reference_disk_gb
-    disk_usd_hour = (usd_gb_month or 0.0) * disk_gb / HOURS_A_MONTH
-    is_nameless = who.machine_id.startswith(_NAMELESS)
-    return Offer(
-        provider=who.provider,
-        offer_id=who.machine_id if _KEY_PART in who.machine_id else listing.offer_id,
-        machine_id=None if is_nameless else who.machine_id,
-        gpu=who.gpu,
-        gpu_family=listing.gpu_family,
-        gpu_wire=who.gpu,
-        gpu_known=True,
-        gpu_count=who.gpu_count,
-        gpu_memory_gib=listing.gpu_memory_gib,
-        spot=who.spot,
-        quoted_usd_hour=interval.machine_microusd_hour / MICRO + disk_usd_hour,
-        quoted_disk_gb=disk_gb,
-        disk_usd_gb_month=usd_gb_month,
-        observed_at=datetime.fromtimestamp(interval.from_s, UTC),
-        region=listing.region,
-        country=listing.country,
-        reliability=listing.reliability,
-        verification=listing.verification,
-        kind=listing.kind,
-        terms=_OF_A_STOCK if is_nameless else PLAIN_TERMS,
-    )
+    machine = listing.machine_id or _NAMELESS
+    offer = quoted_offer(listing, interval, datetime.fromtimestamp(interval.from_s, UTC), reference_disk_gb)
+    if _KEY_PART in machine:
+        offer = replace(offer, offer_id=machine)
+    return replace(offer, machine_id=None, terms=_OF_A_STOCK) if machine.startswith(_NAMELESS) else offer
 
 
 def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) -> tuple[Watch, tuple[str, ...]]:
@@ -104,7 +81,7 @@ def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) ->
     A fact that is missing for every fitting GPU was not recorded. Otherwise clauses work as they do live: an unknown
     fact does not fit.
     """
-    own_listings = [listing for listing in listings if listing.identity.gpu in watch.gpu_names]
+    own_listings = [listing for listing in listings if listing.gpu in watch.gpu_names]
     without = {
         clause: off for clause, off in _UNRECORDED_CLAUSES.items() if getattr(watch, clause) not in (None, False)
     }
@@ -117,7 +94,7 @@ def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) ->
         without["any_of"] = ()
     if watch.cpu_arch not in (None, CpuArch.ANY):
         without["cpu_arch"] = CpuArch.ANY
-    return msgspec.structs.replace(watch, **without), tuple(_KEYS.get(clause, clause) for clause in without)
+    return replace(watch, **without), tuple(_KEYS.get(clause, clause) for clause in without)
 
 
 def _is_recorded(condition: str, listings: Collection[ListedOffer]) -> bool:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, func, insert, select, update
 
-from gpuwatch.domain.history.market_history import ListedOffer
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_columns import (
     NO_LISTING,
@@ -20,6 +19,7 @@ from gpuwatch.domain.history.price_columns import (
     cheapest_at_once,
     stated_polls,
 )
+from gpuwatch.domain.market.offer import ListedOffer
 from gpuwatch.storage.history.recording.price_sources import imported_source_name
 from gpuwatch.storage.market.open_prices import OpenPrices
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS

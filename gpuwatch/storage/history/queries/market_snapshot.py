@@ -11,12 +11,11 @@ import msgspec
 from sqlalchemy import Connection, func, or_, select
 
 from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, CoverScope
-from gpuwatch.domain.market.money import REFERENCE_DISK_GB
-from gpuwatch.domain.market.offer import Identity, Verification
-from gpuwatch.storage.history.recording.answer_changes import disk_part_microusd
+from gpuwatch.domain.history.market_history import SnapshotOffer
+from gpuwatch.storage.history.recording.price_sources import kind_of_source
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.machine_facts import verification_from
+from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS, fact_fields
 from gpuwatch.storage.setup.stored_values import AnyRow
 from gpuwatch.storage.setup.tables import IS_COVERING, history_state, place, poll, price_interval, segment, series
 
@@ -25,32 +24,14 @@ _INTERVALS = (
     select(
         price_interval.c.series_id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot,
         series.c.machine_id, price_interval.c.seen_from_s, price_interval.c.seen_to_s,
-        price_interval.c.machine_microusd_hour, price_interval.c.disk_microusd_gb_month, series.c.offer_id,
-        series.c.reliability_ppm, series.c.verification, place.c.region, place.c.country,
+        price_interval.c.machine_microusd_hour, price_interval.c.disk_microusd_gb_month, segment.c.gpu_family,
+        series.c.offer_id, place.c.region, place.c.country, *(series.c[fact.column] for fact in MACHINE_FACTS),
     )
     .join(series, series.c.id == price_interval.c.series_id)
     .join(segment, segment.c.id == series.c.segment_id)
     .join(place, place.c.id == series.c.place_id)
     .order_by(price_interval.c.series_id, price_interval.c.seen_from_s)
 )  # fmt: skip
-
-
-class SnapshotOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity that was on offer. Its price is exact; its facts are the newest known ones."""
-
-    identity: Identity
-    machine_microusd_hour: int  # without disk
-    disk_microusd_gb_month: int | None
-    since: datetime  # at this price
-    offer_id: str
-    region: str | None
-    country: str | None
-    reliability: float | None
-    verification: Verification | None
-
-    def listed_microusd_hour(self, disk_gb: float = REFERENCE_DISK_GB) -> int:
-        """Return the listed price of the whole offer with a disk of this size."""
-        return self.machine_microusd_hour + disk_part_microusd(self.disk_microusd_gb_month, disk_gb)
 
 
 class MarketSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,15 +90,20 @@ def _oldest_cover(connection: Connection, covers: dict[CoverScope, int]) -> int:
 
 def _snapshot_offer(row: AnyRow) -> SnapshotOffer:
     # by position: attribute access would double the time for a big market
-    _, provider, gpu, count, spot, machine, from_s, _, price, disk, offer_id, ppm, verification, region, country = row
+    _, name, gpu, count, spot, machine, from_s, _, price, disk, family, offer_id, region, country, *cells = row
     return SnapshotOffer(
-        identity=Identity(provider, machine, gpu, count, bool(spot)),
-        machine_microusd_hour=price,
-        disk_microusd_gb_month=disk,
-        since=datetime.fromtimestamp(from_s, UTC),
+        provider=name,
+        machine_id=machine,
+        gpu=gpu,
+        gpu_family=family,
+        gpu_count=count,
+        spot=bool(spot),
+        kind=kind_of_source(name),
         offer_id=offer_id,
         region=region or None,
         country=country or None,
-        reliability=None if ppm is None else ppm / 1e6,
-        verification=verification_from(verification),
+        machine_microusd_hour=price,
+        disk_microusd_gb_month=disk,
+        since=datetime.fromtimestamp(from_s, UTC),
+        **fact_fields(cells),
     )

@@ -14,14 +14,13 @@ from sqlalchemy import Connection, bindparam, or_, select
 from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, CoverScope
 from gpuwatch.domain.history.market_history import (
     CompletePoll,
-    ListedOffer,
     MarketFilter,
     MarketHistory,
     MarketPoll,
     OfferInterval,
 )
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Identity, OfferKind
+from gpuwatch.domain.market.offer import ListedOffer, OfferKind
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
@@ -219,7 +218,11 @@ def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
     _, name, gpu, gpu_count, spot, family, memory_gib = segment
     _, machine_id, offer_id, region, country, *cells = facts
     return ListedOffer(
-        identity=Identity(provider_of_source(name), machine_id, gpu, gpu_count, bool(spot)),
+        provider=provider_of_source(name),
+        machine_id=machine_id,
+        gpu=gpu,
+        gpu_count=gpu_count,
+        spot=bool(spot),
         gpu_family=family,
         offer_id=offer_id,
         gpu_memory_gib=memory_gib,

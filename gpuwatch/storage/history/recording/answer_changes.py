@@ -6,10 +6,9 @@ differing offers are priced.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
-from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, REFERENCE_DISK_GB, Commission, price_of
+from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, Commission, disk_microusd_hour, price_of
 from gpuwatch.domain.market.offer import Offer, storable_text
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.market.open_prices import Key, OpenPrice, OpenPrices, ProviderPrices
@@ -110,7 +109,7 @@ def _has_same_price(open_price: OpenPrice, offer: Offer) -> bool:
     """Whether the quote equals the stored price. If rounding leaves doubt, it does not, and the offer is priced."""
     if stored_disk_rate(offer.disk_usd_gb_month) != open_price.disk_microusd:
         return False
-    listed = open_price.machine_microusd + disk_part_microusd(open_price.disk_microusd, offer.quoted_disk_gb)
+    listed = open_price.machine_microusd + disk_microusd_hour(open_price.disk_microusd, offer.quoted_disk_gb)
     return abs(offer.quoted_usd_hour * MICRO - listed) < 0.499
 
 
@@ -172,7 +171,7 @@ def price_parts(offer: Offer) -> tuple[int, int | None]:
     """
     disk = stored_disk_rate(offer.disk_usd_gb_month)
     quoted = price_of(offer, None, _NO_COMMISSION).listed_microusd_hour
-    return quoted - disk_part_microusd(disk, offer.quoted_disk_gb), disk
+    return quoted - disk_microusd_hour(disk, offer.quoted_disk_gb), disk
 
 
 def stored_disk_rate(usd_gb_month: float | None) -> int | None:
@@ -182,16 +181,9 @@ def stored_disk_rate(usd_gb_month: float | None) -> int | None:
     return round(usd_gb_month * MICRO)
 
 
-def disk_part_microusd(disk_microusd_gb_month: int | None, disk_gb: float) -> int:
-    """Return the hourly price of a disk."""
-    if not disk_microusd_gb_month or not math.isfinite(disk_gb):
-        return 0
-    return round(disk_microusd_gb_month * disk_gb / HOURS_A_MONTH)
-
-
 def reference_microusd(machine_microusd: int, disk_microusd_gb_month: int | None) -> int:
     """Return the listed price with the reference disk."""
-    return machine_microusd + disk_part_microusd(disk_microusd_gb_month, REFERENCE_DISK_GB)
+    return machine_microusd + disk_microusd_hour(disk_microusd_gb_month, REFERENCE_DISK_GB)
 
 
 def stored_machine_id(offer: Offer) -> str:

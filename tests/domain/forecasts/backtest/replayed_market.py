@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, WatchReplay, replay
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
-from gpuwatch.domain.history.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
-from gpuwatch.domain.market.offer import Identity
+from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
-from tests.builders import a_watch
+from tests.builders import a_listing, a_watch
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
 START_S = int(NOON.timestamp())
@@ -27,12 +26,7 @@ def history_of(
     """One GPU at one provider. `looks`: (seconds after noon, offers; None: no answer)."""
     machines = sorted({machine for _, prices in looks for machine in prices or ()})
     listings = tuple(
-        ListedOffer(
-            identity=Identity(provider, machine, gpu, 1, spot),
-            gpu_family="H100",
-            offer_id=f"9{machine}",
-            gpu_memory_gib=80.0,
-        )
+        a_listing(machine, provider=provider, gpu=gpu, spot=spot, offer_id=f"9{machine}", gpu_memory_gib=80.0)
         for machine in machines
     )
     seen = [(START_S + int(after_s), prices) for after_s, prices in looks]

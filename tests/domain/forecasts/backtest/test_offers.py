@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
-from gpuwatch.domain.forecasts.backtest.replayed_offers import quoted_offer, without_unrecorded_clauses
-from gpuwatch.domain.history.market_history import ListedOffer, OfferInterval
+from gpuwatch.domain.forecasts.backtest.replayed_offers import replayed_offer, without_unrecorded_clauses
+from gpuwatch.domain.history.market_history import OfferInterval
 from gpuwatch.domain.market.money import Commission, price_of
-from gpuwatch.domain.market.offer import Identity, Verification
+from gpuwatch.domain.market.offer import Verification
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Action, CpuArch
 from gpuwatch.storage.history.recording.answer_changes import price_parts
-from tests.builders import an_offer
+from tests.builders import a_listing, an_offer
 from tests.domain.forecasts.backtest.replayed_market import a_rule, history_of
 
-LISTING = ListedOffer(identity=Identity("vastai", "77", "H100 SXM", 1, False), gpu_family="H100", offer_id="1")
+LISTING = a_listing(offer_id="1")
 CENTS = st.integers(10, 900_000_000).map(lambda micro: micro / 1e6)
 
 
@@ -28,7 +28,7 @@ CENTS = st.integers(10, 900_000_000).map(lambda micro: micro / 1e6)
 def test_an_offer_that_was_stored_costs_what_it_cost(usd: float, disk_gb: float | None, rate: float | None) -> None:
     live = an_offer(quoted_usd_hour=usd + (rate or 0) * 8 / 720, disk_usd_gb_month=rate, quoted_disk_gb=8.0)
     machine, disk = price_parts(live)
-    stored = quoted_offer(LISTING, OfferInterval(0, 0, 0, None, machine, disk), 8.0)
+    stored = replayed_offer(LISTING, OfferInterval(0, 0, 0, None, machine, disk), 8.0)
     ours, theirs = (price_of(offer, disk_gb, Commission("0.20")) for offer in (stored, live))
     # the machine's price alone is kept, rounded to a whole micro-dollar
     assert ours.price_microusd_hour == pytest.approx(theirs.price_microusd_hour, abs=2)
@@ -36,26 +36,21 @@ def test_an_offer_that_was_stored_costs_what_it_cost(usd: float, disk_gb: float 
 
 def test_a_price_of_whole_cents_is_exact() -> None:
     interval = OfferInterval(0, 0, 0, None, 3_000_000, None)
-    assert price_of(quoted_offer(LISTING, interval, 8.0), 100.0, Commission("0.20")).price_microusd_hour == 3_600_000
+    assert price_of(replayed_offer(LISTING, interval, 8.0), 100.0, Commission("0.20")).price_microusd_hour == 3_600_000
 
 
 def test_a_machine_without_a_name_is_one_of_a_stock() -> None:
-    nameless = msgspec.structs.replace(LISTING, identity=Identity("runpod", "offer:H100", "H100 SXM", 1, False))
-    offer = quoted_offer(nameless, OfferInterval(0, 0, 0, None, 1, None), 8.0)
+    nameless = msgspec.structs.replace(LISTING, provider="runpod", machine_id="offer:H100")
+    offer = replayed_offer(nameless, OfferInterval(0, 0, 0, None, 1, None), 8.0)
     assert (offer.machine_id, offer.terms.fungible) == (None, True)
-    assert quoted_offer(LISTING, OfferInterval(0, 0, 0, None, 1, None), 8.0).terms.fungible is False
+    assert replayed_offer(LISTING, OfferInterval(0, 0, 0, None, 1, None), 8.0).terms.fungible is False
 
 
 def test_keys_of_price_rows_tell_offers_apart() -> None:
     keys = ("a2-highgpu-1g/us-central1/spot", "a2-highgpu-1g/europe-west4/spot")
-    rows = [
-        msgspec.structs.replace(
-            LISTING, identity=Identity("gcp", key, "A100 SXM 40GB", 1, True), offer_id="a2-highgpu-1g"
-        )
-        for key in keys
-    ]
-    assert {quoted_offer(row, OfferInterval(0, 0, 0, None, 1, None), 8.0).offer_id for row in rows} == set(keys)
-    assert quoted_offer(LISTING, OfferInterval(0, 0, 0, None, 1, None), 8.0).offer_id == "1"
+    rows = [a_listing(key, provider="gcp", gpu="A100 SXM 40GB", spot=True, offer_id="a2-highgpu-1g") for key in keys]
+    assert {replayed_offer(row, OfferInterval(0, 0, 0, None, 1, None), 8.0).offer_id for row in rows} == set(keys)
+    assert replayed_offer(LISTING, OfferInterval(0, 0, 0, None, 1, None), 8.0).offer_id == "1"
 
 
 def test_clauses_that_no_history_keeps_are_left_out_and_named() -> None:
@@ -91,7 +86,7 @@ def test_what_somebody_recorded_is_judged_as_it_is_live() -> None:
         LISTING, reliability=0.9, verification=Verification.VERIFIED, country="US", gpu_memory_gib=80.0
     )
     assert without_unrecorded_clauses(watch, [LISTING, said]) == (watch, ())
-    other = msgspec.structs.replace(said, identity=Identity("vastai", "77", "A40", 1, False))
+    other = msgspec.structs.replace(said, gpu="A40")
     assert len(without_unrecorded_clauses(watch, [LISTING, other])[1]) == 4, "what is said of other GPUs does not count"
 
 
@@ -105,7 +100,7 @@ def test_what_is_accepted_is_what_the_watch_accepts(prices: list[tuple[str, floa
     for candidate, interval in zip(
         find_candidates(watch, market_history, {}, 8.0), market_history.intervals, strict=True
     ):
-        offer = quoted_offer(market_history.listings[interval.listing], interval, 8.0)
+        offer = replayed_offer(market_history.listings[interval.listing], interval, 8.0)
         assert candidate.accepted is bool(matches(watch, [offer], {}, offer.observed_at))
         assert candidate.match is None or candidate.match.offer == offer
         assert candidate.microusd_gpu_hour == pytest.approx(interval.machine_microusd_hour, abs=1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import KnownOffers, find_candidates
-from gpuwatch.domain.forecasts.backtest.replayed_offers import quoted_offer
+from gpuwatch.domain.forecasts.backtest.replayed_offers import replayed_offer
 from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import Commission
@@ -215,7 +215,7 @@ def test_the_known_offers_shows_at_each_look_what_the_watch_s_own_rules_find_in_
     for poll in market_history.polls:
         known_offers.apply_query(("vastai", "H100 SXM", False), poll)
         standing = [
-            quoted_offer(market_history.listings[interval.listing], interval, 8.0)
+            replayed_offer(market_history.listings[interval.listing], interval, 8.0)
             for interval in market_history.intervals
             if interval.from_s <= poll.at_s and (interval.delisted_s is None or interval.delisted_s > poll.at_s)
         ]

@@ -26,6 +26,7 @@ from gpuwatch.storage.history.imports.price_import import import_file
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
+from tests.builders import a_price_row
 from tests.storage.history.imports.test_price_import import KINDS, LATER_S, NOON_S, a_look, a_row, each_file
 from tests.storage.history.recording.test_history_recorder_model import Poll, a_poll, emptied, reported
 from tests.storage.stored_answers import NOON, an_answer, an_offer
@@ -191,7 +192,7 @@ def test_the_columns_are_the_nine(tmp_path: Path) -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=30))
 def test_no_cell_is_a_formula_and_each_reads_back(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("rows") / "x.csv"
-    row = PriceRow(NOON_S, "vastai", None, text, text.strip() or None, text, 1, None, False, 10**6)
+    row = a_price_row(NOON_S, text, region=text.strip() or None, gpu_wire=text)
     write_rows(path, [row])
     with path.open(encoding="utf-8", newline="") as file:
         cells = next(iter(csv.DictReader(file)))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.history.price_rows import PriceRow
@@ -26,6 +27,7 @@ from gpuwatch.storage.history.queries.market_snapshot import market_at
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
+from tests.builders import a_price_row
 from tests.checkout import TESTS
 from tests.storage.history.recording.test_history_recorder_model import emptied
 from tests.storage.stored_answers import NOON, an_answer, an_offer, machines, on_demand, price_track
@@ -51,11 +53,11 @@ fresh_each_time = settings(
 
 
 def a_row(after_s: int, key: str = "a", usd: float = 2.0, gpu: str = GPUS[0], spot: bool = False) -> PriceRow:
-    return PriceRow(NOON_S + after_s, "vastai", None, key, None, gpu, 1, None, spot, round(usd * 1e6))
+    return a_price_row(NOON_S + after_s, key, gpu_wire=gpu, spot=spot, listed_microusd_hour=round(usd * 1e6))
 
 
 def a_look(after_s: int, gpu: str = "", usd: float = 0, spot: bool = False) -> PriceRow:
-    return PriceRow(NOON_S + after_s, "vastai", None, "", None, gpu, 0, None, spot, round(usd * 1e6))
+    return a_row(after_s, "", usd, gpu, spot)
 
 
 def brought_in(database: Database, folder: Path, rows: Iterable[PriceRow], **how: Any) -> ImportReport:
@@ -137,8 +139,8 @@ def test_every_row_is_accounted_for(database: Database, tmp_path: Path) -> None:
 
 def test_the_kind_is_the_owners_then_the_files_then_the_providers(database: Database, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    gcp = PriceRow(NOON_S, "gcp", None, "a2", None, "A100 SXM 40GB", 1, None, False, 10**6)
-    live = PriceRow(NOON_S, "gcp", None, "a3", None, "A100 SXM 40GB", 1, None, False, 10**6, OfferKind.LIVE)
+    gcp = a_price_row(NOON_S, "a2", provider="gcp", gpu_wire="A100 SXM 40GB")
+    live = replace(gcp, offer_key="a3", kind=OfferKind.LIVE)
     write_rows(path, [gcp, live])
     import_file(database, path, (None, KINDS), LATER_S)
     assert {row[0] for row in kept(database)["prices"]} == {"gcp:listed-history", "gcp:history"}
@@ -259,7 +261,7 @@ def test_a_file_about_one_gpu_says_nothing_of_another(database: Database, tmp_pa
 
 def test_facts_are_those_of_the_newest_row_whenever_it_comes(database: Database, tmp_path: Path) -> None:
     def seen(after_s: int, region: str) -> PriceRow:
-        return PriceRow(NOON_S + after_s, "vastai", None, "a", region, GPUS[0], 1, None, False, 10**6)
+        return a_price_row(NOON_S + after_s, "a", region=region)
 
     brought_in(database, tmp_path, [seen(600, "Iowa, US")])
     brought_in(database, tmp_path, [seen(0, "Utah, US")])

@@ -203,5 +203,5 @@ def test_facts_and_money_come_through(database: Database, history: SqlHistoryRec
         "Texas, US", "US", 0.99, 80.0,
     )  # fmt: skip
     assert isinstance(interval, OfferInterval)
-    assert interval.listed_microusd_hour(8) / listing.identity.gpu_count == 2_000_000
+    assert interval.listed_microusd_hour(8) / listing.gpu_count == 2_000_000
     assert machines(market_at(database, NOON).offers) == {"m": 4_000_000}
