@@ -185,5 +185,5 @@ def evaluate(
     evaluator: Evaluator, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime
 ) -> list[Decision]:
     """Match and decide, like the hunt."""
-    observed = evaluator.observe(watches, answer, spot, now)
+    observed = evaluator.observe(watches, answer, now)
     return evaluator.evaluate(watches, answer.provider, spot, observed, now)

@@ -148,21 +148,8 @@ class PricesOnSale:
 
     def _has_news(self, before: Sequence[OnSale], current: Sequence[OnSale]) -> bool:
         """Whether any of these offers is new, or changed in a way that affects searches."""
-        if len(before) != len(current):
-            return True
-        if all(map(_is_unchanged, before, current)):
-            return False
-        known = {_name(one): one for one in before}
-        for one in current:
-            was = known.get(_name(one))
-            if was is None or (not _is_unchanged(was, one) and self._facts(was) != self._facts(one)):
-                return True
-        return False
+        known, now = ({_name(one): self._facts(one) for one in offers} for offers in (before, current))
+        return len(before) != len(current) or known != now
 
     def _facts(self, one: OnSale) -> tuple[float, bool | None, float | None]:
         return round(listed_usd_hour(one, self._default_disk_gb), 6), one.verified, one.reliability
-
-
-def _is_unchanged(was: OnSale, one: OnSale) -> bool:
-    """Whether two offers are the same. An adapter's copy of an unchanged offer shares its value objects."""
-    return was.quoted_usd_hour is one.quoted_usd_hour and _name(was) == _name(one)

@@ -43,12 +43,10 @@ from gpuwatch.engine.launches.renting.owner_decisions import ApprovalTerms, requ
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.engine.watches.gather import NewestObservations, QuoteGathering
 from gpuwatch.engine.watches.readiness_notes import ReadinessNotes
-from gpuwatch.engine.watches.watch_indexes import WatchIndexes
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 
-_MIN_PAIRS_FOR_INDEX = 5_000  # pairs of watch and offer
 _ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (action = "alert").'}
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
 _Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
@@ -101,7 +99,6 @@ class Evaluator:
         self._stock = StockProofs()
         self._memories = dict(uow_factory.memories())
         self._cycles: dict[str, PollCycle] = {}
-        self._indexes = WatchIndexes(rules.commissions)
         self._reasons: dict[str, DecisionReason] = {}
         self._reported_not_ready: dict[str, str] = {}  # watch → text of its alert while nothing could be rented
         self._notes = ReadinessNotes()
@@ -115,13 +112,9 @@ class Evaluator:
         """Whether it wants more, and nothing, such as a pause or an empty balance, blocked its last launch."""
         return self.may_rent_more(watch) and not self._slots.is_blocked(watch.name)
 
-    def observe(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> Mapping[str, Observation]:
+    def observe(self, watches: Sequence[Watch], answer: Answer, now: datetime) -> Mapping[str, Observation]:
         """Return the observation of each watch, by name: the offers that it accepts, cheapest first."""
-        found: Mapping[str, tuple[Match, ...]]
-        if len(watches) * len(answer.offers) < _MIN_PAIRS_FOR_INDEX:
-            found = {watch.name: matches(watch, answer.offers, self._rules.commissions, now) for watch in watches}
-        else:
-            found = self._indexes.of(watches, answer.provider, spot).update(answer.offers, now)
+        found = {watch.name: matches(watch, answer.offers, self._rules.commissions, now) for watch in watches}
         is_complete = answer.completeness is Completeness.COMPLETE and answer.provider not in self._rules.emptied
         return {
             watch.name: Observation(
@@ -169,7 +162,7 @@ class Evaluator:
             for known in (self._memories, self._cycles, self._reasons, self._reported_not_ready):
                 for name in known.keys() - set(names):
                     del known[name]
-            for part in (self.observations, self._indexes, self._stock, self._slots, self._notes):
+            for part in (self.observations, self._stock, self._slots, self._notes):
                 part.forget_except(names)
 
     def _decide(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Decision:

@@ -132,7 +132,7 @@ class Hunter:
         except ProviderError as error:
             log.info("no quote in time: %s", error, extra={"provider": name, "watch": watch.name})
             return
-        shown = self._evaluator.observe([watch], answer, query.spot, clock())[watch.name]
+        shown = self._evaluator.observe([watch], answer, clock())[watch.name]
         before = self._evaluator.observations.newest(watch.name, name, query.spot)
         observed = {watch.name: with_earlier_matches(shown, before, offer)}
         with _store_errors_logged(name):
@@ -265,7 +265,7 @@ class Hunter:
     ) -> None:
         spot = shared.query.spot
         if isinstance(answer, Answer):
-            observed = self._evaluator.observe(watches, answer, spot, clock())
+            observed = self._evaluator.observe(watches, answer, clock())
             self._answered_at.update({(watch.name, spot): asked_at for watch in watches})
             for demand in shared.demands:
                 self._took_s[demand.query] = answer.elapsed_s
@@ -347,7 +347,7 @@ class Hunter:
             self.market.search,
             query,
             self._commission,
-            lambda answer: self._evaluator.observe(watches, answer, query.spot, clock()),
+            lambda answer: self._evaluator.observe(watches, answer, clock()),
             highest_kept,
         )
         self._log_unproven(query, answer)

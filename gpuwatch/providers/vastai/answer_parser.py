@@ -20,7 +20,6 @@ from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 from gpuwatch.providers.vastai.drift import drift, unusable_fields
 from gpuwatch.providers.vastai.raw_rows import VastRow, row_of
-from gpuwatch.providers.vastai.row_cache import RowCache
 from gpuwatch.providers.vastai.rows import ParsedRows, RowReader
 from gpuwatch.redaction import redact
 
@@ -43,8 +42,7 @@ _decode_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 class ParsedAnswer(msgspec.Struct):
     """The content of one answer. `rows` counts every row, usable or not; the offers are in the answer's order.
 
-    `other_gpu_rows` counts rows of GPUs outside the query; they are not parsed further. `rejected_rows` counts usable
-    rows that the query rejects otherwise: in an answer longer than a page they do not become offers.
+    `other_gpu_rows` counts rows of GPUs outside the query; they are not parsed further.
     """
 
     offers: list[Offer]
@@ -52,47 +50,33 @@ class ParsedAnswer(msgspec.Struct):
     skipped: dict[str, int]
     drift: tuple[str, ...]
     other_gpu_rows: int = 0
-    rejected_rows: int = 0
 
 
 def parse_offers(
     body: bytes | Iterable[bytes],
     reader: RowReader,
     on_offers: Callable[[Sequence[Offer]], None] | None = None,
-    row_cache: RowCache | None = None,
-    cached_from_bytes: int = 0,
 ) -> ParsedAnswer:
     """Parse one search answer.
 
     Args:
         body: the whole body, or its pieces as they arrive.
         on_offers: receives offers as soon as they are parsed, before the answer is complete.
-        row_cache: rows of earlier answers to the same kind of query, updated; None: decode every row.
-        cached_from_bytes: decode every row until so much of the body has arrived.
 
     Raises:
         PayloadChanged: it is not a list of offers, or none of its rows is usable.
         ProviderDown: it is cut off.
     """
-    parser = _Parser(reader, on_offers, row_cache, cached_from_bytes)
+    parser = _Parser(reader, on_offers)
     for chunk in [body] if isinstance(body, bytes) else body:
         parser.feed(chunk)
     return parser.finish()
 
 
 class _Parser:
-    def __init__(
-        self,
-        reader: RowReader,
-        on_offers: Callable[[Sequence[Offer]], None] | None,
-        row_cache: RowCache | None,
-        cached_from_bytes: int,
-    ) -> None:
+    def __init__(self, reader: RowReader, on_offers: Callable[[Sequence[Offer]], None] | None) -> None:
         self._reader = reader
         self._on_offers = on_offers
-        self._row_cache = row_cache
-        self._cached_from_bytes = cached_from_bytes
-        self._received_bytes = 0
         self._buffer = bytearray()
         self._head: bytes | None = None
         self._scanner: _Scanner | None = None
@@ -104,7 +88,6 @@ class _Parser:
         if self._scanner is not None:
             self._parse_each(self._scanner.feed(chunk))
             return
-        self._received_bytes += len(chunk)
         self._buffer += chunk
         if self._head is None and not self._find_head(is_complete=False):
             return
@@ -165,21 +148,9 @@ class _Parser:
         original, self._buffer[end] = self._buffer[end], _CLOSING
         try:
             with memoryview(self._buffer) as buffer_view, buffer_view[: end + 1] as block:
-                return self._parse_text(block) or self._parse_rows(block)
+                return self._parse_rows(block)
         finally:
             self._buffer[end] = original
-
-    def _parse_text(self, block: memoryview) -> bool:
-        """Parse rows most of which are cached; False: it does not succeed, or is not tried."""
-        if self._row_cache is None or self._received_bytes < self._cached_from_bytes:
-            return False
-        try:
-            parsed = self._reader.parse_text(bytes(block), self._row_cache)
-        except UNREADABLE:
-            return False
-        self._add(parsed, block)
-        self._require_usable_rows(at_least=_MAX_UNUSABLE_ROWS)
-        return True
 
     def _parse_rows(self, block: memoryview) -> bool:
         try:
@@ -188,7 +159,8 @@ class _Parser:
             return self._parse_raw_rows(bytes(block))
         except UNREADABLE:
             return False
-        self._add(self._reader.parse(rows, self._parsed.rows), block)
+        self._add(self._reader.parse(rows), block)
+        self._require_usable_rows(at_least=_MAX_UNUSABLE_ROWS)
         return True
 
     def _parse_raw_rows(self, array: bytes) -> bool:
@@ -217,9 +189,8 @@ class _Parser:
     def _add(self, parsed: ParsedRows, block: memoryview | None = None) -> None:
         if block is not None and self._sampled_rows < _SAMPLE_ROWS:
             self._sample_ends(bytes(block))
-        self._parsed.rows += len(parsed.offers) + len(parsed.skipped) + parsed.other_gpu_rows + parsed.rejected_rows
+        self._parsed.rows += len(parsed.offers) + len(parsed.skipped) + parsed.other_gpu_rows
         self._parsed.other_gpu_rows += parsed.other_gpu_rows
-        self._parsed.rejected_rows += parsed.rejected_rows
         self._parsed.offers += parsed.offers
         for skipped in parsed.skipped:
             self._skip(skipped)
@@ -229,8 +200,7 @@ class _Parser:
     def _require_usable_rows(self, at_least: int) -> None:
         """Reject an answer with this many rows if none of them is usable."""
         parsed = self._parsed
-        usable_rows = len(parsed.offers) + parsed.other_gpu_rows + parsed.rejected_rows
-        if parsed.rows >= at_least and parsed.skipped and not usable_rows:
+        if parsed.rows >= at_least and parsed.skipped and not (parsed.offers or parsed.other_gpu_rows):
             reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
             notes = dict.fromkeys([*unusable_fields(parsed.skipped, parsed.rows), *drift(self._names)])
             text = f"vastai: none of {count_text(parsed.rows, 'row')} can be used ({reasons})"

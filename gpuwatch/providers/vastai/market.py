@@ -14,14 +14,10 @@ from gpuwatch.providers.toolkit.post_processing import cheapest_first, matching
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.client import SEARCH_PATH, VastClient
 from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, row_limit, search_params, wire_names
-from gpuwatch.providers.vastai.raw_rows import RowConditions
-from gpuwatch.providers.vastai.row_cache import RowCache, evict_oldest
 from gpuwatch.providers.vastai.rows import PROVIDER, RowReader
 
 _PAGES_MAX: Final = 400  # 25,600 rows at 64 per page: six times the market of 2026
-_HUNT_CACHED_FROM_BYTES: Final = 256 * 1024  # a page of 64 rows is shorter: a hunt decodes it at once
 _PRICE_STEP: Final = 1e-9  # to get past a price that fills a whole page by itself
-_MAX_CACHED_QUERIES: Final = 8  # kinds of query, by rental type and disk, with cached rows
 _PRICE_TOLERANCE_USD: Final = 1e-6  # rounding error of a price, in dollars
 OnOffers = Callable[[Sequence[Offer]], None]
 
@@ -33,7 +29,6 @@ class VastMarket:
 
     def __init__(self, client: VastClient) -> None:
         self._client = client
-        self._row_caches: dict[tuple[bool, float], RowCache] = {}
 
     def search(self, query: Query, on_offers: OnOffers | None = None) -> Answer:
         """Return the matching offers, cheapest first.
@@ -47,12 +42,10 @@ class VastMarket:
         tools = self._client.tools
         started_s, observed_at = tools.monotonic(), tools.now()
         disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
-        conditions = RowConditions(query, page_rows=max(row_limit(query), SILENT_CAP))
-        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus, conditions)
-        row_cache = self._row_cache(query.spot, disk_gb) if tools.is_patient else None
+        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus)
         paged = _PagedSearch(query)
         while not paged.is_done:
-            fetch_page = partial(self._page, query, paged.from_usd_hour, reader, row_cache, on_offers)
+            fetch_page = partial(self._page, query, paged.from_usd_hour, reader, on_offers)
             try:
                 page = self._client.read("search", fetch_page, urgent=query.limit is not None)
             except ProviderError as error:
@@ -61,22 +54,13 @@ class VastMarket:
                 paged.abort(f"page {paged.searches + 1}: {error}")
                 break
             paged.add_page(page)
-        if row_cache is not None:
-            evict_oldest(row_cache, observed_at)
         return paged.answer(observed_at, tools.monotonic() - started_s)
-
-    def _row_cache(self, spot: bool, disk_gb: float) -> RowCache:
-        """Return the rows of earlier searches. It pays where a daemon reads the same rows again: in its sweeps."""
-        if (spot, disk_gb) not in self._row_caches and len(self._row_caches) >= _MAX_CACHED_QUERIES:
-            self._row_caches.clear()
-        return self._row_caches.setdefault((spot, disk_gb), {})
 
     def _page(
         self,
         query: Query,
         from_usd_hour: float | None,
         reader: RowReader,
-        row_cache: RowCache | None,
         on_offers: OnOffers | None,
         deadline_s: float,
     ) -> ParsedAnswer:
@@ -84,8 +68,7 @@ class VastMarket:
         with self._client.stream(
             "GET", SEARCH_PATH, params=search_params(query, from_usd_hour), deadline_s=deadline_s
         ) as reply:
-            cached_from_bytes = 0 if query.limit is None else _HUNT_CACHED_FROM_BYTES
-            return parse_offers(reply.chunks, reader, on_parsed, row_cache, cached_from_bytes)
+            return parse_offers(reply.chunks, reader, on_parsed)
 
 
 class _PagedSearch:

@@ -1,27 +1,23 @@
-"""The rows of vast.ai's search answer as they arrive: their types, and which of them a query rejects. Pure.
+"""The rows of vast.ai's search answer as they arrive: their types, and which of them are of a query's GPUs. Pure.
 
-A server may ignore the filters of a search and send its whole market: most of those rows need not become offers.
+A server may ignore the GPUs of a search and send its whole market: the rows of others need not become offers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
-from math import inf
 from typing import Any, Final
 
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog, fold
-from gpuwatch.domain.market.offer import Verification, clean_word
-from gpuwatch.ports import Query
-from gpuwatch.providers.toolkit.post_processing import PRICE_TOLERANCE_USD, RowSkipped
+from gpuwatch.domain.market.offer import clean_word
+from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 
 _SPELLINGS_MAX: Final = 2_000  # of GPUs: a marketplace could send any number, of any length
 _SPELLING_LENGTH: Final = 200
-_VERIFIED: Final = frozenset({Verification.VERIFIED.value})
-_NOT_VERIFIED: Final = frozenset(word.value for word in Verification) - _VERIFIED
 
 
 class VastRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -69,7 +65,6 @@ _ESSENTIAL: Final = frozenset(
     {"id", "gpu_name", "num_gpus", "dph_total", "storage_cost", "storage_total_cost", "rentable"}
 )
 _fields: Final = msgspec.structs.fields(VastRow)
-decode_row: Final = msgspec.json.Decoder(VastRow).decode
 
 
 def row_of(raw: bytes | msgspec.Raw) -> VastRow:
@@ -130,32 +125,3 @@ class GpuFilter(dict[str, bool]):
 
 
 gpu_filter_of: Final = lru_cache(maxsize=256)(GpuFilter)  # the same few queries repeat
-
-
-class RowConditions:
-    """The conditions of a query that a row alone can fail; `matching` checks the offers of all other rows.
-
-    Args:
-        page_rows: conditions apply to longer answers. The rows of a page show whether more of them follow.
-    """
-
-    def __init__(self, query: Query, page_rows: int) -> None:
-        self.page_rows = page_rows
-        self._count_min = query.count_min
-        self._count_max = inf if query.count_max is None else query.count_max
-        self._min_reliability = query.min_reliability or 0.0
-        self._verifications = {None: None, True: _VERIFIED, False: _NOT_VERIFIED}[query.verified]
-        # the price with the default disk is at least `dph_total`; with another disk the offer tells
-        is_bounded = query.disk_gb is None and query.max_listed_usd_hour is not None
-        self._max_usd_hour = (query.max_listed_usd_hour or 0.0) + PRICE_TOLERANCE_USD if is_bounded else inf
-
-    def reject(self, row: VastRow) -> bool:
-        """Whether the offer of this row would not match the query."""
-        if not self._count_min <= row.num_gpus <= self._count_max or row.dph_total > self._max_usd_hour:
-            return True
-        if row.rentable is False or (self._verifications and row.verification not in self._verifications):
-            return True
-        if not self._min_reliability:
-            return False
-        reliability = row.reliability if row.reliability2 is None else row.reliability2
-        return reliability is None or not self._min_reliability <= reliability <= 1.0

@@ -12,11 +12,10 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MAX_USD_HOUR
-from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verification, clean_word, copy_of
+from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verification, clean_word
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import time_from_unix
-from gpuwatch.providers.vastai.raw_rows import RowConditions, VastRow, decode_row, gpu_filter_of
-from gpuwatch.providers.vastai.row_cache import RowCache, add_row, split_rows
+from gpuwatch.providers.vastai.raw_rows import VastRow, gpu_filter_of
 
 PROVIDER: Final = "vastai"
 _MIB: Final = 1024.0
@@ -26,7 +25,6 @@ _MAX_DISK_GB: Final = 1e6
 _COUNTRY_LETTERS: Final = 2
 _MAX_SHARED_VALUES: Final = 5_000
 _VERIFICATIONS: Final = {word.value: word for word in Verification}
-_set_field: Final = msgspec.structs.force_setattr
 
 
 class _SharedValues(dict[float | None, float | None]):
@@ -47,7 +45,6 @@ class ParsedRows(msgspec.Struct, gc=False):
     offers: list[Offer]
     skipped: list[RowSkipped]  # one for each row that is not an offer
     other_gpu_rows: int  # of GPUs outside the query; they are not parsed further
-    rejected_rows: int = 0  # usable rows that other conditions of the query reject
 
 
 class RowReader:
@@ -58,79 +55,27 @@ class RowReader:
         disk_gb: the disk size of the quote.
         observed_at: when the answer arrived.
         gpus: canonical names of the query; empty: all. Rows of other GPUs are skipped early.
-        conditions: the query's other conditions; None: none is checked here.
     """
 
-    def __init__(
-        self,
-        spot: bool,
-        disk_gb: float,
-        observed_at: datetime,
-        gpus: Sequence[str] = (),
-        conditions: RowConditions | None = None,
-    ) -> None:
+    def __init__(self, spot: bool, disk_gb: float, observed_at: datetime, gpus: Sequence[str] = ()) -> None:
         self._spot = spot
         self._disk_gb = disk_gb
         self._disk_tolerance_gb = 1e-6 * max(1.0, disk_gb)
         self._observed_at = observed_at
         self._resolve: Callable[[str, float | None], GpuName] = catalog().resolve
         self._gpu_filter = gpu_filter_of(tuple(gpus)) if gpus else None
-        self._conditions = conditions
 
-    def parse(self, rows: Sequence[VastRow], earlier_rows: int = 0) -> ParsedRows:
-        """Turn rows into offers; `earlier_rows`: of the same answer."""
-        gpu_filter, conditions = self._gpu_filter, self._conditions
-        if conditions is not None and earlier_rows + len(rows) <= conditions.page_rows:
-            conditions = None
+    def parse(self, rows: Sequence[VastRow]) -> ParsedRows:
+        """Turn rows into offers."""
+        gpu_filter = self._gpu_filter
         wanted = rows if gpu_filter is None else [row for row in rows if gpu_filter[row.gpu_name]]
         parsed = ParsedRows([], [], other_gpu_rows=len(rows) - len(wanted))
         for row in wanted:
             try:
-                if conditions is not None and conditions.reject(row):
-                    self._check(row)
-                    parsed.rejected_rows += 1
-                else:
-                    parsed.offers.append(self._build(row))
+                parsed.offers.append(self._build(row))
             except RowSkipped as skipped:
                 parsed.skipped.append(skipped)
         return parsed
-
-    def parse_text(self, array: bytes, cache: RowCache) -> ParsedRows:
-        """Turn an array of rows into offers; a cached row takes a third of the time.
-
-        Args:
-            cache: offers of earlier answers to the same kind of query. Updated here.
-
-        Raises:
-            DecodeError, UnicodeDecodeError, RecursionError: the text cannot be split into rows with the types of 2026.
-        """
-        parsed, gpu_filter, observed_at = ParsedRows([], [], 0), self._gpu_filter, self._observed_at
-        for cached, start, end in split_rows(array, cache):
-            if cached is None:
-                self._parse_part(array, start, end, cache, parsed)
-            elif gpu_filter is None or gpu_filter[cached.offer.gpu_wire]:
-                offer = cached.offer = copy_of(cached.offer)
-                _set_field(offer, "observed_at", observed_at)
-                parsed.offers.append(offer)
-            else:
-                parsed.other_gpu_rows += 1
-        return parsed
-
-    def _parse_part(self, array: bytes, start: int, end: int, cache: RowCache, parsed: ParsedRows) -> None:
-        """Decode a row that is not cached, and cache its offer."""
-        row, gpu_filter = decode_row(array[start:end]), self._gpu_filter
-        is_wanted = gpu_filter is None or gpu_filter[row.gpu_name]
-        try:
-            offer = self._build(row)
-        except RowSkipped as skipped:
-            if is_wanted:
-                parsed.skipped.append(skipped)
-        else:
-            add_row(cache, array, start, end, offer)
-            if is_wanted:
-                parsed.offers.append(offer)
-        if not is_wanted:
-            parsed.other_gpu_rows += 1
 
     def _build(self, row: VastRow) -> Offer:
         offer_id, wire_name = self._check(row)

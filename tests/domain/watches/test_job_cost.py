@@ -26,7 +26,6 @@ from gpuwatch.domain.watches.computed_limits import (
 from gpuwatch.domain.watches.decide import DecisionReason, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, price_for
 from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.domain.watches.watch_index import WatchIndex
 from gpuwatch.engine.market.watch_search import queries_for
 from tests.builders import NOON, a_watch, an_offer, changed
 from tests.drawn import examples
@@ -246,18 +245,6 @@ def test_the_ceiling_never_keeps_out_what_is_worth_it(watch: Watch, offer: Offer
     cost = job_cost(watch, offer, price)
     if isinstance(cost, JobCost) and cost.microusd <= most_microusd(watch):
         assert price.price_microusd_hour <= ceiling_microusd(watch, offer.gpu, offer.gpu_count, spot=offer.spot)
-
-
-@settings(max_examples=examples(100))
-@given(st.lists(WATCHES, min_size=1, max_size=3), st.lists(st.lists(OFFERS, max_size=6), max_size=4))
-def test_the_index_finds_what_a_plain_look_finds(watches: list[Watch], polls: list[list[Offer]]) -> None:
-    named = [changed(watch, name=str(n)) for n, watch in enumerate(watches)]
-    index = WatchIndex(named, VAST)
-    for offers in polls:
-        on_sale = list({offer.offer_id: offer for offer in offers}.values())
-        found = index.update(on_sale, NOON)
-        for watch in named:
-            assert found[watch.name] == matches(watch, on_sale, VAST, NOON)
 
 
 def test_only_an_interruptible_offer_is_bid_for() -> None:

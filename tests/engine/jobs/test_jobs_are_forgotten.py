@@ -16,7 +16,6 @@ from gpuwatch.domain.jobs.job import JobState, JobTransition
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.watches.gather import unanswered
 from gpuwatch.engine.watches.hunt import Hunter
-from gpuwatch.engine.watches.watch_indexes import WatchIndexes
 from gpuwatch.ports import Answer
 from gpuwatch.settings import load
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
@@ -73,7 +72,7 @@ def _run(bench: Bench, jobs: Sequence[Sequence[Watch]], offers: int) -> dict[str
         hunter,
         bench.evaluator,
         bench.slots,
-        *(evaluator[name] for name in ("observations", "_indexes", "_stock", "_notes")),
+        *(evaluator[name] for name in ("observations", "_stock", "_notes")),
     )
 
 
@@ -87,19 +86,6 @@ def _jobs(groups: int, size: int) -> list[list[Watch]]:
 def test_ten_thousand_jobs_leave_no_entry_behind() -> None:
     none = _run(Bench(WATCH), _jobs(1, 20), offers=2)
     assert _run(Bench(WATCH), _jobs(500, 20), offers=2) == none
-
-
-def test_nor_do_those_that_are_matched_by_an_index() -> None:
-    none = _run(Bench(WATCH), _jobs(1, 60), offers=120)
-    assert _run(Bench(WATCH), _jobs(20, 60), offers=120) == none
-
-
-def test_ever_other_groups_of_open_jobs_do_not_fill_the_memory() -> None:
-    """Hundreds wait, and each round polls for another twenty of them."""
-    indexes = WatchIndexes({})
-    for number in range(300):
-        indexes.of([msgspec.structs.replace(WATCH, name=f"job:{number}")], "vastai", False)
-    assert len(indexes) <= 64
 
 
 def test_the_runs_of_jobs_leave_nothing_behind(tmp_path: Path) -> None:

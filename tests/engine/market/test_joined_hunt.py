@@ -173,10 +173,10 @@ def test_every_watch_sees_in_a_joined_answer_what_its_own_would_have_shown(
     seller, bench = CutMarket(listed, PAGE_ROWS), Bench(*every)
     own = {one.name: queries_for(one, TWENTY)[0] for one in every}
     at = Clock().now
-    together = bench.evaluator.observe(every, seller.search(joined(list(own.values()), PAGE_ROWS)), False, at)
+    together = bench.evaluator.observe(every, seller.search(joined(list(own.values()), PAGE_ROWS)), at)
     for one in every:
         answer = seller.search(queries_for(one, TWENTY, None)[0])
-        assert bench.evaluator.observe([one], answer, False, at)[one.name] == together[one.name]
+        assert bench.evaluator.observe([one], answer, at)[one.name] == together[one.name]
 
 
 def test_what_an_answer_does_not_show_is_gone_up_to_the_price_that_it_is_complete_to() -> None:

@@ -16,30 +16,13 @@ from gpuwatch.domain.market.money import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.raw_rows import gpu_filter_of
-from gpuwatch.providers.vastai.row_cache import RowCache
 from gpuwatch.providers.vastai.rows import RowReader
 from tests.drawn import examples
 
 
 def _parse(body: bytes, chunk: int | None = None, spot: bool = False, disk_gb: float = 8.0) -> ParsedAnswer:
-    """Parse a body without a cache of rows, while the cache is filled, and from it. It always means the same."""
-    cache: RowCache = {}
-    uncached, *others = (_outcome(body, chunk, RowReader(spot, disk_gb, NOW), rows) for rows in (None, cache, cache))
-    for other in others:
-        assert repr(other) == repr(uncached)
-    if isinstance(uncached, ProviderError):
-        raise uncached
-    return uncached
-
-
-def _outcome(
-    body: bytes, chunk: int | None, reader: RowReader, row_cache: RowCache | None
-) -> ParsedAnswer | ProviderError:
     chunks = [body] if chunk is None else [body[at : at + chunk] for at in range(0, len(body), chunk)]
-    try:
-        return parse_offers(chunks, reader, row_cache=row_cache)
-    except ProviderError as error:
-        return error
+    return parse_offers(chunks, RowReader(spot, disk_gb, NOW))
 
 
 def _body(*rows: Any) -> bytes:
