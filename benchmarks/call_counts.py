@@ -1,4 +1,4 @@
-"""How many calls five fixed workloads make: a gate against slower code that needs no clock (part of `make check`).
+"""How many calls two fixed workloads make: a gate against slower code that needs no clock (part of `make check`).
 
     python -m benchmarks.call_counts [--write] [NAME]...
 
@@ -68,14 +68,6 @@ class CallCounter:
 # --- the workloads ----------------------------------------------------------------------------------------------------
 
 
-def show_help(counter: CallCounter) -> None:
-    """`gpuwatch --help`, from the first import."""
-    with counter.active(), contextlib.redirect_stdout(io.StringIO()):
-        from gpuwatch.cli import run
-
-        run(["--help"])
-
-
 def check_64(counter: CallCounter) -> None:
     """`gpuwatch check` with ten watches and an answer of 64 offers, stored."""
     from benchmarks.check import settings_toml
@@ -92,40 +84,6 @@ def check_64(counter: CallCounter) -> None:
             control("evolve", 64)
             with counter.active():
                 run(command)
-
-
-def decide_10000(counter: CallCounter) -> None:
-    """100 watches against a poll of 10,000 offers, 3 % of them changed since the previous poll."""
-    from datetime import timedelta
-
-    from benchmarks.seeded_market import START, Market
-    from benchmarks.watches import COMMISSIONS, make_watches
-    from gpuwatch.domain.watches.watch_index import WatchIndex
-
-    index = WatchIndex(make_watches(100), COMMISSIONS)
-    for number, poll in enumerate(Market(10_000).polls(3)):
-        now = START + timedelta(minutes=number)
-        if number < 2:
-            index.update(poll, now=now)
-        else:
-            with counter.active():
-                index.update(poll, now=now)
-
-
-def record_10000(counter: CallCounter) -> None:
-    """Storing a poll of 10,000 offers in the history, 3 % of them changed."""
-    from benchmarks.seeded_market import Market
-    from benchmarks.store import Ours
-
-    with tempfile.TemporaryDirectory() as folder:
-        history = Ours(Path(folder, "gpuwatch.db"))
-        for number, poll in enumerate(Market(10_000).polls(3)):
-            if number < 2:
-                history.store(number, poll)
-            else:
-                with counter.active():
-                    history.store(number, poll)
-        history.close()
 
 
 def hunt_to_create(counter: CallCounter) -> None:
@@ -150,10 +108,7 @@ def hunt_to_create(counter: CallCounter) -> None:
 
 
 WORKLOADS: dict[str, Callable[[CallCounter], None]] = {
-    "help": show_help,
     "check_64": check_64,
-    "decide_10000x100": decide_10000,
-    "record_10000": record_10000,
     "hunt_to_create": hunt_to_create,
 }
 
@@ -162,13 +117,12 @@ WORKLOADS: dict[str, Callable[[CallCounter], None]] = {
 
 
 def count(name: str) -> int:
-    """Return the calls of one workload, in a fresh process; the first of two runs only compiles."""
+    """Return the calls of one workload, in a fresh process."""
     environment = os.environ | {"PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "benchmarks.call_counts", "--run", name]
-    for _ in range(2 if name == "help" else 1):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            raise SystemExit(f"{name}: the workload failed\n{done.stderr}")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}: the workload failed\n{done.stderr}")
     return int(done.stdout.split()[-1])
 
 
