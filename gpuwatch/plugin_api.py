@@ -51,7 +51,6 @@ from gpuwatch.notifiers.toolkit import (
     plain,
     recipient_key,
     subject,
-    text_of,
 )
 from gpuwatch.ports import (
     AccountLookup,
@@ -112,13 +111,6 @@ from gpuwatch.ports.prerequisites import (
 )
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.api_client import ApiClient, PacedClient, TtlCache
-from gpuwatch.providers.toolkit.api_launcher import (
-    ApiLauncher,
-    InstanceGone,
-    InstanceNotFound,
-    ordering_errors,
-    reading_errors,
-)
 from gpuwatch.providers.toolkit.basic_launcher import (
     BasicLauncher,
     created_instance,
@@ -128,24 +120,43 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     match_offer_id,
     not_sent,
     one_instance,
+    public_key_prerequisite,
     refuse,
     refuse_beyond_machine,
     require_ssh_key,
+    ssh_key_prerequisite,
 )
 from gpuwatch.providers.toolkit.catalogue import CatalogueMarket, read_types
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, display_sentence, ordering_error, reading_error
+from gpuwatch.providers.toolkit.error_mapping import (
+    ErrorBody,
+    InstanceGone,
+    InstanceNotFound,
+    NoSuchObject,
+    display_sentence,
+    ordering_error,
+    reading_error,
+)
 from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
-from gpuwatch.providers.toolkit.machine_type import MachineType, fields_of_instance
-from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer, short_id, unknown_name
+from gpuwatch.providers.toolkit.machine_cloud import UUID, MachineCloud, Page, label_among, machine_fields
+from gpuwatch.providers.toolkit.machine_type import MachineType, fields_of_instance, machine_terms
+from gpuwatch.providers.toolkit.post_processing import (
+    ParseResult,
+    RowSkipped,
+    build_answer,
+    if_readable,
+    short_id,
+    stated,
+    unknown_name,
+)
 from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer, with_end
-from gpuwatch.providers.toolkit.ssh_keys import public_key_prerequisite, ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import (
     UNREADABLE,
     at,
     decode_json,
+    matched,
     number,
     objects,
     parse_utc,
@@ -196,8 +207,11 @@ __all__ = [  # noqa: RUF022 - by use
     "CatalogueMarket",  # a market whose whole catalogue is one answer
     "read_types",
     "MachineType",  # a type of machine that many places sell
+    "machine_terms",
     "ParseResult",  # the parsed offers and the skipped rows
     "RowSkipped",
+    "stated",  # the value of a field, or RowSkipped
+    "if_readable",
     "unknown_name",
     "short_id",
     "build_answer",
@@ -214,6 +228,7 @@ __all__ = [  # noqa: RUF022 - by use
     "whole",
     "usd_hour",
     "word",
+    "matched",  # a text of one form
     "parse_utc",
     "time_from_unix",
     "clean",
@@ -249,11 +264,14 @@ __all__ = [  # noqa: RUF022 - by use
     "PriceIncrease",
     "ProviderCharge",  # what was billed for one instance on one day
     "BasicLauncher",  # for a provider that only rents, lists and ends
-    "ApiLauncher",  # … whose instances are rows below one path
+    "MachineCloud",  # for a cloud that lists machine types and creates machines: its market and its launcher
+    "Page",  # of a list with several pages
+    "machine_fields",
+    "label_among",
+    "UUID",  # the usual form of an instance's id
     "InstanceGone",
     "InstanceNotFound",
-    "reading_errors",
-    "ordering_errors",
+    "NoSuchObject",
     "match_offer_id",
     "refuse",
     "refuse_beyond_machine",
@@ -302,7 +320,6 @@ __all__ = [  # noqa: RUF022 - by use
     "plain",
     "cleaned",
     "TEMPLATES",  # the option for the owner's own texts
-    "text_of",
     "custom_text",
     "recipient_key",
     "pending_recipients",

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.hyperstack.offers import parse_flavors, parse_prices
+from gpuwatch.providers.hyperstack import parse_prices
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.verda.offers import parse_stock
 from gpuwatch.providers.verda.offers import parse_types as parse_verda
 from gpuwatch.providers.vultr.offers import parse_plans
 from tests.checkout import TESTS
+from tests.providers.clouds import cloud
 
 RECORDED = TESTS / "recorded"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -44,7 +45,7 @@ def _hyperstack(field: str) -> object:
     for group in value["data"]:
         _rename(field, group["flavors"])
     value["data"].append({"flavors": [{"name": "n1-cpu-small", "gpu": "", "gpu_count": 0}]})
-    return parse_flavors(value, {"A100-80G-PCIe": 1.35}, NOW)
+    return cloud("hyperstack").parse_flavors(value, {"A100-80G-PCIe": 1.35}, NOW)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +18,7 @@ from gpuwatch.providers.aws.instance_types import parse_instance_type
 from gpuwatch.providers.azure.prices import parse_prices as azure_prices
 from gpuwatch.providers.gcp.skus import PartPrices, read_skus
 from gpuwatch.providers.gpuhunt.catalogs import parse_items
-from gpuwatch.providers.hyperstack.offers import parse_flavors
-from gpuwatch.providers.hyperstack.offers import parse_prices as book_prices
+from gpuwatch.providers.hyperstack import parse_prices as book_prices
 from gpuwatch.providers.pricelist.declaration import built_in_sources
 from gpuwatch.providers.pricelist.source_reader import SourceReader
 from gpuwatch.providers.primeintellect.market import parse_rows
@@ -32,6 +30,7 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult, matching
 from gpuwatch.providers.verda.offers import parse_types as verda_types
 from tests.builders import an_offer
 from tests.checkout import TESTS
+from tests.providers.clouds import cloud
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 RECORDED = TESTS / "recorded"
@@ -72,7 +71,9 @@ def flavor_offers(**changes: Any) -> list[Offer]:
     row = {"name": "n3-A100x1", "region_name": "NORWAY-1", "gpu": "A100-80G-PCIe", "gpu_count": 1, "cpu": 8, "ram": 64,
            "disk": 100, "ephemeral": 0, "stock_available": True}  # fmt: skip
     value = {"status": True, "data": [{"flavors": [row | changes]}]}
-    return list(parse_flavors(value, {"A100-80G-PCIe": 1.35, "A100-80G-PCIe-spot": 1.0}, NOW).offers)
+    return list(
+        cloud("hyperstack").parse_flavors(value, {"A100-80G-PCIe": 1.35, "A100-80G-PCIe-spot": 1.0}, NOW).offers
+    )
 
 
 def tensordock_offers(**changes: Any) -> list[Offer]:
@@ -98,7 +99,7 @@ def lambda_offers(**changes: Any) -> list[Offer]:
         "specs": {"vcpus": 30, "memory_gib": 200, "storage_gib": 1400, "gpus": 1},
     }
     row = {"instance_type": kind | changes, "regions_with_capacity_available": [{"name": "us-west-1"}]}
-    parse = import_module("gpuwatch.providers.lambda.offers").parse_types
+    parse = cloud("lambda").parse_types
     return list(parse({"data": {"gpu_1x_a10": row}}, NOW).offers)
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from gpuwatch.ports import Instance, InstanceState
 from tests.contracts.benches import BENCHES
+from tests.providers.clouds import cloud
 
 FOLDER = Path(__file__).parent / "status_words"
 LISTS: Mapping[str, Any] = {path.stem: json.loads(path.read_bytes()) for path in sorted(FOLDER.glob("*.json"))}
@@ -79,7 +80,7 @@ def aws(row: Mapping[str, Any]) -> Instance:
 READERS: Mapping[str, tuple[Callable[[Any], Instance | None], Mapping[str, Any]]] = {
     "verda": (lambda row: launcher_module("verda")._instance(row), {"id": UUID, "status": "running"}),
     "lambda": (
-        lambda row: launcher_module("lambda")._instance(row),
+        lambda row: cloud("lambda").parse_instance(row),
         {"id": "a", "status": "active", "ip": "203.0.113.7"},
     ),
     "vultr": (
@@ -87,7 +88,7 @@ READERS: Mapping[str, tuple[Callable[[Any], Instance | None], Mapping[str, Any]]
         {"id": UUID, "status": "active", "power_status": "running", "server_status": "ok"},
     ),
     "hyperstack": (
-        lambda row: launcher_module("hyperstack")._instance(row),
+        lambda row: cloud("hyperstack").parse_instance(row),
         {"id": "7", "status": "ACTIVE", "floating_ip": "203.0.113.7"},
     ),
     "shadeform": (lambda row: launcher_module("shadeform")._instance(row), {"id": "a", "status": "active"}),

@@ -19,8 +19,7 @@ from gpuwatch.errors import (
     RefusalKind,
     RefusalScope,
 )
-from gpuwatch.providers.toolkit.api_launcher import InstanceGone, InstanceNotFound
-from gpuwatch.providers.toolkit.error_mapping import display_sentence
+from gpuwatch.providers.toolkit.error_mapping import InstanceGone, InstanceNotFound, display_sentence
 
 _MAX_TEXT_LENGTH: Final = 160
 _MAX_MESSAGE_LENGTH: Final = 4_000

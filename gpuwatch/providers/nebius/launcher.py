@@ -27,8 +27,8 @@ from gpuwatch.providers.nebius.create import create_request, parse_offer_id
 from gpuwatch.providers.nebius.market import gpu_of
 from gpuwatch.providers.nebius.prerequisites import NebiusPrerequisites
 from gpuwatch.providers.nebius.prices import NebiusPrices
-from gpuwatch.providers.toolkit.api_launcher import InstanceGone, InstanceNotFound
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, created_instance, not_sent
+from gpuwatch.providers.toolkit.error_mapping import InstanceGone, InstanceNotFound
 from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.validation import whole, word
 

@@ -13,8 +13,8 @@ from gpuwatch.providers.nebius.account import NebiusAccount
 from gpuwatch.providers.nebius.client import LIST_ADVICE, LIST_PUBLIC_IMAGES, PROVIDER, NebiusClient
 from gpuwatch.providers.nebius.create import PUBLIC_KEY, OfferParts, parse_offer_id
 from gpuwatch.providers.nebius.market import parse_advice
+from gpuwatch.providers.toolkit.basic_launcher import public_key_prerequisite
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.ssh_keys import public_key_prerequisite
 
 
 class NebiusPrerequisites:

@@ -25,8 +25,7 @@ from gpuwatch.providers.tensordock.machines import (
 )
 from gpuwatch.providers.tensordock.names import PLACE
 from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
-from gpuwatch.providers.toolkit.ssh_keys import public_key_prerequisite
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent, public_key_prerequisite
 
 _PATH: Final = "/api/v2/instances"
 _CREATE_DEADLINE_S: Final = 120.0  # a minute is usual, and giving up early costs more than waiting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -14,6 +15,7 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderDown,
     ProviderError,
+    ProviderMoved,
     ProviderUnreachable,
     QuotaSpent,
     RateLimited,
@@ -32,15 +34,22 @@ from gpuwatch.providers.toolkit.error_mapping import (
 )
 from gpuwatch.providers.toolkit.holds import SEARCH, Holds
 from gpuwatch.providers.toolkit.rate_limiter import RateLimiter, RequestHeld, WaitStopped
-from gpuwatch.providers.toolkit.retry import retrying
 from gpuwatch.providers.toolkit.validation import decode_json
+from gpuwatch.redaction import register_secret
 
 if TYPE_CHECKING:
+    from tenacity import Retrying
+
     from gpuwatch.ports.http import RequestOptions
 
+ANY: Final = "any"  # a class whose interval every request keeps, beside that of its own class
 _MIN_ATTEMPT_S: Final = 1.0
+_MAX_ATTEMPTS: Final = 3
+_MAX_WAIT_S: Final = 60.0  # leave a longer Retry-After to the next poll
 _MAX_ERROR_BYTES: Final = 2**20
+_RENEW_EARLY_S: Final = 60.0  # renew a token this long before it expires
 T = TypeVar("T")
+LogIn = Callable[["ApiClient"], tuple[str, float]]
 
 
 class PacedClient:
@@ -51,6 +60,7 @@ class PacedClient:
         self.tools = tools
         self._timeout_s = settings.timeout_s
         intervals_s = {SEARCH: settings.search_interval_s, **intervals_s}
+        self._paces_all = ANY in intervals_s
         self._limiter = RateLimiter(intervals_s, tools.monotonic, tools.sleep, tools.stop)
         self._holds = Holds(self.name, tools, self._limiter, intervals_s)
 
@@ -67,6 +77,8 @@ class PacedClient:
         except RequestHeld as error:
             raise self._holds.error(kind, error.remaining_s) from None
         self._holds.on_send(kind)
+        if self._paces_all and kind != ANY:
+            self.acquire(ANY, urgent)
 
     def read(self, kind: str, attempt: Callable[[float], T], urgent: bool = False) -> T:
         """Run a request that only reads, up to three times; stops at a wrong key, a used-up quota, an unknown format.
@@ -100,7 +112,7 @@ class PacedClient:
                 elapsed_s += self.tools.monotonic() - sent_at_s
                 self._holds.on_complete(kind, sent_at_s)
 
-        return retrying(self.tools, lambda: elapsed_s + _MIN_ATTEMPT_S > self._timeout_s)(attempt_once)
+        return _retrying(self.tools, lambda: elapsed_s + _MIN_ATTEMPT_S > self._timeout_s)(attempt_once)
 
     def _acquire_to_read(self, kind: str, urgent: bool) -> None:
         try:
@@ -113,20 +125,52 @@ class PacedClient:
             raise
 
 
+def _retrying(tools: Tools, is_timed_out: Callable[[], bool]) -> Retrying:
+    """Return a loop of up to three attempts, which ends with `tools.stop`; it raises the last failure."""
+    # not for start-up: declarations of providers are read at every start
+    from tenacity import Retrying, retry_if_exception, wait_exception, wait_random_exponential  # noqa: PLC0415
+
+    def may_help(error: BaseException) -> bool:
+        return _is_retryable(error) and (tools.is_patient or not isinstance(error, ProviderUnreachable))
+
+    return Retrying(
+        retry=retry_if_exception(may_help),
+        stop=lambda state: state.attempt_number >= _MAX_ATTEMPTS or tools.stop.is_set() or is_timed_out(),
+        wait=wait_random_exponential(multiplier=1.0, max=8.0, min=0.3) + wait_exception(_requested_wait_s),
+        sleep=tools.sleep,
+        reraise=True,
+    )
+
+
+def _is_retryable(error: BaseException) -> bool:
+    """Whether another attempt may help: not after a wrong key, or an unknown format."""
+    if isinstance(error, RateLimited):
+        return error.was_sent and (error.retry_after_s is None or error.retry_after_s <= _MAX_WAIT_S)
+    return isinstance(error, ProviderDown) and not isinstance(error, ProviderMoved)
+
+
+def _requested_wait_s(error: BaseException) -> float:
+    requested_wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
+    return requested_wait_s or 0.0
+
+
 class ApiClient(PacedClient):
     """A provider that speaks JSON over HTTP. Every 2xx is an answer; `reading` and `ordering` name all other errors.
 
     Args:
         headers: sent only to the provider's own host, as they may hold the key; None: `Authorization: Bearer KEY`.
+        log_in: gets a token with this client, by `request_once`; returns it and the seconds for which it is valid. It
+            then authenticates every request, and is replaced early when it is rejected.
         intervals_s: seconds between two requests of a class; "search" is the setting `search_interval`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 each is named
         self,
         settings: ProviderSettings,
         tools: Tools,
         *,
         headers: Mapping[str, str] | None = None,
+        log_in: LogIn | None = None,
         intervals_s: Mapping[str, float] | None = None,
         reading: ReadErrorMapper = reading_error,
         ordering: OrderErrorMapper = ordering_error,
@@ -135,7 +179,9 @@ class ApiClient(PacedClient):
         self.has_key = bool(settings.api_key)
         if headers is None:
             headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-        self._headers = dict(headers)
+        self._headers = {} if log_in else dict(headers)
+        self._log_in, self._log_in_lock = log_in, threading.Lock()  # searching and renting are two threads
+        self._logged_in_until_s = 0.0
         self._base_url = settings.base_url.rstrip("/")
         self._map_read_error = reading
         self._map_order_error = ordering
@@ -159,6 +205,20 @@ class ApiClient(PacedClient):
         self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any
     ) -> HttpReply:
         """Return the 2xx answer to a request that only reads. `options`: as `RequestOptions`. Raises ProviderError."""
+        is_new_token = self._ensure_login()
+        try:
+            return self.request_once(method, path, kind=kind, urgent=urgent, **options)
+        except KeyRejected:
+            if self._log_in is None or is_new_token:
+                raise
+            self._logged_in_until_s = 0.0
+        self._ensure_login()
+        return self.request_once(method, path, kind=kind, urgent=urgent, **options)
+
+    def request_once(
+        self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any
+    ) -> HttpReply:
+        """Like `request`, with the token as it is: for the login itself."""
 
         def attempt(deadline_s: float) -> HttpReply:
             with self.stream(method, path, kind=kind, deadline_s=deadline_s, **options) as reply:
@@ -208,9 +268,10 @@ class ApiClient(PacedClient):
         """Like `order`, but returns an answer of any status: for a provider whose errors depend on the request.
 
         Raises:
-            OrderRefused: NOT_SENT, nothing was sent.
+            OrderRefused: NOT_SENT, nothing was sent; KEY, the login was rejected.
             OutcomeUnknown: no answer came.
         """
+        self._ensure_login_to_order()
         url = self._url(path)
         options: RequestOptions = {"headers": self._headers_for(url), "deadline_s": deadline_s or self._timeout_s}
         if body is not None:
@@ -227,6 +288,8 @@ class ApiClient(PacedClient):
         self.on_reply(reply, kind)
         if reply.status == 429:
             self._holds.on_order_refused(kind, retry_after_s(reply, self.tools.now()))
+        if reply.status == 401:
+            self._logged_in_until_s = 0.0
         return reply
 
     def on_reply(self, reply: HttpReply, kind: str) -> None:
@@ -243,6 +306,28 @@ class ApiClient(PacedClient):
             self.require_key()
         except KeyRejected as error:
             raise OrderRefused(f"{error}; nothing was sent", RefusalKind.KEY) from error
+
+    def _ensure_login(self) -> bool:
+        """Get a token unless there is a valid one; return whether it is new. Raises ProviderError."""
+        if self._log_in is None:
+            return False
+        with self._log_in_lock:
+            now_s = self.tools.monotonic()
+            if now_s < self._logged_in_until_s:
+                return False
+            token, valid_s = self._log_in(self)
+            register_secret(token)
+            self._headers = {"Authorization": f"Bearer {token}"}
+            self._logged_in_until_s = now_s + max(valid_s - _RENEW_EARLY_S, 0.0)
+            return True
+
+    def _ensure_login_to_order(self) -> None:
+        try:
+            self._ensure_login()
+        except KeyRejected as error:
+            raise OrderRefused(f"{error}; nothing was sent", RefusalKind.KEY) from error
+        except ProviderError as error:
+            raise OrderRefused(f"{self.name}: not sent, no token: {error}", RefusalKind.NOT_SENT) from error
 
     def _headers_for(self, url: str) -> Mapping[str, str]:
         """Send the key only to the provider's own host: a link in a page may lead anywhere."""

@@ -14,6 +14,7 @@ import msgspec
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.errors import (
     KeyRejected,
+    OfferGone,
     OrderError,
     OrderRateLimited,
     OrderRefused,
@@ -54,6 +55,21 @@ class ErrorBody(msgspec.Struct, frozen=True):
     def has(self, *words: str) -> bool:
         """Return whether the text contains one of these words (in lower case)."""
         return any(word in self.text for word in words)
+
+
+class InstanceNotFound(ProviderError):
+    """The provider itself states that the instance does not exist; a proxy's 404 does not prove that."""
+
+
+class InstanceGone(OfferGone):
+    """Like `InstanceNotFound`, for a request that changes something."""
+
+
+class NoSuchObject(OrderRefused):
+    """Something that the request names does not exist: nothing is left to end, and an order must name something else.
+
+    For a provider whose error does not say what it is: the instance, an SSH key, an image.
+    """
 
 
 ReadErrorMapper = Callable[[str, ErrorBody, HttpReply, datetime], ProviderError]

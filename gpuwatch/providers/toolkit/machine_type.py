@@ -63,6 +63,16 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def machine_terms(instance_type: str, gpu: GpuName, **others: Any) -> OfferTerms:
+    """Return the terms of a cloud's own machines: any of a type is as good, one by one, at prices without tax.
+
+    Args:
+        others: further fields of `OfferTerms`.
+    """
+    fields: dict[str, Any] = {"fungible": True, "multi_node": False, "tax_included": False, "note": gpu.reason}
+    return OfferTerms(instance_type=instance_type, **(fields | others))
+
+
 def fields_of_instance(found: MachineType | None) -> dict[str, Any]:
     """Return the GPUs and the disk as fields of `Instance`; empty for a type that cannot be read."""
     if found is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,11 +26,27 @@ _REASON_LENGTH = 200
 PRICE_TOLERANCE_USD = 1e-6  # rounding error of a price, in dollars
 _ID, _PRICE = attrgetter("offer_id"), attrgetter("quoted_usd_hour")
 _IDENTITY = attrgetter("machine_id", "gpu", "gpu_count")
+T = TypeVar("T")
 _PRICE_WORDS = ("price", "cost", "usd", "fee", "dph", "bid")  # parts of the names of price fields
 
 
 class RowSkipped(ValueError):
     """Why a row is not an offer: one short phrase, without values of the row."""
+
+
+def stated(value: T | None, reason: str) -> T:
+    """Return the value of a field. Raises RowSkipped, with the reason: it is not stated, or cannot be used."""
+    if value is None:
+        raise RowSkipped(reason)
+    return value
+
+
+def if_readable(parse: Callable[[Any], T], value: object) -> T | None:
+    """Return a parsed value; None: it cannot be read. An odd value must not hide an instance that is billed."""
+    try:
+        return parse(value)
+    except RowSkipped:
+        return None
 
 
 def unknown_name(reason: str, name: object) -> RowSkipped:
@@ -118,6 +134,8 @@ def short_id(*parts: str) -> str:
     text = "/".join(parts)
     if len(text) <= ID_LENGTH:
         return text
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, and declarations of providers are read at every start
+
     return f"{text[: ID_LENGTH - 13]}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 

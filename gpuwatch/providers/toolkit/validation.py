@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -57,6 +58,11 @@ def word(value: object, max_length: int = MAX_TEXT_LENGTH) -> str | None:
     if not isinstance(value, str):
         return None
     return clean(value, max_length).strip() or None
+
+
+def matched(value: object, form: re.Pattern[str]) -> str | None:
+    """Return a text of this form, as it is; None for anything else. For names that gpuwatch sends back."""
+    return value if isinstance(value, str) and form.fullmatch(value) else None
 
 
 def parse_utc(value: object) -> datetime | None:

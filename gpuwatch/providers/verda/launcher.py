@@ -23,11 +23,11 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     match_offer_id,
     refuse_beyond_machine,
     require_ssh_key,
+    ssh_key_prerequisite,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
-from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, number, objects, parse_utc, usd_hour, whole, word
 from gpuwatch.providers.verda.client import PROVIDER, VerdaClient
 from gpuwatch.providers.verda.offers import MIN_DISK_GB, hardware_of

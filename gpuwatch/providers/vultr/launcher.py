@@ -20,11 +20,11 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     match_offer_id,
     refuse_beyond_machine,
     require_ssh_key,
+    ssh_key_prerequisite,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.machine_type import fields_of_instance
-from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, number, objects, parse_utc, word
 from gpuwatch.providers.vultr.client import PROVIDER, VultrClient, all_rows
 from gpuwatch.providers.vultr.offers import VultrPlan

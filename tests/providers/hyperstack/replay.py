@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.hyperstack.client import list_error, order_error
-from gpuwatch.providers.hyperstack.launcher import instances_of
-from gpuwatch.providers.hyperstack.offers import parse_flavors
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from tests.checkout import TESTS
 from tests.golden import reported, shown
+from tests.providers.clouds import cloud
 
 RECORDED = TESTS / "recorded" / "hyperstack"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+HYPERSTACK = cloud("hyperstack")
 
 
 def replay() -> dict[str, Any]:
@@ -26,15 +25,15 @@ def replay() -> dict[str, Any]:
 def _read(path: Path) -> Any:
     value = json.loads(path.read_bytes())
     if path.name.startswith("flavors-"):
-        return reported(lambda: parse_flavors(value, {"A100-80G-PCIe": 1.35}, NOW))
+        return reported(lambda: HYPERSTACK.parse_flavors(value, {"A100-80G-PCIe": 1.35}, NOW))
     if path.name.startswith("instances-"):
-        return reported(lambda: instances_of(value["instances"]))
+        return reported(lambda: HYPERSTACK.parse_instances(value["instances"]))
     return {name: _refusals(case["http_status"], case["body"]) for name, case in value.items()}
 
 
 def _refusals(status: int, body: Any) -> Any:
     reply = HttpReply(status, {}, json.dumps(body).encode())
     return {
-        "asking": shown(list_error("hyperstack", read_error_body(reply), reply, NOW)),
-        "ordering": shown(order_error("hyperstack", read_error_body(reply), reply, NOW)),
+        "asking": shown(HYPERSTACK.read_error("hyperstack", read_error_body(reply), reply, NOW)),
+        "ordering": shown(HYPERSTACK.order_error("hyperstack", read_error_body(reply), reply, NOW)),
     }

@@ -18,6 +18,7 @@ from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.checkout import TESTS
 from tests.clocks import Clock
+from tests.providers.clouds import cloud
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
 RECORDED = TESTS / "recorded" / "lambda"
@@ -25,7 +26,7 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def parsed(value: Any) -> ParseResult:
-    found: ParseResult = import_module("gpuwatch.providers.lambda.offers").parse_types(value, NOW)
+    found: ParseResult = cloud("lambda").parse_types(value, NOW)
     return found
 
 

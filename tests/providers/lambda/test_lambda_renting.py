@@ -18,6 +18,7 @@ from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Que
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
 from tests.clouds.lambda_cloud import LambdaCloud
+from tests.providers.clouds import cloud
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
 OFFER = "gpu_1x_h100_sxm5/us-east-1"
@@ -87,7 +88,7 @@ def test_it_boots_without_an_address_runs_ends_and_is_gone(
 
 def test_active_without_an_address_is_not_yet_running() -> None:
     row = {"id": "1f", "status": "active", "name": "x"}
-    [found] = import_module("gpuwatch.providers.lambda.launcher").parse_instances({"data": [row]})
+    [found] = cloud("lambda").parse_instances([row])
     assert (found.state, found.label, found.listed_usd_hour) == (InstanceState.STARTING, "x", None)
 
 
@@ -186,10 +187,10 @@ def test_too_many_launches_are_reported_with_the_time_to_wait(clock: Clock) -> N
 
 
 def test_a_list_with_a_row_that_is_none_is_no_list() -> None:
-    parse = import_module("gpuwatch.providers.lambda.launcher").parse_instances
+    lambda_cloud = cloud("lambda")
     for row in ({"status": "active"}, {"id": "1"}, {"id": "", "status": "active"}, None, {"id": 1, "status": []}):
         with pytest.raises(PayloadChanged):
-            parse({"data": [row]})
+            lambda_cloud.parse_instances(lambda_cloud.rows_of({"data": [row]}))
 
 
 @pytest.mark.parametrize(
@@ -203,5 +204,5 @@ def test_a_list_with_a_row_that_is_none_is_no_list() -> None:
 )
 def test_name_and_tag_may_disagree_ours_is_the_label(tags: list[Any], name: str | None, label: str | None) -> None:
     row = {"id": "1", "status": "active", "tags": tags, "name": name}
-    [found] = import_module("gpuwatch.providers.lambda.launcher").parse_instances({"data": [row]})
+    [found] = cloud("lambda").parse_instances([row])
     assert found.label == label
