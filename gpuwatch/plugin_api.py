@@ -140,7 +140,7 @@ from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
-from gpuwatch.providers.toolkit.machine_cloud import UUID, MachineCloud, Page, label_among, machine_fields
+from gpuwatch.providers.toolkit.machine_cloud import UUID, ListPage, MachineCloud, label_among, machine_fields
 from gpuwatch.providers.toolkit.machine_type import MachineType, fields_of_instance, machine_terms
 from gpuwatch.providers.toolkit.post_processing import (
     ParseResult,
@@ -265,7 +265,7 @@ __all__ = [  # noqa: RUF022 - by use
     "ProviderCharge",  # what was billed for one instance on one day
     "BasicLauncher",  # for a provider that only rents, lists and ends
     "MachineCloud",  # for a cloud that lists machine types and creates machines: its market and its launcher
-    "Page",  # of a list with several pages
+    "ListPage",  # of a list with several pages
     "machine_fields",
     "label_among",
     "UUID",  # the usual form of an instance's id

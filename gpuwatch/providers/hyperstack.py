@@ -25,7 +25,7 @@ from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import StatusWords
-from gpuwatch.providers.toolkit.machine_cloud import MachineCloud, Page, machine_fields
+from gpuwatch.providers.toolkit.machine_cloud import ListPage, MachineCloud, machine_fields
 from gpuwatch.providers.toolkit.machine_type import MachineType, machine_terms
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, stated
 from gpuwatch.providers.toolkit.validation import at, matched, number, objects, parse_utc, usd_hour, whole, word
@@ -127,15 +127,15 @@ class HyperstackCloud(MachineCloud):
         """Return the rows of a list from all pages. Raises ProviderError: never a part of it."""
         next_numbers = count(2)
 
-        def read_page(value: Any, received: int) -> Page:
+        def read_page(value: Any, received: int) -> ListPage:
             rows, total = at(value, name), whole(at(value, "count"))
             if at(value, "status") is not True or not isinstance(rows, list) or total is None:
                 raise PayloadChanged(f"{PROVIDER}: the answer is not a list of {name} with their number")
             if received + len(rows) >= total:
-                return Page(rows, None)
+                return ListPage(rows, None)
             if not rows:
                 raise self.incomplete(name, received)
-            return Page(rows, {"page": str(next(next_numbers))})
+            return ListPage(rows, {"page": str(next(next_numbers))})
 
         return self.all_rows(path, read_page, {"page": "1", "pageSize": "100"})
 

@@ -22,7 +22,7 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.shadeform.offers import ID_LENGTH, PROVIDER, Hardware, hardware_of
 from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.api_launcher import ApiLauncher, InstanceGone
+from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
 from gpuwatch.providers.toolkit.basic_launcher import (
     created_instance,
     decoded_order,
@@ -32,7 +32,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     not_sent,
     refuse,
 )
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, InstanceGone, ordering_error
 from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import RowSkipped

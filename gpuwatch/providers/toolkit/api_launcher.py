@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
-from gpuwatch.errors import OfferGone, OrderError, PayloadChanged, ProviderError
+from gpuwatch.errors import OrderError, PayloadChanged, ProviderError
 from gpuwatch.ports import Instance
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
@@ -15,6 +15,8 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent, one_instance
 from gpuwatch.providers.toolkit.error_mapping import (
     ErrorBody,
+    InstanceGone,
+    InstanceNotFound,
     OrderErrorMapper,
     ReadErrorMapper,
     ordering_error,
@@ -22,14 +24,6 @@ from gpuwatch.providers.toolkit.error_mapping import (
 )
 
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
-
-
-class InstanceNotFound(ProviderError):
-    """The provider itself states that the instance does not exist; a proxy's 404 does not prove that."""
-
-
-class InstanceGone(OfferGone):
-    """Like `InstanceNotFound`, for a request that changes something."""
 
 
 class ApiLauncher(BasicLauncher):

@@ -51,7 +51,7 @@ _PAGES_MAX: Final = 50
 TypeReader = Callable[[Any, ParseResult], bool | None]
 
 
-class Page(NamedTuple):
+class ListPage(NamedTuple):
     """One page of a list: its rows, and the parameters of the next page; None: it is the last one."""
 
     rows: list[Any]
@@ -162,7 +162,7 @@ class MachineCloud(BasicLauncher):
     def all_rows(
         self,
         path: str,
-        read_page: Callable[[Any, int], Page],
+        read_page: Callable[[Any, int], ListPage],
         params: Mapping[str, str] | None = None,
         kind: str = "instances",
     ) -> list[Any]:
@@ -170,7 +170,7 @@ class MachineCloud(BasicLauncher):
 
         Args:
             read_page: reads an answer; gets the number of rows before it. Raises PayloadChanged.
-            params: of the first page; those of `Page.following` replace them.
+            params: of the first page; those of `ListPage.following` replace them.
 
         Raises:
             ProviderError: a page is missing, or cannot be read: never a part of the list.

@@ -15,7 +15,7 @@ from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.prerequisites import Prerequisite
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.toolkit.api_launcher import ApiLauncher, InstanceGone
+from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
 from gpuwatch.providers.toolkit.basic_launcher import (
     created_instance,
     id_and_status,
@@ -25,6 +25,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     require_ssh_key,
     ssh_key_prerequisite,
 )
+from gpuwatch.providers.toolkit.error_mapping import InstanceGone
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
