@@ -24,7 +24,8 @@ import msgspec
 from benchmarks.seeded_market import START, Market
 from gpuwatch import settings
 from gpuwatch.app.forecasts.backtest import Backtest, BacktestRequest, run_backtest
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.settings import Settings
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder

@@ -18,7 +18,8 @@ from typing import Any
 from gpuwatch.daemon.process import configure_gc
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobLimit, JobState
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.jobs.job_queue import JobQueue
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import open_database

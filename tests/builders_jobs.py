@@ -6,7 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobLimit, JobState
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_watch
 
 

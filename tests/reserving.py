@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
-from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.storage.launches.launch_admission import reserve
 
 

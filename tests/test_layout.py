@@ -204,7 +204,7 @@ def test_commands_leave_the_store_to_use_cases() -> None:
 
 def test_judging_settings_alone_knows_pydantic() -> None:
     for name in _importers("pydantic") | _importers("pydantic_core"):
-        schemas = ("watch_schema", "launch_schema", "watch_job_schema")
+        schemas = ("watch", "watch_fields", "launch_spec", "watch_job_schema")
         inner = {
             *(f"domain/watches/{one}.py" for one in schemas),
             "domain/jobs/job_file_schema.py",

@@ -15,7 +15,8 @@ import msgspec
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.watches.decide import Match
-    from gpuwatch.domain.watches.watch import HookSpec, Watch
+    from gpuwatch.domain.watches.launch_spec import HookSpec
+    from gpuwatch.domain.watches.watch import Watch
 
 ON_RUNNING, BEFORE_STOP, ON_ENDED = "on_running", "before_stop", "on_ended"
 

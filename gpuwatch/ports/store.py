@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.life.owner_decisions import Approval
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.domain.watches.decide import Match, WatchMemory
-    from gpuwatch.domain.watches.watch import Budget, Watch
+    from gpuwatch.domain.watches.launch_spec import Budget
+    from gpuwatch.domain.watches.watch import Watch
 
 
 class ObligationLog(Protocol):

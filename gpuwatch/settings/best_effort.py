@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.domain.watches.watch import Action
-from gpuwatch.domain.watches.watch_schema import WatchTable
+from gpuwatch.domain.setup.fields import table_of
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.settings.external_values import ExternalValue, UnreadableValues
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve_references
 from gpuwatch.settings.model import Settings
@@ -31,7 +31,7 @@ from gpuwatch.settings.validate import validate
 # an option may set the account or the region to search
 _CREDENTIAL_KEYS = ("base_url", "api_key", "previous_api_key", "options")
 _DISABLED = {"enabled": False}
-_REQUIRED = frozenset(name for name, field in WatchTable.model_fields.items() if field.is_required())
+_REQUIRED = frozenset(name for name, field in table_of(Watch).model_fields.items() if field.is_required())
 
 
 class BestEffortSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from dotenv import dotenv_values
 
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home, home_folder, xdg_folder
 from gpuwatch.ports.settings import Option

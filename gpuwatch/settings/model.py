@@ -6,7 +6,8 @@ import ipaddress
 
 import msgspec
 
-from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports import ChannelSection, ProviderSection
 from gpuwatch.secret import Secret
 

@@ -17,7 +17,9 @@ from pydantic.fields import FieldInfo
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.setup.durations import format_duration
-from gpuwatch.domain.watches.watch_schema import WatchTable
+from gpuwatch.domain.setup.fields import is_duration, models_in, table_of
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch_fields import GpuCount
 from gpuwatch.ports import AlertKind
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.ports.settings import Option
@@ -62,17 +64,14 @@ def setting_rows() -> list[SettingRow]:
 
 def watch_rows() -> list[SettingRow]:
     """The settings of one `[[watch]]`, its launch included."""
-    return list(_rows(WatchTable, ("watch",), ()))
+    return list(_rows(table_of(Watch), ("watch",), ()))
 
 
 def table_model(field: FieldInfo) -> type[BaseModel] | None:
     """The table of a field, if the field can be nothing else."""
-    models = [kind for kind in _union_parts(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return (
-        models[0]
-        if models and models[0].__name__ not in {"CommissionTable", "GpuCount", "HookTable", "TokenTable"}
-        else None
-    )
+    models = models_in(field.annotation)
+    inline = {"CommissionTable", "GpuCount", "HookSpec", "TokenTable"}
+    return models[0] if models and models[0].__name__ not in inline else None
 
 
 def toml_text(value: Any) -> str:
@@ -82,14 +81,13 @@ def toml_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f'"{format_duration(value)}"'
+        return f"{value:g}"
     if isinstance(value, (int, Decimal)):
         return str(value)
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{one}"' for one in value) + "]"
-    if isinstance(value, BaseModel):
-        parts = value.model_dump()
-        return str(parts["min"]) if "min" in parts else str(parts)
+    if isinstance(value, GpuCount):
+        return str(value.min)
     return f'"{value}"'
 
 
@@ -101,7 +99,7 @@ def _rows(model: type[BaseModel], path: KeyPath, excluded: tuple[str, ...]) -> I
         if inner is not None:
             yield from _rows(inner, (*path, name), ())
         else:
-            default = "" if field.is_required() else toml_text(field.get_default(call_default_factory=True))
+            default = "" if field.is_required() else _default_text(field)
             own_path = (*path, name)
             yield SettingRow(
                 path=own_path,
@@ -110,6 +108,12 @@ def _rows(model: type[BaseModel], path: KeyPath, excluded: tuple[str, ...]) -> I
                 needed=field.is_required(),
                 secret=name in _SECRETS,
             )
+
+
+def _default_text(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    is_span = isinstance(value, float) and is_duration(field)
+    return f'"{format_duration(value)}"' if is_span else toml_text(value)
 
 
 def _provider_rows(name: str) -> Iterator[SettingRow]:
@@ -140,19 +144,12 @@ def provider_defaults(name: str) -> dict[str, str]:
     return {
         "enabled": str(info.on_by_default).lower(),
         "base_url": f'"{info.base_url}"',
-        "poll_every": toml_text(info.poll_every_s),
-        "min_billing": toml_text(info.billing.minimum_s),
+        "poll_every": f'"{format_duration(info.poll_every_s)}"',
+        "min_billing": f'"{format_duration(info.billing.minimum_s)}"',
         "commission": rate if mode == "on_top" else f'{{ rate = {rate}, mode = "{mode}" }}',
         "search_interval": f'"{format_duration(info.search_interval_s)}"',
         "rows_per_day": str(info.rows_per_day),
     }
-
-
-def _union_parts(annotation: Any) -> list[Any]:
-    inner_types = getattr(annotation, "__args__", ())
-    return (
-        [annotation] if not inner_types else [part for inner_type in inner_types for part in _union_parts(inner_type)]
-    )
 
 
 # --- the JSON Schema --------------------------------------------------------------------------------------------------
@@ -176,7 +173,7 @@ def json_schema() -> dict[str, Any]:
         | {name: _channel(name) for name in notifiers.names()},
         "additionalProperties": False,
     }
-    schema["$defs"]["WatchTable"]["oneOf"] = _limits()
+    schema["$defs"]["Watch"]["oneOf"] = _limits()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -194,12 +191,14 @@ def job_json_schema() -> dict[str, Any]:
     schema: dict[str, Any] = _simplified(JobFileTable.model_json_schema())
     schema["title"] = "gpuwatch job"
     schema["required"] = [key for key in schema["required"] if key != "name"]  # default: the file name
-    resources = schema["$defs"]["ResourcesTable"]
+    resources = schema["$defs"]["Watch"]
     resources["properties"] = {
         key: resource for key, resource in resources["properties"].items() if key in RESOURCE_KEYS
     }
     resources["anyOf"] = [{"required": ["gpu"]}, {"required": ["min_vram_gib"]}]
     resources.pop("required", None)
+    resources["description"] = "Offers that the job can use, as in a watch."
+    resources["properties"]["gpu"]["description"] += " Default: any with min_vram_gib."
     schema["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]
     _drop_unused(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
@@ -279,7 +278,8 @@ def _simplified(node: Any) -> Any:
         tidied = tidied.pop("anyOf")[0] | tidied
     if "default" in tidied:
         tidied["default"] = _default(tidied)
-        if tidied["default"] is None or "$ref" in tidied:
+        is_of_table = "$ref" in tidied and isinstance(tidied["default"], dict)
+        if tidied["default"] is None or is_of_table or (tidied["default"] == [] and "minItems" in tidied):
             del tidied["default"]
     if "properties" in tidied:  # titles would only repeat the keys
         tidied["properties"] = {key: _untitled(one) for key, one in tidied["properties"].items()}

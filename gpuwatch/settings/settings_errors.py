@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from gpuwatch.domain.setup.fields import UnknownName
-from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.domain.watches.watch_schema import WatchTable
+from gpuwatch.domain.setup.fields import UnknownName, models_in, table_of
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.plugin_options import KeyPath, unknown_key
@@ -30,10 +30,10 @@ _EXPECTED = {
     "invalid_key": "expected keys of text",
 }
 _SECTIONS: dict[str, type[BaseModel]] = {  # whose keys are looked for in one another
-    "[[watch]]": WatchTable,
-    "[watch.launch]": LaunchTable,
+    "[[watch]]": table_of(Watch),
+    "[watch.launch]": table_of(LaunchSpec),
     "[launch]": LaunchingTable,
-    "[budget]": BudgetTable,
+    "[budget]": table_of(Budget),
     "[record]": RecordTable,
 }
 
@@ -189,7 +189,7 @@ def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str
 def _model(loc: Location) -> type[BaseModel]:
     """The schema of the table at a place."""
     if loc[:1] == ("watch",) and len(loc) > 1:
-        model: Any = WatchTable
+        model: Any = table_of(Watch)
         rest = loc[2:]
     elif loc[:1] == ("providers",) and len(loc) > 1:
         model, rest = ProviderTable, loc[2:]
@@ -200,12 +200,6 @@ def _model(loc: Location) -> type[BaseModel]:
 
 def _inner_model(model: Any, loc: Location) -> type[BaseModel]:
     for part in loc:
-        inner_models = _models(model.model_fields[str(part)].annotation) if part in model.model_fields else []
+        inner_models = models_in(model.model_fields[str(part)].annotation) if part in model.model_fields else []
         model = inner_models[0] if inner_models else model
     return model  # type: ignore[no-any-return]
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]

@@ -17,8 +17,9 @@ from gpuwatch import providers
 from gpuwatch.domain.market.money import CommissionMode
 from gpuwatch.domain.setup.durations import DURATION_PATTERN
 from gpuwatch.domain.setup.fields import Line, Span, SpanFrom1s, Switch, Table, Whole, Words, number, seconds
-from gpuwatch.domain.watches.launch_schema import BudgetTable
-from gpuwatch.domain.watches.watch_schema import WatchTable, check_gpus
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch_fields import check_gpus
 from gpuwatch.ports.declarations import parse_token, parse_url
 from gpuwatch.secret import Secret
 from gpuwatch.settings.model import DEFAULT_LISTEN, WebSettings, WebToken, split_listen
@@ -351,7 +352,7 @@ class SettingsTables(Table, MergedTables):
         Field(default=None, description="Database of the history; default: gpuwatch.db in the user's state folder.")
     )
     dry_run: Switch = Field(default=True, description="true: rents nothing and only reports what it would rent.")
-    budget: BudgetTable = Field(default=BudgetTable(), description="Limits over all launches.")
+    budget: Budget = Field(default_factory=Budget, description="Limits over all launches.")
     providers: dict[str, ProviderTable] = Field(default_factory=dict, description="Marketplaces, by name.")
     record: RecordTable = Field(
         default=RecordTable(), description="GPUs to record in addition to those of the watches."
@@ -365,7 +366,7 @@ class SettingsTables(Table, MergedTables):
         default=WatchdogTable(), description="External monitoring of gpuwatch, its machine and its network."
     )
     web: WebTable = Field(default=WebTable(), description="The web page and the HTTP API.")
-    watch: tuple[WatchTable, ...] = Field(default=(), description="The watches.")
+    watch: tuple[Watch, ...] = Field(default=(), description="The watches.")
 
 
 def _sweep(value: Any) -> float:

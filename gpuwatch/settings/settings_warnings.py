@@ -16,7 +16,8 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.plan.job_hours import HOUR_S, JobHours, hours_on
 from gpuwatch.domain.setup.durations import format_duration
-from gpuwatch.domain.watches.watch import Action, Budget, HookSpec, LaunchSpec, Prefer, SpotPolicy, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, HookSpec, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Prefer, SpotPolicy, Watch
 from gpuwatch.secret import IN_SETTINGS
 from gpuwatch.settings.external_values import ExternalValue, account_secrets, has_secret_name, launch_secrets
 from gpuwatch.settings.interpolation import HOOKS, ResolvedSettings

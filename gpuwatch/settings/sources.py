@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
 from gpuwatch.domain.setup.durations import EnvText, plain_json
-from gpuwatch.domain.setup.fields import number_in
+from gpuwatch.domain.setup.fields import models_in, number_in
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home, xdg_folder
 from gpuwatch.settings.external_values import (
@@ -52,6 +52,10 @@ class ExternalSource(EnvSettingsSource):
             below = self.explode_env_vars(name, FieldInfo.from_annotation(dict[str, Any]), self.env_vars)
             self.tables[name] = below if text is None else text
         return self.tables
+
+    def field_is_complex(self, field: FieldInfo) -> bool:
+        """Whether a key is written as JSON."""
+        return super().field_is_complex(field) or bool(models_in(field.annotation))
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         """Lists and tables are JSON, with exact numbers; any other text is typed by its key, in the schema."""

@@ -17,7 +17,8 @@ from gpuwatch.domain.jobs.job import JobDefinition
 from gpuwatch.domain.jobs.job_file_schema import RESOURCE_KEYS, JobFileTable
 from gpuwatch.domain.market.money import Commission, CommissionMode
 from gpuwatch.domain.watches.expression import comparisons_of, parse
-from gpuwatch.domain.watches.watch_schema import SEEN, SEEN_PLACES, WatchTable, named_gpus
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch_fields import SEEN, SEEN_PLACES, named_gpus
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports import ChannelSection, ProviderSection, Severity
 from gpuwatch.ports.declarations import ChannelInfo, ProviderInfo
@@ -68,7 +69,7 @@ def validate(
     token, places_token = SEEN.set(known_spellings), SEEN_PLACES.set(recorded_places)
     try:
         root = parse_root(resolved, sources, origins)
-        errors = list(_cross_checks(root))
+        errors = list(_cross_checks(root, resolved.tree))
         if errors:
             raise InvalidSettings(errors, sources, resolved.tree, origins)
         return _settings(root, sources, partial(secret_at, origins))
@@ -160,7 +161,7 @@ def _settings(root: SettingsTables, sources: Sources, secret_at: SecretAt) -> Se
             root.database_url.get_secret_value() if root.database_url else "", sources.env, sources.cwd
         ),
         dry_run=root.dry_run,
-        budget=root.budget.value(),
+        budget=root.budget,
         providers={name: provider_settings(name, table, secret_at) for name, table in enabled_providers(root).items()},
         watch_ended_s=root.launch.watch_ended,
         gather_s=root.launch.gather,
@@ -174,7 +175,7 @@ def _settings(root: SettingsTables, sources: Sources, secret_at: SecretAt) -> Se
         channels={name: _channel_settings(name, table, secret_at) for name, table in _channels(root).items()},
         quiet_hours=_quiet_hours(root),
         heartbeat_url=_key(root.watchdog.heartbeat_url, HEARTBEAT_URL, secret_at),
-        watches=tuple(watch.value() for watch in root.watch),
+        watches=root.watch,
         web=root.web.value(secret_at),
         source_file=str(sources.file) if sources.file else None,
     )
@@ -222,15 +223,16 @@ def _wrong_provider_options(tree: Mapping[str, Any]) -> Iterator[Error]:
             yield from ((("providers", name, "options", key), text) for key, text in errors if key in options)
 
 
-def _cross_checks(root: SettingsTables) -> Iterator[Error]:
+def _cross_checks(root: SettingsTables, tree: Mapping[str, Any]) -> Iterator[Error]:
     """The rules between keys."""
     enabled = enabled_providers(root)
     yield from _missing_provider_options(root, enabled)
     yield from _web_errors(root)
     channels = list(_channels(root))
     names: set[str] = set()
-    for index, watch in enumerate(root.watch):
+    for index, (watch, table) in enumerate(zip(root.watch, tree.get("watch", ()), strict=True)):
         loc: Location = ("watch", index)
+        written = {key: value for key, value in table.items() if value is not None}
         if watch.name in names:
             yield (*loc, "name"), "expected a unique name; another watch uses it"
         names.add(watch.name)
@@ -240,9 +242,9 @@ def _cross_checks(root: SettingsTables) -> Iterator[Error]:
         for section, (requested, present, known) in sections.items():
             yield from (((*loc, section), text) for text in _unknown_names(requested, present, known, section))
         yield from ((loc + key, text) for key, text in _misspelt_providers(watch))
-        yield from ((loc + key, text) for key, text in (*price_errors(watch), *launch_errors(watch)))
+        yield from ((loc + key, text) for key, text in (*price_errors(watch, written), *launch_errors(watch, written)))
         if not root.dry_run:
-            yield from ((loc + key, text) for key, text in missing_limits(watch, root.budget))
+            yield from ((loc + key, text) for key, text in missing_limits(watch, written, root.budget))
 
 
 def _web_errors(root: SettingsTables) -> Iterator[Error]:
@@ -295,10 +297,10 @@ def _channel_errors(tree: Mapping[str, Any]) -> Iterator[Error]:
             yield from ((("notify", name, *([key] if key else [])), text) for key, text in errors)
 
 
-def _misspelt_providers(watch: WatchTable) -> Iterator[Error]:
+def _misspelt_providers(watch: Watch) -> Iterator[Error]:
     """Names in conditions. A provider that is not configured is allowed: another part of the condition may hold."""
     conditions = [("when", watch.when)] if watch.when else []
-    for key, text in (*conditions, *(("any", text) for text in watch.any)):
+    for key, text in (*conditions, *(("any", text) for text in watch.any_of)):
         for comparison in comparisons_of(parse(text)):
             names = tuple(str(value).lower() for value in comparison.values) if comparison.name == "provider" else ()
             known = providers.names()

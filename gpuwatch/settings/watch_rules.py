@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-from gpuwatch.domain.plan.job_hours import hours_on
-from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.domain.plan.job_hours import JobSpec, hours_on
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec, VerificationMode
 from gpuwatch.domain.watches.launch_text import check_self_destruct
 from gpuwatch.domain.watches.orchestrator_task import uses_task_file, word_faults
-from gpuwatch.domain.watches.watch_job_schema import JobTable
-from gpuwatch.domain.watches.watch_schema import WatchTable, named_gpus
+from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
 from gpuwatch.settings.plugin_options import KeyPath
 
 WITHOUT_LIMIT = (
@@ -23,128 +23,136 @@ WITHOUT_LIMIT = (
 # --- the limit: a price, the history, or the cost of the job; exactly one, with its required keys ---------------------
 
 
-def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
-    """Keys that exclude or require each other, with their path within the watch."""
-    if watch.max_price is None and watch.max_job_cost is None and not _needs_no_limit(watch):
-        alternatives = ("max_job_cost", *(WITHOUT_LIMIT if watch.action == "alert" else ()))
+def price_errors(watch: Watch, written: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Keys that exclude or require each other, with their path within the watch.
+
+    Args:
+        written: its table, as the owner wrote it.
+    """
+    if watch.unlimited and not _needs_no_limit(watch, written):
+        alternatives = ("max_job_cost", *(WITHOUT_LIMIT if watch.action is Action.ALERT else ()))
         yield ("max_price",), f"required key is missing; expected: USD per GPU-hour, or {' or '.join(alternatives)}"
-    if watch.max_price is not None and watch.max_job_cost is not None:
+    if "max_price" in written and "max_job_cost" in written:
         yield ("max_job_cost",), "expected either max_price or max_job_cost, not both"
-    if watch.max_price == "auto":
-        for key, example in (("max_price_cap", "max_price_cap = 3.50"), ("deadline", 'deadline = "2d"')):
-            if getattr(watch, key) is None:
-                yield (key,), f'required with max_price = "auto", such as {example}'
-    else:
-        for key in ("max_price_cap", "deadline"):
-            if getattr(watch, key) is not None:
-                yield (key,), 'expected only with max_price = "auto"'
-    yield from _clause_errors(watch)
-    yield from _job_errors(watch)
+    for key, example in (("max_price_cap", "max_price_cap = 3.50"), ("deadline", 'deadline = "2d"')):
+        if (written.get("max_price") == "auto") != (key in written):
+            is_missing = key not in written
+            yield (key,), f'required with max_price = "auto", such as {example}' if is_missing else _ONLY_AUTO
+    yield from _clause_errors(watch, written)
+    yield from _job_errors(watch, written)
 
 
-def _needs_no_limit(watch: WatchTable) -> bool:
+def _needs_no_limit(watch: Watch, written: Mapping[str, Any]) -> bool:
     """Alerts whose condition is a limit by itself need no price; watches that rent must limit the cost."""
-    return watch.action == "alert" and any(getattr(watch, key) not in (None, False) for key in WITHOUT_LIMIT)
+    return watch.action is Action.ALERT and any(written.get(key) not in (None, False) for key in WITHOUT_LIMIT)
 
 
-def _clause_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
-    if watch.drop_by is None and "drop_over" in watch.model_fields_set:
+def _clause_errors(watch: Watch, written: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    if watch.drop_by is None and "drop_over" in written:
         yield ("drop_over",), "expected only with drop_by"
-    if watch.percentile is None and "percentile_over" in watch.model_fields_set:
+    if watch.percentile is None and "percentile_over" in written:
         yield ("percentile_over",), "expected only with percentile"
-    if watch.new_low is not None and watch.hold_for:
+    if watch.new_low_s is not None and watch.hold_for_s:
         yield ("hold_for",), "cannot be combined with new_low: a price is a new low only once"
-    if "any" in watch.model_fields_set and not watch.any:
+    if "any" in written and not watch.any_of:
         yield ("any",), "expected at least one condition"
-    if watch.restock and watch.hold_for:
+    if watch.restock and watch.hold_for_s:
         yield ("hold_for",), "cannot be combined with restock, which fires when the offer first appears"
 
 
-def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
-    if watch.max_job_cost is not None and watch.job is None:
+def _job_errors(watch: Watch, written: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    if watch.max_job_cost_usd is not None and watch.job is None:
         yield ("job",), "required with max_job_cost: add [watch.job]"
-    if watch.job is not None and watch.max_job_cost is None:
+    if watch.job is not None and watch.max_job_cost_usd is None:
         yield ("job",), "expected only with max_job_cost"
-    if watch.job is not None and watch.max_job_cost is not None:
-        missing = [(("job", key), text) for key, text in _missing_job_keys(watch, watch.job)]
+    if watch.job is not None and watch.max_job_cost_usd is not None:
+        missing = [(("job", key), text) for key, text in _missing_job_keys(watch, written["job"])]
         yield from missing or _unknown_job_length(watch, watch.job)
 
 
-def _missing_job_keys(watch: WatchTable, job: JobTable) -> Iterator[tuple[str, str]]:
+def _missing_job_keys(watch: Watch, job: Collection[str]) -> Iterator[tuple[str, str]]:
     """Missing keys for the length and cost of a job."""
-    if job.hours is None and job.tokens is None:
+    if "hours" not in job and "tokens" not in job:
         yield "hours", "required key is missing; expected: hours of work, or tokens"
-    if job.hours is not None and job.tokens is not None:
+    if "hours" in job and "tokens" in job:
         yield "tokens", "expected either hours or tokens, not both"
-    if job.tokens is not None and not job.tokens_per_s and (job.model is None or job.utilisation is None):
+    if "tokens" in job and "tokens_per_s" not in job and not {"model", "utilisation"} <= set(job):
         yield "tokens_per_s", "required with tokens, or set model and utilisation"
-    has_several = len(watch.gpu) > 1 or watch.gpu_count.min != watch.gpu_count.max
-    if job.hours is not None and job.on is None and has_several:
+    has_several = len(watch.gpu) > 1 or watch.gpu_count_min != watch.gpu_count_max
+    if "hours" in job and "on" not in job and has_several:
         yield "on", 'required if the watch accepts different GPUs, such as on = "4x A100"'
-    if job.speedup and (job.hours is None or job.on is None):
+    if "speedup" in job and not {"hours", "on"} <= set(job):
         yield "speedup", "expected only with hours and on"
-    if watch.spot != "no" and job.interruptions_per_day is None:
+    if watch.spot is not SpotPolicy.NO and "interruptions_per_day" not in job:
         yield "interruptions_per_day", f'required with spot = "{watch.spot}", such as 2'
 
 
-def _unknown_job_length(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
+def _unknown_job_length(watch: Watch, job: JobSpec) -> Iterator[tuple[KeyPath, str]]:
     """Report that the length of the job cannot be computed for any GPU of the watch."""
-    spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
-    estimates = [hours_on(spec, gpu, count) for gpu in named_gpus(watch.gpu) for count in counts]
+    counts = range(watch.gpu_count_min, watch.gpu_count_max + 1)
+    estimates = [hours_on(job, gpu, count) for gpu in watch.gpu_names for count in counts]
     reasons = [estimate for estimate in estimates if isinstance(estimate, str)]
     if len(reasons) == len(estimates):
         yield ("job",), f"cannot compute its length for any GPU of the watch: {reasons[0]}"
 
 
+_ONLY_AUTO = 'expected only with max_price = "auto"'
 _COMMAND_LAUNCH_KEYS = frozenset({"max_active", "max_total", "max_runtime", "on_running", "on_ended", "hook_timeout"})
 
 # --- the launch -------------------------------------------------------------------------------------------------------
 
 
-def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
-    """Keys of one launch that conflict with each other or with their watch, with their path within the watch."""
-    if watch.relocate is not None and watch.action not in {"launch", "ask"}:
+def launch_errors(watch: Watch, written: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Keys of one launch that conflict with each other or with their watch, with their path within the watch.
+
+    Args:
+        written: the table of the watch, as the owner wrote it.
+    """
+    keys = set(written.get("launch") or ())
+    if watch.relocate is not None and not watch.rents_itself:
         yield ("relocate",), 'expected only with action = "launch" or "ask"'
-    yield from _command_errors(watch)
+    yield from _command_errors(watch, written, keys)
     if watch.launch is None:
         return
-    for key, text in (*_watch_conflicts(watch, watch.launch), *_launch_conflicts(watch.launch)):
+    for key, text in (*_watch_conflicts(watch, watch.launch), *_launch_conflicts(watch.launch, keys)):
         yield ("launch", key), text
 
 
-def _command_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
+def _command_errors(
+    watch: Watch, written: Mapping[str, Any], launch_keys: Collection[str]
+) -> Iterator[tuple[KeyPath, str]]:
     """The rules of a command, and limits that gpuwatch cannot enforce on what the command rents."""
-    if watch.action != "command":
+    if watch.action is not Action.COMMAND:
         for key in ("command", "command_timeout", "handover"):
-            if key in watch.model_fields_set:
+            if key in written:
                 yield (key,), 'expected only with action = "command"'
         return
-    if watch.command is None:
+    if not watch.command:
         yield (
             ("command",),
             'required key is missing; expected program and arguments, such as command = ["sky", "launch", …]',
         )
         return
     yield from ((("command",), text) for text in word_faults(watch.command))
-    if watch.max_job_cost is not None:
+    if watch.max_job_cost_usd is not None:
         yield ("max_job_cost",), 'use max_price with action = "command": the command gets an hourly limit'
     if uses_task_file(watch.command) != (watch.handover is not None):
         yield (
             ("handover",),
             'expected with {task_file} in command, such as { to = "skypilot", run = "./train" }',
         )
-    for key in sorted((watch.launch.model_fields_set if watch.launch else set()) - _COMMAND_LAUNCH_KEYS):
+    for key in sorted(set(launch_keys) - _COMMAND_LAUNCH_KEYS):
         yield (
             ("launch", key),
             'expected only with action = "launch" or "ask": gpuwatch does not see what a command rents',
         )
 
 
-def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[KeyPath, str]]:
+def missing_limits(watch: Watch, written: Mapping[str, Any], budget: Budget) -> Iterator[tuple[KeyPath, str]]:
     """Renting for real requires a limit in dollars and one in time; `max_active` is 1 by default."""
-    if watch.action == "alert":
+    if watch.action is Action.ALERT:
         return
-    present = watch.launch.model_fields_set if watch.launch else set()
+    present = written.get("launch") or ()
     missing = [] if budget.max_usd_hour is not None else ["max_usd_hour = 20.0 under [budget]"]
     launch_limits = [] if "max_runtime" in present else ['max_runtime = "24h"']
     if (missing or launch_limits) and "max_active" not in present:
@@ -156,8 +164,8 @@ def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[Key
         yield ("action",), text
 
 
-def _watch_conflicts(watch: WatchTable, launch: LaunchTable) -> Iterator[tuple[str, str]]:
-    if watch.spot == "no":
+def _watch_conflicts(watch: Watch, launch: LaunchSpec) -> Iterator[tuple[str, str]]:
+    if watch.spot is SpotPolicy.NO:
         if launch.bid is not None:
             yield "bid", 'requires spot = "only" or "any" in this watch: only interruptible offers accept bids'
         if launch.relaunch:
@@ -166,21 +174,20 @@ def _watch_conflicts(watch: WatchTable, launch: LaunchTable) -> Iterator[tuple[s
         yield "stop_outside", 'requires `active` in this watch, such as active = ["22:00-08:00"]'
 
 
-def _launch_conflicts(launch: LaunchTable) -> Iterator[tuple[str, str]]:
-    present = launch.model_fields_set
+def _launch_conflicts(launch: LaunchSpec, present: set[str]) -> Iterator[tuple[str, str]]:
     if {"onstart", "onstart_file"} <= present:
         yield "onstart_file", "expected either onstart or onstart_file, not both"
     if launch.self_destruct:
         yield from _self_destruct(launch)
-    if launch.runtype == "args" and launch.verify == "ssh":
+    if launch.runtype == "args" and launch.verify is VerificationMode.SSH:
         yield "verify", 'not possible with runtype "args", which has no SSH port'
     if "wasteful_for" in present and launch.wasteful_below is None:
         yield "wasteful_for", "expected only with wasteful_below"
 
 
-def _self_destruct(launch: LaunchTable) -> Iterator[tuple[str, str]]:
+def _self_destruct(launch: LaunchSpec) -> Iterator[tuple[str, str]]:
     """The requirements of `self_destruct`, which adds lines before the start script, so it needs one."""
-    if launch.max_runtime is None:
+    if launch.max_runtime_s is None:
         yield "self_destruct", 'requires max_runtime, such as max_runtime = "24h"'
     if launch.runtype == "args":
         yield "self_destruct", 'not possible with runtype "args", where onstart is the entrypoint and not a script'

@@ -12,7 +12,8 @@ from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
 from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.watches.decide import Match, WatchMemory
-from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports import OutboxAlert, ProviderHealth
 from gpuwatch.ports.market import Hold
 from gpuwatch.storage.alerts.alert_rows import enqueue

@@ -11,7 +11,8 @@ from gpuwatch.domain.launches.instances.end_rules import EndCause
 from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.guarding.guard import ProviderGuard
 from gpuwatch.ports import Alert, Instance, InstanceState, PriceIncrease

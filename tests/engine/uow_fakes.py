@@ -12,7 +12,8 @@ from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, new_l
 from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
-from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.errors import ProviderError, StoreError
 from gpuwatch.ports import Alert, Answer, Completeness, OutboxAlert, ProviderHealth, Query

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.watches.watch import HookSpec
+from gpuwatch.domain.watches.launch_spec import HookSpec
 from gpuwatch.hooks.owner_hooks import HookRunner
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient

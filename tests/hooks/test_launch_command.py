@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
-from gpuwatch.domain.watches.watch import Action, HandoverSpec, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import HandoverSpec, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.hooks.owner_hooks import LaunchCommandRunner
 from gpuwatch.ports.hooks import CommandOutcome
 from gpuwatch.redaction import register_secret

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import respx
 
-from gpuwatch.domain.watches.watch import HookSpec
+from gpuwatch.domain.watches.launch_spec import HookSpec
 from gpuwatch.hooks.owner_hooks import post_signed
 from gpuwatch.ports.hooks import HookCall, signature
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient

@@ -17,7 +17,8 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import CheckpointSpec, Job, JobFiles, JobLimit, JobState, PilotSpec
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.jobs.job_parts import JobParts
 from tests.builders import a_match, an_offer, changed, seen_at
 from tests.jobs.job_world import WATCH, JobWorld, kill

@@ -29,7 +29,8 @@ from gpuwatch.domain.jobs.job import (
     apply_transition,
 )
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.emulator.instances.machine_sshd import MachineSshd
 from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
 from gpuwatch.engine.jobs.job_runner import JobRunner

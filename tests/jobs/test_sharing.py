@@ -14,7 +14,8 @@ from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, JobState
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.launches.launch import InstanceCondition, LaunchState
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.jobs.job_world import WATCH, JobWorld
 
 RESOURCES = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec(max_total=0))

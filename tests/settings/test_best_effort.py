@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.watches.watch import Action, HookSpec
+from gpuwatch.domain.watches.launch_spec import HookSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import SettingsError
 from gpuwatch.secret import Secret
 from gpuwatch.settings import Settings, load_for_stopping, probable_store_url

@@ -6,14 +6,14 @@ import json
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from gpuwatch.bootstrap import secrets_of
-from gpuwatch.domain.watches.launch_schema import LaunchTable
+from gpuwatch.domain.setup.fields import table_of
+from gpuwatch.domain.watches.launch_spec import HookSpec, LaunchSpec
 from gpuwatch.domain.watches.launch_text import MAX_ONSTART, MAX_ONSTART_SELF_DESTRUCT
-from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec
 from gpuwatch.providers.vastai.create import ONSTART_LENGTH, RUNTYPES
 from gpuwatch.providers.vastai.self_destruct import with_self_destruct
 from gpuwatch.secret import Secret
@@ -188,7 +188,7 @@ def test_what_settings_allow_a_marketplace_takes() -> None:
     assert script is not None
     assert len(script) <= ONSTART_LENGTH
     assert MAX_ONSTART <= ONSTART_LENGTH
-    assert set(get_args(LaunchTable.model_fields["runtype"].annotation)) == set(RUNTYPES)
+    assert set(table_of(LaunchSpec).model_json_schema()["properties"]["runtype"]["enum"]) == set(RUNTYPES)
 
 
 # --- who can see them

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.bootstrap import build_channels
-from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import HookSpec, LaunchSpec
 from gpuwatch.ports import ProviderSection
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.secret import Secret

@@ -41,7 +41,7 @@ from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.launches.money.charge_comparison import CommissionCandidate
-    from gpuwatch.domain.watches.watch import Budget
+    from gpuwatch.domain.watches.launch_spec import Budget
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
 

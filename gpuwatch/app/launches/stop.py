@@ -28,7 +28,7 @@ from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.instance_details import instance_by_id
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler

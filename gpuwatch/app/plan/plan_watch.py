@@ -26,7 +26,7 @@ from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer, feasibility
 from gpuwatch.domain.plan.job_hours import data_of, hours_on
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.settings.sources import collect
 

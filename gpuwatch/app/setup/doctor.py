@@ -28,7 +28,8 @@ from gpuwatch.bootstrap.provider_access import (
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.domain.watches.watch import Action, Budget
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissing, StoreNotReady
 from gpuwatch.installation import install_hint
 from gpuwatch.ports import Query

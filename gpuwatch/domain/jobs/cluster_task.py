@@ -20,8 +20,9 @@ from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.launch_spec import LaunchSpec, VerificationMode
 from gpuwatch.domain.watches.orchestrator_task import LEAST_MEMORY, STEP_USD, model_name, names_at
-from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, VerificationMode, Watch
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 
 TOOL: Final = "dstack"  # the provider name of its launches
 _SPOT: Final = {SpotPolicy.NO: "on-demand", SpotPolicy.ONLY: "spot", SpotPolicy.ANY: "auto"}

@@ -6,6 +6,7 @@ import re
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
+import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from gpuwatch.domain.jobs.checkpoints import EXPECTED, is_remote, is_store
@@ -15,7 +16,6 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.setup.fields import (
     Line,
-    Lines,
     Reference,
     Span,
     SpanFrom1s,
@@ -27,11 +27,11 @@ from gpuwatch.domain.setup.fields import (
     Whole,
     Words,
 )
-from gpuwatch.domain.watches.launch_schema import EnvName, shell_command
+from gpuwatch.domain.watches.launch_spec import EnvName, LaunchSpec, shell_command
 from gpuwatch.domain.watches.launch_text import check_value
-from gpuwatch.domain.watches.watch import LaunchSpec, Purpose, Watch
+from gpuwatch.domain.watches.watch import HIGHEST_USD, Action, Purpose, Watch
+from gpuwatch.domain.watches.watch_fields import Deadline, Windows
 from gpuwatch.domain.watches.watch_job_schema import Figures
-from gpuwatch.domain.watches.watch_schema import HIGHEST_USD, Deadline, WatchTable, Windows
 
 DEFAULT_IMAGE = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -180,27 +180,22 @@ class LimitTable(SpecTable):
         return JobLimit(max_price_usd_gpu_hour=self.max_price, max_usd=self.max_usd, max_usd_hour=self.max_usd_hour)
 
 
-class ResourcesTable(WatchTable):
-    """`resources`: offers that the job can use, as in a watch."""
+def _resources(values: Any) -> Any:
+    """A watch of the job, for every GPU of the catalogue with enough memory if it names none."""
+    if not isinstance(values, dict):
+        return values
+    if "gpu" in values:
+        return {"name": "job"} | values
+    min_vram_gib = values.get("min_vram_gib")
+    if isinstance(min_vram_gib, bool) or not isinstance(min_vram_gib, (int, float, Decimal)):
+        raise ValueError("expected gpu, or min_vram_gib to accept any GPU with that memory")  # noqa: TRY004
+    gpus = [gpu.name for gpu in catalog().gpus() if (gpu.memory_gib or 0) >= float(min_vram_gib)]
+    if not gpus:
+        raise ValueError(f"no GPU has {min_vram_gib} GiB; lower min_vram_gib, or raise gpu_count")
+    return {"name": "job"} | values | {"gpu": gpus}
 
-    name: Line = "job"
-    gpu: Lines = Field(
-        default=("",), description="GPU family or canonical name, one or several. Default: any with min_vram_gib."
-    )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _all_fitting_gpus(cls, values: Any) -> Any:
-        """Without `gpu`, every GPU of the catalogue with enough memory."""
-        if not isinstance(values, dict) or "gpu" in values:
-            return values
-        min_vram_gib = values.get("min_vram_gib")
-        if isinstance(min_vram_gib, bool) or not isinstance(min_vram_gib, (int, float, Decimal)):
-            raise ValueError("expected gpu, or min_vram_gib to accept any GPU with that memory")  # noqa: TRY004
-        gpus = [gpu.name for gpu in catalog().gpus() if (gpu.memory_gib or 0) >= float(min_vram_gib)]
-        if not gpus:
-            raise ValueError(f"no GPU has {min_vram_gib} GiB; lower min_vram_gib, or raise gpu_count")
-        return values | {"gpu": gpus}
+Resources = Annotated[Watch, BeforeValidator(_resources)]
 
 
 class JobFileTable(Table):
@@ -224,7 +219,7 @@ class JobFileTable(Table):
     pilot: Pilot | None = Field(
         default=None, description='Small run before the job: a share of the work, "1%", or "10m".'
     )
-    resources: ResourcesTable = Field(description="Offers the job can use, as in a watch.")
+    resources: Resources = Field(description="Offers the job can use, as in a watch.")
     nodes: Whole = Field(
         default=1,
         ge=1,
@@ -311,25 +306,17 @@ class JobFileTable(Table):
         )
 
     def _watch(self) -> Watch:
-        resources = self.resources.model_dump(include=set(RESOURCE_KEYS), exclude_unset=True)
-        resources = {key: getattr(self.resources, key) for key in resources} | {"gpu": self.resources.gpu}
-        if "available_for" in resources:  # already parsed as a duration
-            resources["available_for"] = f"{resources['available_for']}s"
-        table = WatchTable(
+        return msgspec.structs.replace(
+            self.resources,
             name=Purpose.of_job(self.name).watch,
-            max_price=HIGHEST_USD,
-            action=self.action,
+            max_price_usd_gpu_hour=HIGHEST_USD,
+            unlimited=False,
+            action=Action(self.action),
             active=self.active,
             require=self.require,
-            **resources,
+            launch=LaunchSpec(image=self.image, max_active=1, max_total=0),
+            repeat_every_s=None,
         )
-        return _with_launch(table.value(), self.image)
-
-
-def _with_launch(watch: Watch, image: str) -> Watch:
-    from msgspec.structs import replace  # noqa: PLC0415 - needed only here
-
-    return replace(watch, launch=LaunchSpec(image=image, max_active=1, max_total=0), repeat_every_s=None)
 
 
 def _reference(one: Reference) -> str:

@@ -10,7 +10,8 @@ import msgspec
 from gpuwatch.domain.jobs.job import Job, JobDefinition
 from gpuwatch.domain.launches.life.owner_decisions import PILOT_ITEMS
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
-from gpuwatch.domain.watches.watch import AutoPrice, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import AutoPrice, Watch
 
 ASSUMED_HOURS = 24.0  # hours of work if a job does not state them (assumed)
 _MARGIN = 1.5  # a run may take this many times its estimate before its instance is ended (assumed)

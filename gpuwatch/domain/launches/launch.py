@@ -18,7 +18,8 @@ from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, microusd, thresho
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.computed_limits import most_bid_microusd, quoted_bid_usd_hour
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Purpose, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Purpose, Watch
 from gpuwatch.errors import GpuwatchError
 
 WATCH_ENDED = timedelta(days=7)  # an instance belongs to its launch for this long after the launch's end

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Literal
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import (
@@ -14,12 +15,16 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     PlainValidator,
     StrictBool,
     StrictInt,
     WithJsonSchema,
+    create_model,
     field_validator,
 )
+from pydantic.fields import FieldInfo
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from gpuwatch.domain.setup.durations import DURATION_PATTERN, EXPECTED_JSON, EnvText, parse_duration
 from gpuwatch.secret import Secret
@@ -48,20 +53,71 @@ class Table(BaseModel):
     def _from_env(cls, value: Any, info: Any) -> Any:
         return read_env_text(value, cls.model_fields[info.field_name].annotation)
 
-    def fields_of(self, spec: type[msgspec.Struct]) -> dict[str, Any]:
-        """Return the fields of a plain value: keys of the same name, or without the `_s` of a duration.
 
-        Numbers become floats if the field requires them, tables become their own plain values.
-        """
-        found: dict[str, Any] = {}
-        for name, kind in spec.__annotations__.items():
-            key = name.removesuffix("_s")
-            if key in type(self).model_fields:
-                value = getattr(self, key)
-                if isinstance(value, Decimal) and kind.startswith("float"):
-                    value = float(value)
-                found[name] = value.value() if isinstance(value, SpecTable) else value
-        return found
+class Spec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A value of gpuwatch that an owner writes as a table: each key is declared once, on its field.
+
+    Its type says how it is read, `about` its help, its bounds and, where it differs, its key; otherwise the key is the
+    field's name, without the `_s` of a duration. A field without help is no key: it is computed from the others.
+    pydantic validates a table into the value itself; schema, documents, forms and `config show` read `table_of`.
+    The program makes such values without validation, as any other struct.
+    """
+
+    Keys: ClassVar[type] = object  # declares the keys that no field holds as they are written
+
+    @classmethod
+    def computed(cls, table: Any) -> dict[str, Any]:
+        """The fields that are no keys, from the validated table. Raises ValueError: keys contradict each other."""
+        del table
+        return {}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source
+        return no_info_after_validator_function(cls._of, handler.generate_schema(table_of(cls)))
+
+    @classmethod
+    def _of(cls, table: Table) -> Self:
+        computed = cls.computed(table)
+        keys = {name: getattr(table, key) for key, name in _names(cls).items() if name not in computed}
+        return cls(**keys, **computed)
+
+
+def about(text: str, *, key: str | None = None, **bounds: Any) -> Any:
+    """What a field of a `Spec` declares: its help, its key if that is not its name, its bounds as pydantic has them."""
+    return Field(alias=key, description=text, **bounds)
+
+
+@cache
+def table_of(spec: type[Spec]) -> type[Table]:
+    """The table that an owner writes for a value: its keys in the order of their declaration."""
+    hints = typing.get_type_hints(spec, include_extras=True)
+    names = {name: key for key, name in _names(spec).items()}
+    keys: dict[str, Any] = {}
+    for field in msgspec.structs.fields(spec):
+        if field.name in names:
+            default = ... if field.default is msgspec.NODEFAULT else field.default
+            keys[names[field.name]] = _declared(hints[field.name], default)
+        else:  # computed, from keys that no field holds
+            written = typing.get_type_hints(spec.Keys, include_extras=True)
+            keys |= {name: _declared(hint, getattr(spec.Keys, name, ...)) for name, hint in written.items()}
+    return create_model(spec.__name__, __base__=Table, __doc__=spec.__doc__, **keys)
+
+
+def _declared(hint: Any, default: Any) -> Any:
+    """A key with its default, which JSON Schema has as plain values."""
+    if isinstance(default, Spec | dict):
+        plain = {"default": msgspec.to_builtins(default)}
+        return hint, Field(default_factory=lambda: default, json_schema_extra=plain)
+    return hint, default
+
+
+@cache
+def _names(spec: type[Spec]) -> Mapping[str, str]:
+    """Key → field, of the keys that are fields."""
+    hints = typing.get_type_hints(spec, include_extras=True)
+    infos = {name: FieldInfo.from_annotation(hints[name]) for name in spec.__struct_fields__}
+    return {info.alias or name.removesuffix("_s"): name for name, info in infos.items() if info.description}
 
 
 class SpecTable(Table):
@@ -70,6 +126,39 @@ class SpecTable(Table):
     def value(self) -> Any:
         """Return the plain value."""
         raise NotImplementedError
+
+    def fields_of(self, spec: type[msgspec.Struct]) -> dict[str, Any]:
+        """Return the fields of a plain value: keys of the same name, or without the `_s` of a duration."""
+        keys = {name: name.removesuffix("_s") for name in spec.__struct_fields__}
+        return {name: getattr(self, key) for name, key in keys.items() if key in type(self).model_fields}
+
+
+class Written:
+    """Annotates a value with the table that an owner writes for it, where that says more than the value keeps."""
+
+    def __init__(self, table: type[SpecTable]) -> None:
+        self.table = table
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source
+        return no_info_after_validator_function(self.table.value, handler.generate_schema(self.table))
+
+
+def is_duration(field: FieldInfo) -> bool:
+    """Whether a key is written as a duration, such as "15m", and held in seconds."""
+    schemas = [part.json_schema for part in field.metadata if isinstance(part, WithJsonSchema)]
+    return any(schema is not None and schema.get("type") == "string" for schema in schemas)
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The tables that a key accepts."""
+    if isinstance(annotation, type) and issubclass(annotation, Spec):
+        return [table_of(annotation)]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if isinstance(annotation, Written):
+        return [annotation.table]
+    return [model for part in typing.get_args(annotation) for model in models_in(part)]
 
 
 def read_env_text(value: Any, annotation: Any) -> Any:
@@ -81,7 +170,9 @@ def read_env_text(value: Any, annotation: Any) -> Any:
 
 
 def number(value: Any) -> Decimal:
-    """Return a finite number, exactly as written; text and booleans are rejected."""
+    """Return a finite number, exactly as written; booleans are rejected, and text but that of the environment."""
+    if isinstance(value, EnvText):
+        value = number_in(value.strip())
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise ValueError("expected a number")  # noqa: TRY004 - pydantic turns ValueErrors into faults
     found = value if isinstance(value, Decimal) else Decimal(repr(value))
@@ -107,7 +198,8 @@ def _text(value: Any) -> str:
     return value
 
 
-def _line(value: Any) -> str:
+def line(value: Any) -> str:
+    """Return one line of text without surrounding blanks."""
     value = _text(value).strip()
     if not value or not value.isprintable():
         raise ValueError("expected one non-empty line of text")
@@ -132,12 +224,12 @@ def _strict_bool(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(_text)]  # may be empty or have several lines
-Line = Annotated[str, BeforeValidator(_line), Field(max_length=500)]
+Line = Annotated[str, BeforeValidator(line), Field(max_length=500)]
 Words = Annotated[tuple[Line, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])]
 Lines = Annotated[Words, Field(min_length=1)]
 Switch = Annotated[StrictBool, BeforeValidator(_strict_bool)]
 Whole = Annotated[StrictInt, BeforeValidator(_strict_int)]
-Number = Annotated[Decimal, BeforeValidator(number), WithJsonSchema(_NUMBER)]
+Number = Annotated[float, BeforeValidator(number), WithJsonSchema(_NUMBER)]
 Usd = Annotated[
     Decimal, BeforeValidator(number), Field(gt=0, le=MAX_USD), WithJsonSchema(_NUMBER | {"exclusiveMinimum": 0})
 ]
@@ -161,7 +253,7 @@ def _day_or_more(value: Any) -> float:
 SpanFrom1d = Annotated[float, BeforeValidator(_day_or_more), WithJsonSchema(_SPAN | {"examples": ["7d", "30d"]})]
 SpanFrom1s = Annotated[float, BeforeValidator(_second_or_more), WithJsonSchema(_SPAN)]
 Measure = Annotated[
-    Decimal, BeforeValidator(number), Field(ge=0, le=MAX_MEASURE), WithJsonSchema(_NUMBER | {"minimum": 0})
+    float, BeforeValidator(number), Field(ge=0, le=MAX_MEASURE), WithJsonSchema(_NUMBER | {"minimum": 0})
 ]
 
 
@@ -179,7 +271,7 @@ def _kinds(annotation: Any) -> set[Any]:
 
 def _read(text: str, kinds: set[Any]) -> Any:
     plain = text.strip()
-    is_table = any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
+    is_table = any(isinstance(kind, type) and issubclass(kind, BaseModel | Spec) for kind in kinds)
     if plain[:1] in {"[", "{"} and (is_table or tuple in kinds):
         raise ValueError(EXPECTED_JSON)  # if it were, its source would have decoded it
     if bool in kinds and plain.lower() in _TRUE | _FALSE:
@@ -201,6 +293,7 @@ def number_in(text: str) -> int | Decimal | str:
 
 def _share(value: Any) -> Decimal:
     """A percentage in quotes, or a fraction."""
+    value = number_in(value.strip()) if isinstance(value, EnvText) else value
     text = value.strip() if isinstance(value, str) else ""
     try:
         found = number(Decimal(text.removesuffix("%"))) / 100 if text.endswith("%") else number(value)
@@ -212,7 +305,7 @@ def _share(value: Any) -> Decimal:
 
 
 Share = Annotated[
-    Decimal,
+    float,
     BeforeValidator(_share),
     WithJsonSchema(
         {

@@ -9,15 +9,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from fractions import Fraction
 
 import msgspec
 
 from gpuwatch.domain.market.money import (
-    MAX_USD_HOUR,
     MICRO,
     Commission,
     OfferPrice,
@@ -29,17 +28,15 @@ from gpuwatch.domain.market.money import (
     usd,
 )
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.plan.job_hours import JobSpec, hours_on
 from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.plan.roofline import card_specs_of
+from gpuwatch.domain.watches.launch_spec import BidSpec
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, machine_record_of, reputation
-from gpuwatch.domain.watches.watch import BidSpec, Watch
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch_job_schema import usd_per_hour
 
 LEAST_BID_USD = 0.001  # source: vastai.md §6
 FAR = 1.0  # the distance of a clause without a measure
-_FINE = Decimal("0.000001")
-_MOST_USD = Decimal(int(MAX_USD_HOUR))
-_SHORTEST_H = 1e-6  # a shorter job is limited only by its own cost
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -113,7 +110,7 @@ def ceiling_microusd(watch: Watch, gpu: str, count: int, *, spot: bool = False) 
     found = cost_on(bare, priced_gpus, JobTraffic())
     if isinstance(found, str):
         return 0
-    return min(most, threshold_microusd(_per_hour(watch.max_job_cost_usd, found.high.hours), 1))
+    return min(most, threshold_microusd(usd_per_hour(watch.max_job_cost_usd, found.high.hours), 1))
 
 
 def max_job_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
@@ -136,28 +133,6 @@ def most_bid_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int:
         return 0
     most, dearest = threshold_microusd(bid.max_usd_gpu_hour, offer.gpu_count), max_job_microusd(watch, offer, price)
     return most if dearest is None else min(most, dearest)
-
-
-def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:
-    """Return a GPU price that is not exceeded by any offer on which the job's work alone stays within the limit.
-
-    0: there is no such price.
-    """
-    found = (_gpu_ceiling(job, most_usd, gpu, count) for gpu in gpus for count in counts)
-    highest = max((one for one in found if one is not None), default=Decimal(0))
-    return min(highest, _MOST_USD).quantize(_FINE, ROUND_CEILING)
-
-
-def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decimal | None:
-    hours = hours_on(job, gpu, count)
-    return None if isinstance(hours, str) else _per_hour(most_usd, hours.value.high, count)
-
-
-def _per_hour(most_usd: Decimal, hours: float, count: int = 1) -> Decimal:
-    """Add a small margin: hours are floats and the job's cost is rounded; the job's own limit is exact."""
-    if hours < _SHORTEST_H:
-        return _MOST_USD
-    return (most_usd + _FINE) / (Decimal(hours) * count) * Decimal("1.000000001")
 
 
 def _limit_per_unit(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:

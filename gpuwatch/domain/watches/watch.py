@@ -1,4 +1,6 @@
-"""A watch: which offers, the threshold, when, and what to do. Plain validated values; `watch_schema` validates. Pure.
+"""A watch: which offers, the threshold, when, and what to do: `[[watch]]`, each key declared on its field. Pure.
+
+None means that a clause is not set.
 
 `watch_changes` compares the watches of the settings with those of the store: renamed, new, gone.
 """
@@ -9,15 +11,47 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Annotated, Any
 
 import msgspec
+from pydantic import BeforeValidator, Field
 
-from gpuwatch.domain.plan.job_hours import JobSpec
+from gpuwatch.domain.setup.fields import (
+    Line,
+    Lines,
+    Measure,
+    Number,
+    Share,
+    Span,
+    SpanFrom1d,
+    SpanFrom1s,
+    Spec,
+    Switch,
+    Usd,
+    Whole,
+    about,
+    one_or_many,
+)
+from gpuwatch.domain.watches.launch_spec import Budget, HandoverSpec, LaunchSpec, RelocateSpec
 from gpuwatch.domain.watches.past_limits import MachineRecords, PastComparison
-from gpuwatch.secret import Secret
+from gpuwatch.domain.watches.watch_fields import (
+    ConditionText,
+    ConditionTexts,
+    FormerName,
+    Fraction,
+    Gpus,
+    Places,
+    Repeat,
+    Version,
+    WatchKeys,
+    Windows,
+    named_gpus,
+)
+from gpuwatch.domain.watches.watch_job_schema import WatchJob, highest_usd_gpu_hour
 
-MOST_GPUS = 1024  # in one offer; no machine has more
 JOB_PREFIX = "job:"  # of the name under which a job is stored
+HIGHEST_USD = Decimal(10_000)  # no GPU is that expensive
+_LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: used where no GPU can run the job
 
 
 class Action(StrEnum):
@@ -53,29 +87,6 @@ class CpuArch(StrEnum):
     ANY = "any"
 
 
-class VerificationMode(StrEnum):
-    """How to check a new instance against its offer before it counts as running."""
-
-    NONE = "none"
-    LISTED = "listed"  # the provider's list: GPU, count, memory, disk, CUDA
-    SSH = "ssh"  # and the SSH port answers; with min_download_mbps: the speed is measured
-
-
-class PriceIncreasePolicy(StrEnum):
-    """What to do when a host proposes a higher price for a running contract."""
-
-    ALERT = "alert"
-    STOP = "stop"
-    ACCEPT_UNDER = "accept_under"  # accepted while at or under max_price, else as `stop`
-
-
-class BudgetPolicy(StrEnum):
-    """What to do when running launches reach a budget. You get an alert at 80 % in any case."""
-
-    WARN = "warn"
-    STOP = "stop"
-
-
 class ChecklistPolicy(StrEnum):
     """What to do while items of `require` are not ticked."""
 
@@ -89,108 +100,6 @@ class AutoPrice(msgspec.Struct, frozen=True, kw_only=True):
     cap_usd_gpu_hour: Decimal
     deadline_s: float | None = None  # after the first poll of the watch …
     deadline_at: datetime | None = None  # … or a fixed time; one of the two
-
-
-class BidSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`bid = { max = 1.20, step = 0.05 }`: both in USD per GPU-hour with commission, like `max_price`."""
-
-    max_usd_gpu_hour: Decimal
-    step_usd_gpu_hour: Decimal = Decimal("0.05")
-
-
-class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The login of a private image registry."""
-
-    server: str
-    username: str
-    password: Secret
-
-    def __repr__(self) -> str:
-        return f"RegistrySpec({self.server!r}, {self.username!r})"
-
-
-class RelocateSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`relocate = { min_saving = "15%", after = "2h" }`: when a cheaper offer is reported for a running launch."""
-
-    min_saving: float = 0.15  # of the remaining cost, after set-up and minimum billing
-    after_s: float = 7200.0  # of running
-
-
-class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A volume at `mount`: an existing `volume_id`, or with `size_gb` the volume offer to create one from."""
-
-    mount: str
-    volume_id: str | None = None
-    size_gb: float | None = None
-
-
-class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A hook of the owner, which receives the launch as JSON: a shell command, or a webhook signed with `secret`."""
-
-    command: str | None = None
-    url: Secret | None = None  # its path is often a token
-    secret: Secret | None = None
-
-    def __repr__(self) -> str:
-        return f"HookSpec({'command' if self.command else 'url'})"
-
-
-class HandoverSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`handover = { to = "skypilot", run = "python train.py" }`: the task file for a command."""
-
-    to: str
-    run: str
-
-
-class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What to rent and for how long: `[watch.launch]`. Durations in seconds; None: not set."""
-
-    image: str = "vastai/pytorch"  # empty: that of the template
-    onstart: str | None = None  # may contain secrets
-    env: dict[str, str] = {}  # may contain secrets
-    secret_env: dict[str, Secret] = {}  # the variables that were given by reference
-    ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp"
-    runtype: str = "ssh"  # empty: that of the template
-    template: str | None = None
-    registry: RegistrySpec | None = None
-    volume: VolumeSpec | None = None
-    label_extra: str | None = None  # after the launch's own label
-    max_active: int = 1
-    max_total: int = 1  # 0: no limit
-    max_runtime_s: float | None = None
-    ready_within_s: float = 900.0
-    max_tries: int = 5  # candidates within one firing
-    try_for_s: float = 120.0  # and at most this long in total
-    quote_ttl_s: float = 5.0  # an answer younger than this is not checked again before the order
-    approve_within_s: float = 900.0  # action "ask": how long its quote may be approved
-    bid: BidSpec | None = None
-    relaunch: bool = False  # after a preemption, rent another machine
-    self_destruct: bool = False  # the instance ends itself at its deadline, even if gpuwatch is gone
-    verify: VerificationMode = VerificationMode.LISTED
-    ssh_key: str | None = None  # file of the private key for the login of verify = "ssh"
-    wasteful_below: float | None = None  # percent of GPU utilisation; below it: alert
-    wasteful_for_s: float = 1800.0
-    idle_below: float | None = None  # percent of GPU utilisation; below it: end
-    idle_for_s: float | None = None
-    stop_outside: bool = False  # end when the watch's `active` windows close
-    on_price_increase: PriceIncreasePolicy = PriceIncreasePolicy.ALERT
-    on_running: HookSpec | None = None
-    before_stop: HookSpec | None = None
-    on_ended: HookSpec | None = None
-    hook_timeout_s: float = 30.0
-
-    def __repr__(self) -> str:
-        return f"LaunchSpec({self.image!r}, max_runtime_s={self.max_runtime_s!r})"
-
-
-class Budget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`[budget]` over everything that gpuwatch rents, or `[watch.budget]` over one watch. None: no such limit."""
-
-    max_usd_hour: Decimal | None = None
-    max_usd_day: Decimal | None = None
-    max_usd_month: Decimal | None = None
-    max_instances: int | None = None
-    on_reached: BudgetPolicy = BudgetPolicy.WARN
 
 
 class Purpose(msgspec.Struct, frozen=True):
@@ -210,77 +119,176 @@ class Purpose(msgspec.Struct, frozen=True):
         return cls(JOB_PREFIX + job, job)
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One `[[watch]]`. None means that the clause is not set."""
+class Watch(Spec, frozen=True, kw_only=True, gc=False):
+    """One `[[watch]]`: which offers, the threshold, when, and what to do."""
 
-    name: str
-    renamed_from: str | None = None  # its former name; "": it is new, even if another watch is gone; None: not stated
-    gpu: tuple[str, ...]  # as the owner wrote it
+    Keys = WatchKeys
+
+    name: Annotated[Line, about("Unique name, shown in alerts and in the history.")]
+    renamed_from: Annotated[
+        FormerName | None,
+        about('Previous name: the watch keeps its launches, limits and history. "": a new watch.'),
+    ] = None
+    gpu: Annotated[Gpus, about("GPU family or canonical name, one or several, in any spelling that a provider uses.")]
     gpu_names: tuple[str, ...]  # canonical names for `gpu`; an uncatalogued spelling is its own name
+    gpu_count_min: int = 1
+    gpu_count_max: int = 1
     # With commission. If the history decides: the highest possible value; if the job's cost decides: a price that no
     # matching offer exceeds.
     max_price_usd_gpu_hour: Decimal
     unlimited: bool = False  # no price limit: another clause decides about alerts
     auto: AutoPrice | None = None
-    max_job_cost_usd: Decimal | None = None  # the threshold is the cost of the whole job in `job`
-    job: JobSpec | None = None
-    gpu_count_min: int = 1
-    gpu_count_max: int = 1
-    action: Action = Action.ALERT
-    command: tuple[str, ...] = ()  # action "command": words, with placeholders (`domain.watches.orchestrator_task`)
-    command_timeout_s: float = 600.0
-    handover: HandoverSpec | None = None
-    providers: tuple[str, ...] | None = None  # None: all enabled
-    spot: SpotPolicy = SpotPolicy.NO
-    listed: bool = True  # watches that alert accept list prices too; those that rent never do
-    cpu_arch: CpuArch | None = None  # None: any for alerts, all but arm64 for renting
-    disk_gb: float | None = None  # None: the provider's default
-    download_gb: float = 0.0  # traffic of one job, shown separately
-    upload_gb: float = 0.0
-    min_vram_gib: float | None = None  # of one GPU
-    min_reliability: float | None = None  # 0 to 1
-    min_reputation: float | None = None  # 0 to 1: domain.watches.past_limits
-    records: MachineRecords = {}  # your own launches by machine, if this watch needs them
-    verified: bool | None = None
-    datacenter: bool | None = None
-    regions: tuple[str, ...] = ()  # country codes, or words found in the region
-    min_cuda: float | None = None
-    min_driver: str | None = None
-    min_download_mbps: float | None = None
-    min_upload_mbps: float | None = None
-    min_disk_gb: float | None = None  # free at the host, besides disk_gb
-    min_vcpu: float | None = None
-    min_ram_gib: float | None = None
-    min_ports: int | None = None
-    min_dlperf: float | None = None
-    nvlink: bool | None = None
-    static_ip: bool | None = None
-    available_for_s: float | None = None  # the host must stay available at least this long
-    max_usd_tflop_hour: Decimal | None = None  # GPU price by dense FP16 TFLOP/s of the data sheet
-    max_usd_gib_hour: Decimal | None = None  # GPU price by GiB of its memory
-    when: str | None = None  # a condition: domain.watches.expression
-    any_of: tuple[str, ...] = ()  # conditions of which one must hold
-    new_low_s: float | None = None  # below all stored prices of this GPU and rental type within that time
-    drop_by: float | None = None  # this far below the median of the fitting offers, as a fraction …
-    drop_over_s: float = 604_800.0  # … within that time
-    percentile: float | None = None  # within the lowest part, in percent, of the prices of the fitting offers …
-    percentile_over_s: float = 2_592_000.0  # … within that time
-    restock: bool = False  # only if no fitting offer was on sale before
-    past: PastComparison | None = None  # the current limits of these three; None: not computed
-    hold_for_s: float = 0.0
-    active: tuple[str, ...] = ()  # local windows; empty: always
-    repeat_every_s: float | None = 21_600.0
-    improve_by: float = 0.05
-    tie: float | None = None  # prices this close count as equal, as a fraction; None: by the action (`choice.tie_of`)
-    prefer: Prefer = Prefer.CHEAPEST_GPU
-    rearm: float = 1.0
-    notify: tuple[str, ...] | None = None  # None: all configured channels
-    relocate: RelocateSpec | None = None  # reported only
-    max_per_day: int | None = None  # instances that it may create within a UTC day, including failed ones
-    require: tuple[str, ...] = ()  # items that must be ticked before it rents
-    require_policy: ChecklistPolicy = ChecklistPolicy.BLOCK
-    launch: LaunchSpec | None = None
-    budget: Budget = Budget()
+    max_job_cost_usd: Annotated[
+        Usd | None,
+        about("USD for the whole job of [watch.job], instead of max_price; fires at or under it.", key="max_job_cost"),
+    ] = None
+    job: Annotated[WatchJob | None, about("Job for max_job_cost.")] = None
+    action: Annotated[Action, about("What to do when the watch fires.")] = Action.ALERT
+    command: Annotated[
+        tuple[Line, ...],
+        about(
+            'For action "command": program and arguments, no shell; {region}, {max_price}, … are substituted.',
+            min_length=1,
+            max_length=100,
+        ),
+    ] = ()
+    command_timeout_s: Annotated[SpanFrom1s, about("Timeout of the command (default 10m).")] = 600.0
+    handover: Annotated[
+        HandoverSpec | None, about('Task file for {task_file}: { to = "skypilot" or "dstack", run = "…" }.')
+    ] = None
+    providers: Annotated[Lines | None, about("Providers to poll. Default: all enabled ones.")] = None
+    spot: Annotated[SpotPolicy, about("Whether to accept interruptible offers.")] = SpotPolicy.NO
+    listed: Annotated[
+        Switch, about("Also accept list prices (marked; stock unknown); false: live offers only. For action alert.")
+    ] = True
+    cpu_arch: Annotated[
+        CpuArch | None, about("CPU architecture. Default: any for alert, all but arm64 for launch and ask.")
+    ] = None
+    disk_gb: Annotated[
+        Annotated[Measure, Field(ge=1)] | None,
+        about("GB of disk to rent; part of the price. Default: the provider's quote."),
+    ] = None
+    download_gb: Annotated[Measure, about("GB that one job downloads; the cost is shown separately.")] = 0.0
+    upload_gb: Annotated[Measure, about("GB that one job uploads; the cost is shown separately.")] = 0.0
+    min_vram_gib: Annotated[Measure | None, about("Minimum memory per GPU in GiB.")] = None
+    min_reliability: Annotated[Fraction | None, about("Minimum reliability of the host, 0 to 1.")] = None
+    min_reputation: Annotated[
+        Fraction | None, about("Minimum reputation of the machine, 0 to 1: its reliability and your launches there.")
+    ] = None
+    verified: Annotated[Switch | None, about("true: only hosts verified by the provider.")] = None
+    datacenter: Annotated[Switch | None, about("true: only hosts in data centers.")] = None
+    regions: Annotated[
+        Places,
+        about(
+            'Countries, groups (EU, EEA, NA, APAC) or words in the region: ["EU", "NO", "Texas"]. Default: everywhere.'
+        ),
+    ] = ()
+    min_cuda: Annotated[Measure | None, about("Minimum CUDA version of the driver: 12.4.")] = None
+    min_driver: Annotated[Version | None, about('Minimum driver version: "550.54".')] = None
+    min_download_mbps: Annotated[Measure | None, about("Minimum download speed in Mbit/s.")] = None
+    min_upload_mbps: Annotated[Measure | None, about("Minimum upload speed in Mbit/s.")] = None
+    min_disk_gb: Annotated[Measure | None, about("Minimum free disk at the host in GB (in addition to disk_gb).")] = (
+        None
+    )
+    min_vcpu: Annotated[Measure | None, about("Minimum vCPUs of the offer.")] = None
+    min_ram_gib: Annotated[Measure | None, about("Minimum main memory of the offer in GiB.")] = None
+    min_ports: Annotated[Annotated[Whole, Field(ge=0, le=65535)] | None, about("Minimum number of open ports.")] = None
+    min_dlperf: Annotated[Measure | None, about("Minimum DLPerf score of the provider.")] = None
+    nvlink: Annotated[Switch | None, about("true: only with NVLink.")] = None
+    static_ip: Annotated[Switch | None, about("true: only with a static IP address.")] = None
+    available_for_s: Annotated[Span | None, about("Minimum time that the host stays available.")] = None
+    max_usd_tflop_hour: Annotated[
+        Usd | None,
+        about(
+            "Maximum GPU price in USD per hour and TFLOP/s (dense FP16, from the data sheet).", key="usd_per_tflop_hour"
+        ),
+    ] = None
+    max_usd_gib_hour: Annotated[
+        Usd | None, about("Maximum GPU price in USD per hour and GiB of GPU memory.", key="usd_per_gib_hour")
+    ] = None
+    when: Annotated[
+        ConditionText | None, about('Condition on the offer: "gpu_ram >= 80 and (nvlink or gpu_count == 1)".')
+    ] = None
+    any_of: Annotated[
+        ConditionTexts, about('Conditions, at least one of which must hold: ["nvlink", "gpu_count == 1"].', key="any")
+    ] = ()
+    new_low_s: Annotated[
+        SpanFrom1d | None,
+        about("Fire only for a price below all stored prices of this GPU and rental type in this time: 30d."),
+    ] = None
+    drop_by: Annotated[
+        Annotated[Share, Field(gt=0, lt=1)] | None,
+        about('Fire only for a price this far below the median of matching offers: "20%".'),
+    ] = None
+    restock: Annotated[
+        Switch, about("true: fire only when a matching offer appears after complete polls without one.")
+    ] = False
+    drop_over_s: Annotated[SpanFrom1d, about("Time over which drop_by takes the median.")] = 604800.0
+    percentile: Annotated[
+        Annotated[Number, Field(gt=0, lt=100)] | None,
+        about("Fire only for a price in the lowest N percent of matching offers: 5."),
+    ] = None
+    percentile_over_s: Annotated[SpanFrom1d, about("Time over which percentile compares.")] = 2592000.0
+    hold_for_s: Annotated[
+        Span, about("Time that an offer must stay at or under the threshold before it fires (default 0s).")
+    ] = 0.0
+    active: Annotated[Windows, about("Local time windows in which it may fire. Default: always.")] = ()
+    repeat_every_s: Annotated[Repeat, about('Reminder interval while it fires, or "never" (default 6h).')] = 21600.0
+    improve_by: Annotated[Fraction, about("How much cheaper an offer must be for another alert, as a fraction.")] = 0.05
+    tie: Annotated[
+        Share | None,
+        about(
+            "GPU prices within this share count as equal: the lower total decides, then quality. "
+            "Default: 1% for launch and ask."
+        ),
+    ] = None
+    prefer: Annotated[
+        Prefer, about("How to rank offers: lowest GPU price, lowest total price, or most TFLOP/s per dollar.")
+    ] = Prefer.CHEAPEST_GPU
+    rearm: Annotated[
+        Number, about("Re-arm after two polls without an offer under max_price times this.", ge=1, le=10)
+    ] = 1.0
+    notify: Annotated[Lines | None, about("Alert channels. Default: all configured ones.")] = None
+    max_per_day: Annotated[
+        Annotated[Whole, Field(ge=1, le=1000000)] | None,
+        about("Launches per UTC day, including failed ones. Default: unlimited."),
+    ] = None
+    relocate: Annotated[
+        RelocateSpec | None,
+        about("Report a cheaper offer for a running launch: { min_saving, after }. gpuwatch does not move it."),
+    ] = None
+    require: Annotated[
+        Annotated[
+            tuple[Annotated[Line, Field(max_length=200)], ...],
+            BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
+        ],
+        about("Checklist items required before it rents (gpuwatch checklist tick)."),
+    ] = ()
+    require_policy: Annotated[
+        ChecklistPolicy, about("If an item is not ticked: block does not rent; warn rents and names it in the alert.")
+    ] = ChecklistPolicy.BLOCK
+    launch: Annotated[LaunchSpec | None, about("What to rent, for the actions launch and ask.")] = None
+    budget: Annotated[Budget, about("Limits for the launches of this watch.")] = Budget()
+    records: MachineRecords = msgspec.field(default_factory=dict)  # your launches by machine, if it needs them
+    past: PastComparison | None = None  # the current limits of its comparisons with past prices; None: not computed
+
+    @classmethod
+    def computed(cls, table: Any) -> dict[str, Any]:
+        """The cards that its texts name, and the limit of their price."""
+        gpu_names = named_gpus(table.gpu)
+        is_auto = table.max_price == "auto" and table.max_price_cap is not None
+        after_s = table.deadline if isinstance(table.deadline, float) else None
+        at = table.deadline if isinstance(table.deadline, datetime) else None
+        return {
+            "gpu_names": gpu_names,
+            "gpu_count_min": table.gpu_count.min,
+            "gpu_count_max": table.gpu_count.max,
+            "max_price_usd_gpu_hour": _ceiling(table, gpu_names),
+            "unlimited": table.max_price is None and table.max_job_cost is None,
+            "auto": AutoPrice(cap_usd_gpu_hour=table.max_price_cap, deadline_s=after_s, deadline_at=at)
+            if is_auto
+            else None,
+        }
 
     @property
     def purpose(self) -> Purpose:
@@ -311,6 +319,16 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def has_near_limit(self) -> bool:
         """Whether an offer that does not match can prevent it from being re-armed."""
         return self.rearm > 1 or self.new_low_s is not None
+
+
+def _ceiling(table: Any, gpu_names: Sequence[str]) -> Decimal:
+    """A GPU price that no matching offer exceeds."""
+    if isinstance(table.max_price, Decimal):
+        return table.max_price
+    if table.job is None or table.max_job_cost is None:
+        return table.max_price_cap or HIGHEST_USD
+    counts = range(table.gpu_count.min, table.gpu_count.max + 1)
+    return highest_usd_gpu_hour(table.job, table.max_job_cost, gpu_names, counts) or _LOWEST_USD
 
 
 class WatchChanges(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from collections.abc import Iterable
+from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 
+from gpuwatch.domain.market.money import MAX_USD_HOUR
 from gpuwatch.domain.plan.architectures.language_models import LanguageModel, model_of
 from gpuwatch.domain.plan.figures import (
     FigureRange,
@@ -16,11 +18,15 @@ from gpuwatch.domain.plan.figures import (
     parse_gpu_config,
     parse_range,
 )
-from gpuwatch.domain.plan.job_hours import Decoding, GpuRate, JobSpec
+from gpuwatch.domain.plan.job_hours import Decoding, GpuRate, JobSpec, hours_on
 from gpuwatch.domain.plan.job_total import inference_flop, training_flop
 from gpuwatch.domain.plan.memory_need import Precision, TrainingMethod, Workload, gb_read_per_step, memory_need
 from gpuwatch.domain.setup.durations import parse_duration
-from gpuwatch.domain.setup.fields import Measure, Number, SpanFrom1s, SpecTable, Whole
+from gpuwatch.domain.setup.fields import Measure, Number, SpanFrom1s, SpecTable, Whole, Written
+
+_FINE = Decimal("0.000001")
+_MOST_USD = Decimal(int(MAX_USD_HOUR))
+_SHORTEST_H = 1e-6  # a shorter job is limited only by its own cost
 
 
 def _config(value: Any) -> Any:
@@ -129,14 +135,14 @@ class JobTable(SpecTable):
         description='Share of the nominal FLOP/s reached: 0.4, or "0.35-0.45"; for GPUs without a measured speed.',
     )
     scaling: Annotated[Number, Field(gt=0, le=1)] = Field(
-        default=Decimal(1), description="Speed that each further GPU of an offer adds, as a share of one GPU."
+        default=1.0, description="Speed that each further GPU of an offer adds, as a share of one GPU."
     )
     memory_gb: Measure | None = Field(
         default=None, description="Total GPU memory in GB. Default: what the model needs. 0: any."
     )
     setup: Spans | None = Field(default=None, description='Time of the one-time set-up: "10m", or "5m-15m".')
     load: Spans | None = Field(default=None, description='Time to load the model at every start: "5m-7m".')
-    image_gb: Measure = Field(default=Decimal(0), description="Image size in GB, pulled at every start.")
+    image_gb: Measure = Field(default=0.0, description="Image size in GB, pulled at every start.")
     download_mbps: Annotated[Measure, Field(gt=0)] | None = Field(
         default=None, description="Mbit/s to assume if an offer does not state it."
     )
@@ -170,7 +176,7 @@ class JobTable(SpecTable):
             "setup_s": self.setup or exactly(0.0),
             "load_s": self.load or exactly(0.0),
             "checkpoint_s": self.checkpoint_every,
-            "interruptions_per_day": float(self.interruptions_per_day or 0),
+            "interruptions_per_day": self.interruptions_per_day or 0.0,
         }
         return JobSpec(**found)
 
@@ -192,7 +198,7 @@ class JobTable(SpecTable):
 
     def _memory_gb(self) -> float:
         if self.memory_gb is not None:
-            return float(self.memory_gb)
+            return self.memory_gb
         return 0.0 if self.model is None else memory_need(self._workload(self.model)).gb
 
     def _workload(self, model: LanguageModel) -> Workload:
@@ -204,6 +210,34 @@ class JobTable(SpecTable):
             batch=self.batch,
             context=self.context,
         )
+
+
+WatchJob = Annotated[JobSpec, Written(JobTable)]
+
+
+def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:
+    """Return a GPU price that is not exceeded by any offer on which the job's work alone stays within the limit.
+
+    0: there is no such price.
+    """
+    found = (_gpu_ceiling(job, most_usd, gpu, count) for gpu in gpus for count in counts)
+    highest = max((one for one in found if one is not None), default=Decimal(0))
+    return min(highest, _MOST_USD).quantize(_FINE, ROUND_CEILING)
+
+
+def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decimal | None:
+    hours = hours_on(job, gpu, count)
+    return None if isinstance(hours, str) else usd_per_hour(most_usd, hours.value.high, count)
+
+
+def usd_per_hour(most_usd: Decimal, hours: float, count: int = 1) -> Decimal:
+    """Return the price of an hour at which these hours cost that much.
+
+    With a small margin: hours are floats and the job's cost is rounded; the job's own limit is exact.
+    """
+    if hours < _SHORTEST_H:
+        return _MOST_USD
+    return (most_usd + _FINE) / (Decimal(hours) * count) * Decimal("1.000000001")
 
 
 class WrongJob(ValueError):

@@ -29,7 +29,7 @@ from gpuwatch.domain.launches.life.launch_events import (
 )
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO
-from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts.job_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step

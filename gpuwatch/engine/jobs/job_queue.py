@@ -17,7 +17,8 @@ from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.jobs.shared_instance import SharedInstances, holders_of, launches_of
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.setup.durations import is_recent
-from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.engine.alerts.job_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step
 from gpuwatch.engine.launches.following.transition_executor import request_end

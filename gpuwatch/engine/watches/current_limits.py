@@ -23,7 +23,8 @@ from gpuwatch.domain.history.past_lows import drop_limit, new_low_limit, percent
 from gpuwatch.domain.history.price_series import PriceSeries, with_newer
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, MachineRecords, PastComparison, PastLimit
-from gpuwatch.domain.watches.watch import MOST_GPUS, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
+from gpuwatch.domain.watches.watch_fields import MOST_GPUS
 from gpuwatch.engine.forecasts.auto_limits import AutoPrices
 from gpuwatch.engine.market.watch_search import RENTAL_TYPES
 from gpuwatch.errors import StoreError

@@ -24,8 +24,9 @@ from gpuwatch.domain.watches.decide import (
     cycle_members,
     decide,
 )
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.match import is_near, matches
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
 from gpuwatch.engine.alerts.outbox_alerts import alert_id_from, outbox_alert, without_numbers
 from gpuwatch.engine.alerts.watch_alerts import NOT_READY, day_limit_alert, next_steps

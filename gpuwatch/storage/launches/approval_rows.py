@@ -16,7 +16,7 @@ from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches.launch_admission import reserve
 from gpuwatch.storage.setup.database import Database

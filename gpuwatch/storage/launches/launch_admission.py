@@ -59,8 +59,9 @@ from gpuwatch.domain.launches.life.refused_scopes import scope_refusal, scopes_i
 from gpuwatch.domain.launches.money.budgets import all_budgets_refusal
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.past_limits import ProviderMachine
-from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.storage.alerts.alert_rows import enqueue

@@ -25,7 +25,8 @@ from gpuwatch.domain.launches.life.strays import UnknownInstance
 from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.store import NO_OBLIGATION_LOG, ObligationLog

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from gpuwatch.app.jobs.job_new import NewJob, plan_new_job, planned_job_json
 from gpuwatch.app.jobs.jobs import new_job
@@ -23,7 +24,7 @@ from gpuwatch.domain.market.money import MICRO, Commission, price_of
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.plan.memory_need import WorkloadRequest
 from gpuwatch.domain.watches.match import matches
-from gpuwatch.domain.watches.watch_schema import WatchTable
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.settings.validate import read_job_file
 from tests.builders import NOON, an_offer
 from tests.drawn import examples
@@ -141,7 +142,7 @@ def test_a_watch_follows_the_cheapest_feasible_offer(sold: list[Offer], most: fl
     best = chosen_offers(request, plan)[0]
     cost = best.cost.microusd / MICRO
     assert f"Cheapest offer: {best.offer.gpu_count}× {best.offer.gpu} at {best.offer.provider}" in written
-    watch = WatchTable.model_validate(table).value()
+    watch = TypeAdapter(Watch).validate_python(table)
     if most is None:
         assert cost <= table["max_job_cost"] <= 2 * cost
         assert cost <= table["budget"]["max_usd_month"] <= 2 * cost

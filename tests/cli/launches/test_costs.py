@@ -18,7 +18,8 @@ from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, Promise, new_launch
 from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build

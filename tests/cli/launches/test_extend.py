@@ -14,7 +14,7 @@ from gpuwatch.app.launches.stop import _extended_end, extend
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.money import usd
-from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.errors import ProviderStateUnknown, StoreError, UsageError
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

@@ -16,7 +16,8 @@ from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.instances.end_rules import late_start, overdue
 from gpuwatch.domain.launches.launch import InstanceCondition, Intent, Launch, LaunchState
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build

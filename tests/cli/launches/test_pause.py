@@ -12,7 +12,8 @@ from gpuwatch.cli import Exit
 from gpuwatch.daemon.service_manager import pause_summary
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.life.refused_scopes import SkippedScope
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import RefusalScope
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

@@ -15,7 +15,8 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.setup.database import Database

@@ -12,7 +12,8 @@ from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
 from gpuwatch.domain.launches.money.budgets import budget_refusal
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.watches.watch import Action, Budget, SpotPolicy
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job
 

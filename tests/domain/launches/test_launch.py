@@ -26,7 +26,8 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.launches.life.admission import cooldown_refusal, free_slot
 from gpuwatch.domain.launches.money.budgets import budget_refusal
 from gpuwatch.domain.launches.money.launch_costs import billed_time, cost_microusd
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 S = LaunchState

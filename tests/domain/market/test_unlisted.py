@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.domain.history.price_rows import canonical_gpu
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.watches.watch_schema import named_gpus
+from gpuwatch.domain.watches.watch_fields import named_gpus
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 from gpuwatch.providers.vastai.query import wire_names

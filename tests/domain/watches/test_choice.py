@@ -12,7 +12,8 @@ import pytest
 from gpuwatch.domain.market.offer import OfferTerms, Verification
 from gpuwatch.domain.watches.choice import best_first, compare, tie_of
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Prefer, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Prefer, Watch
 from tests.builders import a_match, a_watch, an_offer
 
 RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec())

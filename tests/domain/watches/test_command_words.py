@@ -6,8 +6,9 @@ from decimal import Decimal
 
 import pytest
 
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.orchestrator_task import PLACEHOLDERS, filled_words, plain_word, word_faults
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.testing.hostile import HOSTILE_VALUES
 from tests.builders import a_match, a_watch, an_offer, changed
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch, WatchChanges, watch_changes
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch, WatchChanges, watch_changes
 from tests.builders import a_watch
 
 

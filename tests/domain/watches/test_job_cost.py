@@ -16,16 +16,12 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.plan.figures import FigureRange, exactly, parse_gpu_config
 from gpuwatch.domain.plan.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.plan.job_total import JobCost
-from gpuwatch.domain.watches.computed_limits import (
-    ceiling_microusd,
-    highest_usd_gpu_hour,
-    job_cost,
-    most_bid_microusd,
-    most_microusd,
-)
+from gpuwatch.domain.watches.computed_limits import ceiling_microusd, job_cost, most_bid_microusd, most_microusd
 from gpuwatch.domain.watches.decide import DecisionReason, Observation, WatchMemory, decide
+from gpuwatch.domain.watches.launch_spec import BidSpec, LaunchSpec
 from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, price_for
-from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
+from gpuwatch.domain.watches.watch_job_schema import highest_usd_gpu_hour
 from gpuwatch.engine.market.watch_search import queries_for
 from tests.builders import NOON, a_watch, an_offer, changed
 from tests.drawn import examples

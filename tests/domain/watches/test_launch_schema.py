@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gpuwatch.domain.launches.instance import EXTRA_LENGTH, label_of
-from gpuwatch.domain.watches.launch_schema import LABEL_EXTRA_MAX, BudgetTable, LaunchTable
-from gpuwatch.domain.watches.watch import (
+from gpuwatch.domain.setup.fields import table_of
+from gpuwatch.domain.watches.launch_spec import (
+    LABEL_EXTRA_MAX,
     BidSpec,
     Budget,
     BudgetPolicy,
@@ -27,10 +28,12 @@ from gpuwatch.domain.watches.watch import (
 )
 from gpuwatch.secret import Secret
 
+LAUNCHES = TypeAdapter(LaunchSpec, config=ConfigDict(hide_input_in_errors=True))
+
 
 def launch(toml: str) -> LaunchSpec:
     """Return the launch that this TOML defines."""
-    return LaunchTable.model_validate(tomllib.loads(toml, parse_float=Decimal)).value()
+    return LAUNCHES.validate_python(tomllib.loads(toml, parse_float=Decimal))
 
 
 def refused(toml: str) -> str:
@@ -119,7 +122,7 @@ def test_every_key_arrives_in_its_unit() -> None:
 
 def test_every_key_of_a_budget_arrives() -> None:
     toml = 'max_usd_hour = 1.5\nmax_usd_day = 2\nmax_usd_month = 3\nmax_instances = 4\non_reached = "stop"'
-    assert BudgetTable.model_validate(tomllib.loads(toml, parse_float=Decimal)).value() == Budget(
+    assert TypeAdapter(Budget).validate_python(tomllib.loads(toml, parse_float=Decimal)) == Budget(
         max_usd_hour=Decimal("1.5"),
         max_usd_day=Decimal(2),
         max_usd_month=Decimal(3),
@@ -273,7 +276,6 @@ def test_no_repr_shows_a_secret() -> None:
         on_ended = "s3cr3t"
         """
     assert "s3cr3t" not in repr(launch(toml))
-    assert "s3cr3t" not in repr(LaunchTable.model_validate(tomllib.loads(toml)))
 
 
 _VALUES = st.recursive(
@@ -286,11 +288,11 @@ _VALUES = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(sorted(LaunchTable.model_fields)), _VALUES, max_size=4))
+@given(st.dictionaries(st.sampled_from(sorted(table_of(LaunchSpec).model_fields)), _VALUES, max_size=4))
 def test_whatever_is_written_is_a_launch_or_a_fault(values: dict[str, Any]) -> None:
     """No value crashes the schema."""
     with suppress(ValidationError):
-        LaunchTable.model_validate(values).value()
+        LAUNCHES.validate_python(values)
 
 
 def test_a_percentage_may_be_less_than_one_and_not_nothing() -> None:

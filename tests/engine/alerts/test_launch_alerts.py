@@ -19,7 +19,7 @@ from gpuwatch.domain.launches.launch import (
     RefusalReason,
 )
 from gpuwatch.domain.launches.life.launch_record import terms_of
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.alerts.watch_alerts import day_limit_alert
 from gpuwatch.ports import Alert, Market

@@ -12,7 +12,8 @@ from sqlalchemy import select
 from gpuwatch.domain.launches.launch import Intent, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.watches.watch import Action, Budget
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.launch_admission import reserve

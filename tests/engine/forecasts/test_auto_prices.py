@@ -18,7 +18,8 @@ from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
-from gpuwatch.domain.watches.watch import Action, AutoPrice, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action, AutoPrice, Watch
 from gpuwatch.engine.forecasts.auto_limits import AutoPrices
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import StoreError

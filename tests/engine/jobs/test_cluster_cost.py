@@ -10,7 +10,8 @@ import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobState, JobTransition
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, new_launch
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.jobs.cluster_jobs import COST_WITHIN, ClusterJobs
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports.jobs import ClusterRun

@@ -13,7 +13,8 @@ import pytest
 
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.history.answer_recorder import AnswerRecorder
 from gpuwatch.engine.history.sweep import Sweeper
 from gpuwatch.engine.market.drift_detector import DriftDetector

@@ -15,7 +15,8 @@ import pytest
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import DecisionReason
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator

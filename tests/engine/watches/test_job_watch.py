@@ -18,10 +18,12 @@ from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.plan.figures import exactly, parse_gpu_config
 from gpuwatch.domain.plan.job_hours import GpuRate, JobSpec
-from gpuwatch.domain.watches.computed_limits import highest_usd_gpu_hour, job_microusd, max_job_microusd
+from gpuwatch.domain.watches.computed_limits import job_microusd, max_job_microusd
 from gpuwatch.domain.watches.decide import DecisionReason, Match
+from gpuwatch.domain.watches.launch_spec import BidSpec, Budget, LaunchSpec
 from gpuwatch.domain.watches.match import match_of, matches, price_for
-from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch_job_schema import highest_usd_gpu_hour
 from gpuwatch.engine.alerts import offer_alerts
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.launches.renting.requoter import Requoter, payable_match

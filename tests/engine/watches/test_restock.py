@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.watches.decide import DecisionReason
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.watches.gather import unanswered
 from gpuwatch.ports import Completeness
 from tests.builders import a_watch

@@ -13,8 +13,9 @@ import pytest
 from gpuwatch.domain.launches.launch import Intent, new_launch
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.match import matches
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.launches.renting.launch_orders import build_order
 from gpuwatch.errors import OfferGone
 from gpuwatch.ports import Order, Query

@@ -15,7 +15,7 @@ from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, new_launc
 from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import LaunchSpec, PriceIncreasePolicy
+from gpuwatch.domain.watches.launch_spec import LaunchSpec, PriceIncreasePolicy
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import OfferGone
 from gpuwatch.ports import Instance, Order, Query

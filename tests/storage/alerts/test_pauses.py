@@ -22,7 +22,8 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.storage.alerts import alert_rows as new_alerts
 from gpuwatch.storage.alerts.outbox import Outbox

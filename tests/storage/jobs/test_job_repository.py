@@ -17,7 +17,8 @@ from gpuwatch.domain.jobs.job import (
 )
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Pause
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.history.prune import prune

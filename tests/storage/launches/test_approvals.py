@@ -15,7 +15,8 @@ from sqlalchemy import func, select
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.storage.launches import approval_rows as approvals
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

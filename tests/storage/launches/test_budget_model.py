@@ -18,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, PriceSpan, RefusalReason
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.tables import metadata

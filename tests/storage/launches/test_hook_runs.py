@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchConflict, LaunchState
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, ON_ENDED, ON_RUNNING, HookRun
 from gpuwatch.storage.launches.hook_runs import SqlHookQueue

@@ -16,7 +16,8 @@ from sqlalchemy import event, func, select
 from gpuwatch.domain.launches.instances.machines_and_places import AvoidedMachine, offer_machine_refusal
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.market.offer import OfferTerms
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.storage.launches.extension_lookup import ExtensionLookup
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

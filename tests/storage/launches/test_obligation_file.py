@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.launches.obligation_file import FILE_NAME, ObligationFile, obligation_path
 from tests.builders import a_match, a_watch, changed

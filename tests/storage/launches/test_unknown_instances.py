@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.launches.life.strays import UnknownInstance
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, a_watch, an_offer

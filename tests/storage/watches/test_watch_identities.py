@@ -9,7 +9,8 @@ from sqlalchemy import insert, select
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.launches.life.owner_decisions import Pause
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.storage.alerts.pauses import load_pauses, save_pause
 from gpuwatch.storage.launches.launch_admission import reserve
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

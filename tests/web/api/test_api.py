@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.domain.launches.launch import Intent
-from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.web.api.resources import RESOURCES
 from tests import loopback_client

@@ -6,7 +6,8 @@ from sqlalchemy import insert
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import COMMAND_PLACE, Intent, LaunchState, new_launch
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.launch_rows import launch_row_of
 from gpuwatch.storage.setup.tables import launch as launches

@@ -40,7 +40,8 @@ from gpuwatch.domain.watches.decide import (
     cycle_members,
     decide,
 )
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
 from gpuwatch.domain.watches.windows import is_open
 
 SimulatedLaunch = tuple[Launch, Match]

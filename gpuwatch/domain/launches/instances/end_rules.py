@@ -15,7 +15,8 @@ from enum import StrEnum
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO
-from gpuwatch.domain.watches.watch import LaunchSpec, PriceIncreasePolicy, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec, PriceIncreasePolicy
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.windows import is_open
 
 EndCause = tuple[EndReason, str]  # with the provider's own text

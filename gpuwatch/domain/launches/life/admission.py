@@ -40,8 +40,9 @@ from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.past_limits import ProviderMachine
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Watch
 
 DAY = timedelta(days=1)
 _UNTIL_FIXED = timedelta(hours=1)  # no credit, a rejected key or an invalid order: only a person can fix it

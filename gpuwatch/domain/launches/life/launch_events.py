@@ -18,7 +18,8 @@ from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
 from gpuwatch.domain.launches.instances.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.computed_limits import ceiling_microusd
-from gpuwatch.domain.watches.watch import Action, BidSpec, PriceIncreasePolicy, Watch
+from gpuwatch.domain.watches.launch_spec import BidSpec, PriceIncreasePolicy
+from gpuwatch.domain.watches.watch import Action, Watch
 
 
 class InstanceCreated(msgspec.Struct, frozen=True):

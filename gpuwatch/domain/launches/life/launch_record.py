@@ -17,7 +17,8 @@ import msgspec
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO, rfc3339
-from gpuwatch.domain.watches.watch import HookSpec, Watch
+from gpuwatch.domain.watches.launch_spec import HookSpec
+from gpuwatch.domain.watches.watch import Watch
 
 _OF_WATCH = (
     *("name", "gpu", "gpu_names", "max_price_usd_gpu_hour", "auto", "max_job_cost_usd", "job", "action", "spot"),

@@ -47,7 +47,7 @@ from gpuwatch.domain.launches.life.owner_decisions import adopted, end_requested
 from gpuwatch.domain.launches.life.strays import reopened
 from gpuwatch.domain.launches.money.bids_and_relocation import next_bid
 from gpuwatch.domain.market.money import MICRO, price_text, usd
-from gpuwatch.domain.watches.watch import PriceIncreasePolicy
+from gpuwatch.domain.watches.launch_spec import PriceIncreasePolicy
 
 S = LaunchState
 OUTBID_PATIENCE = timedelta(minutes=2)  # how long a sufficient bid may take to win again

@@ -39,7 +39,8 @@ from gpuwatch.domain.launches.life.launch_events import (
 )
 from gpuwatch.domain.launches.life.launch_record import terms_of
 from gpuwatch.domain.market.money import MICRO, Commission, threshold_microusd
-from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Watch
 
 ADOPTED_OFFER = "adopted:"  # the offer is unknown; the instance id follows and keeps it unique
 

@@ -23,7 +23,8 @@ from gpuwatch.domain.market.money import MICRO, microusd
 from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.watches.computed_limits import bid_ceiling_microusd, bid_for_price
 from gpuwatch.domain.watches.decide import Match, current_quotes
-from gpuwatch.domain.watches.watch import BidSpec, Watch
+from gpuwatch.domain.watches.launch_spec import BidSpec
+from gpuwatch.domain.watches.watch import Watch
 
 NO_END = timedelta(hours=24)  # assumed remaining time without a `max_runtime`
 

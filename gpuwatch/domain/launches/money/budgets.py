@@ -21,7 +21,7 @@ from gpuwatch.domain.launches.instances.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.money.launch_costs import billed_spans, billed_time, cost_microusd, proof_time
 from gpuwatch.domain.market.money import amount_text, dollars, microusd, price_text, usd
-from gpuwatch.domain.watches.watch import Budget, BudgetPolicy
+from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy
 
 DAY = timedelta(days=1)
 LONGEST_MONTH = 31 * DAY

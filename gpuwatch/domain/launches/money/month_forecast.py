@@ -19,7 +19,7 @@ from gpuwatch.domain.launches.money.launch_costs import (
     total_cost,
 )
 from gpuwatch.domain.market.money import microusd
-from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.domain.watches.launch_spec import Budget
 
 LEAST_DAYS = 3  # a mean of fewer days is meaningless
 _DAY = timedelta(days=1)

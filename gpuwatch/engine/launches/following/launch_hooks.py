@@ -13,7 +13,8 @@ from gpuwatch.domain.launches.instances.end_rules import HOOK_MARGIN_S, longest_
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.launch_record import governing_watch, stored_watch
 from gpuwatch.domain.market.offer import clean
-from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import HookSpec, LaunchSpec
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity

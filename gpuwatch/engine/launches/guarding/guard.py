@@ -28,7 +28,8 @@ from gpuwatch.domain.launches.life.launch_events import InstanceListed
 from gpuwatch.domain.launches.life.launch_record import governing_watch
 from gpuwatch.domain.launches.money.bids_and_relocation import relocation
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.guarding import guard_alerts as notices
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice

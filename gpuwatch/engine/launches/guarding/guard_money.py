@@ -29,7 +29,8 @@ from gpuwatch.domain.launches.money.budgets import all_budgets_refusal, budget_s
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.computed_limits import ceiling_microusd
-from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, PriceIncreasePolicy, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy, PriceIncreasePolicy
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import OrderError, ProviderError
 from gpuwatch.ports import Launcher, PriceIncrease

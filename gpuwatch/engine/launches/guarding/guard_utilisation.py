@@ -23,7 +23,7 @@ from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.figure_text import number_text
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import is_recent
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import StoreError
 

@@ -21,7 +21,8 @@ from gpuwatch.domain.launches.instances.instance_checks import (
 )
 from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.domain.setup.durations import is_recent
-from gpuwatch.domain.watches.watch import LaunchSpec, VerificationMode, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec, VerificationMode
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports.remote import InstanceProbe, InstanceUnreachable, LoginRefused
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, ParamSpec
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.engine.launches.renting.candidate_loop import CandidateLoop, ProviderContext

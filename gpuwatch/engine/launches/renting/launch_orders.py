@@ -6,8 +6,9 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.domain.watches.computed_limits import quoted_bid_usd_hour
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.launch_spec import LaunchSpec, RegistrySpec, VolumeSpec
 from gpuwatch.domain.watches.match import wanted_places
-from gpuwatch.domain.watches.watch import LaunchSpec, RegistrySpec, VolumeSpec, Watch
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports import Order, Registry, Volume
 
 # Authorises the key for the login user: root of a container, or the user of a VM image (its script runs as root).

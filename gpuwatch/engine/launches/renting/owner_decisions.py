@@ -23,8 +23,9 @@ from gpuwatch.domain.market.money import MICRO, Commission, price_text, usd
 from gpuwatch.domain.market.offer import Offer, clean
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.match import NO_COMMISSION, failures, match_of, price_for
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders

@@ -17,8 +17,9 @@ from gpuwatch.domain.market.money import MICRO, Commission, disk_usd_hour, dolla
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.computed_limits import first_bid_usd_hour, most_microusd
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.match import match_of, matches
-from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Launcher, Market, Query

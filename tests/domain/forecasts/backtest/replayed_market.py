@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, WatchReplay, replay
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
 from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from tests.builders import a_listing, a_watch
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday

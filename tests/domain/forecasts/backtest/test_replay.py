@@ -15,8 +15,9 @@ from gpuwatch.domain.forecasts.backtest.replayed_offers import replayed_offer
 from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import Commission
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.match import is_near, matches, price_for
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from tests.domain.forecasts.backtest.replayed_market import (
     START_S,
     a_renting_rule,

@@ -13,7 +13,8 @@ from gpuwatch.domain.forecasts.backtest.replay import replay
 from gpuwatch.domain.forecasts.backtest.replay_result import BacktestResult, result_of, saved_share, sweep_thresholds
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
 from gpuwatch.domain.history.market_history import MarketHistory
-from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Watch
 from tests.domain.forecasts.backtest.replayed_market import a_renting_rule, a_rule, a_setting, a_story, history_of
 
 HOUR = 3600

@@ -30,8 +30,9 @@ from gpuwatch.domain.launches.life.admission import replaced_launch_id
 from gpuwatch.domain.launches.life.owner_decisions import Pause, pause_refusal
 from gpuwatch.domain.launches.money.budgets import all_budgets_refusal, budget_refusal
 from gpuwatch.domain.market.offer import OfferTerms
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.past_limits import MachineRecord
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 HOUR = timedelta(hours=1)

@@ -18,7 +18,8 @@ from gpuwatch.domain.launches.instances.obligation import (
     read_obligation_lines,
 )
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.builders import a_match, a_watch, changed
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

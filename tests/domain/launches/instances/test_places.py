@@ -14,7 +14,8 @@ from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch
 from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 MINUTE = timedelta(minutes=1)

@@ -22,7 +22,7 @@ from gpuwatch.domain.launches.instances.end_rules import (
     runtime_nearly_over,
 )
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
-from gpuwatch.domain.watches.watch import LaunchSpec, PriceIncreasePolicy
+from gpuwatch.domain.watches.launch_spec import LaunchSpec, PriceIncreasePolicy
 from tests.builders import NOON, a_watch, changed
 from tests.domain.launches.guard_values import a_running_launch
 

@@ -7,7 +7,8 @@ from datetime import timedelta
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason, new_launch
 from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch
 from gpuwatch.domain.launches.life.owner_decisions import Pause
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, changed
 
 WATCH = a_watch(action=Action.LAUNCH, launch=LaunchSpec(), require=("resume",))

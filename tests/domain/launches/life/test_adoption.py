@@ -13,7 +13,7 @@ from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.domain.launches.life.strays import adopted_launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import Commission
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from tests.builders import NOON, a_watch
 
 

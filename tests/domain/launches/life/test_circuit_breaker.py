@@ -18,7 +18,8 @@ from gpuwatch.domain.launches.life.circuit_breaker import (
     closed_breaker,
     is_counted_failure,
 )
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, changed
 
 MINUTE = timedelta(minutes=1)

@@ -26,7 +26,8 @@ from gpuwatch.domain.launches.life.command_life import (
     command_transition,
 )
 from gpuwatch.domain.launches.life.launch_events import ClockReading
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 S = LaunchState

@@ -9,7 +9,8 @@ import pytest
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
 from gpuwatch.domain.launches.life.strays import may_be_its_instance
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.ports import Instance, InstanceState
 from tests.builders import NOON, a_match, a_watch
 

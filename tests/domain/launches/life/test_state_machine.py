@@ -43,7 +43,8 @@ from gpuwatch.domain.launches.life.launch_events import (
 )
 from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.watches.watch import Action, AutoPrice, BidSpec, LaunchSpec, PriceIncreasePolicy
+from gpuwatch.domain.watches.launch_spec import BidSpec, LaunchSpec, PriceIncreasePolicy
+from gpuwatch.domain.watches.watch import Action, AutoPrice
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.drawn import examples
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
 from gpuwatch.domain.launches.life.launch_record import governing_watch, stored_watch, terms_of
-from gpuwatch.domain.watches.watch import (
-    Action,
+from gpuwatch.domain.watches.launch_spec import (
     BidSpec,
     Budget,
     BudgetPolicy,
@@ -18,9 +17,9 @@ from gpuwatch.domain.watches.watch import (
     LaunchSpec,
     PriceIncreasePolicy,
     RegistrySpec,
-    SpotPolicy,
     VerificationMode,
 )
+from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from gpuwatch.secret import Secret
 from tests.builders import NOON, a_match, a_watch, changed
 

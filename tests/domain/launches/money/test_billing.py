@@ -15,7 +15,7 @@ from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S, billed_tim
 from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from tests.builders import NOON, a_watch, an_offer, changed
 
 HOUR = timedelta(hours=1)

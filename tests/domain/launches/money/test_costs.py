@@ -34,7 +34,8 @@ from gpuwatch.domain.launches.money.launch_costs import (
     total_cost,
 )
 from gpuwatch.domain.launches.money.month_forecast import BudgetUse, budget_uses, forecast_costs, past_uses
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, changed
 
 S = LaunchState

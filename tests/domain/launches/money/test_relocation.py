@@ -12,7 +12,7 @@ from gpuwatch.domain.launches.money.bids_and_relocation import relocation
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import RelocateSpec
+from gpuwatch.domain.watches.launch_spec import RelocateSpec
 from tests.builders import NOON, a_match, a_watch, an_offer, changed, seen_at
 from tests.domain.launches.guard_values import a_running_launch
 

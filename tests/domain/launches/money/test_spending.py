@@ -12,7 +12,7 @@ from gpuwatch.domain.launches.money.budgets import (
     current_rate_microusd_hour,
     launches_to_end,
 )
-from gpuwatch.domain.watches.watch import Budget, BudgetPolicy
+from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy
 from tests.builders import NOON, changed
 from tests.domain.launches.guard_values import a_running_launch
 

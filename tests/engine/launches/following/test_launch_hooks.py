@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.watches.watch import Action, HookSpec, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import HookSpec, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.launch_hooks import MAX_ATTEMPTS, RETRY_AFTER_S, LaunchHooks
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler

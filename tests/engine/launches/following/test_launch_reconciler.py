@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.errors import (
     GpuwatchError,
     KeyRejected,

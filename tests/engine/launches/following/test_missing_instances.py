@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.errors import OutcomeUnknown, ProviderDown
 from gpuwatch.ports import Alert, AlertKind, Instance, InstanceState
 from gpuwatch.storage.setup.database import Database

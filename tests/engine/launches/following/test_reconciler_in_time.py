@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.launches.instances.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.errors import PartlyDone, ProviderDown, StoreError
 from gpuwatch.ports import Instance, InstanceState, OutboxAlert
 from gpuwatch.storage.setup.database import Database

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
 from gpuwatch.errors import OutcomeUnknown

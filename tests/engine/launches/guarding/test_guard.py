@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
-from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, LaunchSpec, RelocateSpec
+from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy, LaunchSpec, RelocateSpec
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import AlertKind, InstanceState, Severity
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository

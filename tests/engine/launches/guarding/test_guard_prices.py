@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.launch import EndReason
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, PriceIncreasePolicy
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec, PriceIncreasePolicy
 from gpuwatch.errors import OrderError, ProviderError
 from gpuwatch.ports import AlertKind, PriceIncrease
 from gpuwatch.storage.setup.database import Database

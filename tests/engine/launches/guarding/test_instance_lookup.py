@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import AlertKind, InstanceState
 from gpuwatch.storage.setup.database import Database

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 from gpuwatch.domain.launches.launch import EndReason, LaunchState, Promise
-from gpuwatch.domain.watches.watch import LaunchSpec, VerificationMode
+from gpuwatch.domain.watches.launch_spec import LaunchSpec, VerificationMode
 from gpuwatch.engine.launches.guarding.instance_verifier import InstanceVerifier
 from gpuwatch.ports.remote import InstanceUnreachable, LoginRefused
 from gpuwatch.storage.setup.database import Database

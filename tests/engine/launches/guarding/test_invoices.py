@@ -11,7 +11,8 @@ import pytest
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
 from gpuwatch.domain.launches.money.charge_comparison import NO_CHARGE
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.launches.guarding.invoice_fetcher import (
     FETCH_EVERY_S,
     FIRST_AFTER_S,

@@ -14,7 +14,8 @@ from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalStat
 from gpuwatch.domain.market.money import Commission, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
 from gpuwatch.engine.launches.renting.owner_decisions import (
     ApprovalHandler,
     ApprovalOutcome,

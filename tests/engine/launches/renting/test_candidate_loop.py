@@ -14,7 +14,7 @@ import pytest
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, RegistrySpec, VolumeSpec
+from gpuwatch.domain.watches.launch_spec import BidSpec, LaunchSpec, RegistrySpec, VolumeSpec
 from gpuwatch.engine.launches.renting.launch_orders import build_order
 from gpuwatch.engine.launches.renting.requoter import STALE_S, BalanceCache
 from gpuwatch.errors import OfferGone, PayloadChanged, ProviderDown, ProviderError, RateLimited, StoreError

@@ -16,7 +16,8 @@ from sqlalchemy import select
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.launches.life.owner_decisions import checklist_refusal, unticked
 from gpuwatch.domain.market.money import Commission
-from gpuwatch.domain.watches.watch import Action, Budget, ChecklistPolicy, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, ChecklistPolicy, Watch
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository

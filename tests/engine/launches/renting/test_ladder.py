@@ -13,7 +13,7 @@ from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRef
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext

@@ -10,7 +10,8 @@ import pytest
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.computed_limits import quoted_bid_usd_hour
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import AlertKind, Created, Order

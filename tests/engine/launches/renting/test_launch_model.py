@@ -21,7 +21,8 @@ from sqlalchemy import select
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState
 from gpuwatch.domain.market.money import Commission
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
-from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from tests.builders import NOON, a_match, a_watch
 

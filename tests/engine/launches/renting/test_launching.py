@@ -9,7 +9,8 @@ import pytest
 
 from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState, RefusalReason
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, SpotPolicy
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
 from gpuwatch.ports import AlertKind, InstanceState
 from gpuwatch.storage.setup.database import Database

@@ -9,7 +9,8 @@ import pytest
 from gpuwatch.domain.launches.instances.end_rules import hook_must_begin
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.money import Commission
-from gpuwatch.domain.watches.watch import Action, HookSpec, LaunchSpec, Watch
+from gpuwatch.domain.watches.launch_spec import HookSpec, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
