@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import func, select
 
+from gpuwatch.domain.alerts.alert import outbox_alert
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.ports import MONEY_KINDS, Alert, AlertKind
 from gpuwatch.storage.alerts.outbox import Outbox

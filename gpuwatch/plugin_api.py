@@ -9,6 +9,7 @@ Units are in the names: `usd_hour` is US dollars per hour for the whole offer, `
 
 from __future__ import annotations
 
+from gpuwatch.domain.alerts.alert import event_json
 from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.money import HOURS_A_MONTH, Commission, CommissionMode
@@ -81,7 +82,6 @@ from gpuwatch.ports import (
     SilentChannel,
     Volume,
 )
-from gpuwatch.ports.alerts import event_json
 from gpuwatch.ports.declarations import (
     Adapter,
     Billing,

@@ -167,7 +167,6 @@ class Following:
             watches=base.watches,
             budget=base.settings.budget,
             zone=ZoneInfo(base.settings.timezone),
-            new_id=new_id,
             latest_matches=base.observations.latest_matches,
         )
 

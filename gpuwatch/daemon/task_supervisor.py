@@ -11,8 +11,17 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault, TaskProgress
+from gpuwatch.domain.alerts.alert import AlertSpec, alert_id_from, outbox_alert
+from gpuwatch.domain.alerts.service_texts import (
+    OTHER_CONSEQUENCE,
+    RELOAD_REFUSED,
+    RELOADED,
+    RESCUE,
+    TASK_CONSEQUENCES,
+    TASK_FAULT,
+    TASK_WORKS,
+)
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.engine.alerts.outbox_alerts import alert_id_from, outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact
@@ -115,36 +124,22 @@ class TaskSupervisor:
 
 # --- alerts about the daemon ------------------------------------------------------------------------------------------
 
-
-# The consequence while a task does no work, by the first word of its name.
-_TASK_CONSEQUENCES = {
-    "hunt": "gpuwatch sees no offers there and rents nothing.",
-    "follow": "This task does not follow the launches there.",
-    "guard": "Budgets, prices and idle rules of the launches there are not checked.",
-    "deliver": "Alerts wait; only alerts about the daemon itself bypass the queue.",
-    "hooks": "Hooks of launches do not run.",
-}
 _FAULTS_SHOWN = 5
-_OTHER_CONSEQUENCE = "The work of this task is not done."
 
 
 def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
     """Alert that a task hangs or keeps failing."""
-    return Alert(
-        alert_id=alert_id_from(f"task:{fault.task}:{fault.kind}:{now.isoformat()}"),
-        kind=AlertKind.DAEMON,
-        severity=Severity.CRITICAL if is_essential else Severity.WARNING,
+    return TASK_FAULT.alert(
+        alert_id_from(f"task:{fault.task}:{fault.kind}:{now.isoformat()}"),
+        now,
         subject=fault.task,
-        created_at=now,
-        headline=f"task {fault.task} {fault.kind.value}",
-        facts=(("Task", fault.task), ("No success since", format_moment(fault.since)), ("Cause", redact(fault.cause))),
+        severity=Severity.CRITICAL if is_essential else Severity.WARNING,
+        fault=fault.kind.value,
+        since=format_moment(fault.since),
+        error=redact(fault.cause),
         why=_failure_reason(fault),
-        did=f"{_TASK_CONSEQUENCES.get(fault.task.split()[0], _OTHER_CONSEQUENCE)} {_advice(fault, is_essential)}",
-        can_do=(
-            "See the log of the daemon: journalctl -u gpuwatch",
-            "Restart it: systemctl restart gpuwatch",
-            "Check your launches at their providers",
-        ),
+        consequence=TASK_CONSEQUENCES.get(fault.task.split()[0], OTHER_CONSEQUENCE),
+        advice=_advice(fault, is_essential),
     )
 
 
@@ -154,15 +149,12 @@ def task_recovery_alert(task: str, since: datetime, *, now: datetime) -> Alert:
     Args:
         since: when the fault was reported.
     """
-    return Alert(
-        alert_id=alert_id_from(f"task-works:{task}:{now.isoformat()}"),
-        kind=AlertKind.RECOVERED,
+    return TASK_WORKS.alert(
+        alert_id_from(f"task-works:{task}:{now.isoformat()}"),
+        now,
         subject=task,
-        created_at=now,
-        headline=f"task {task} works again",
-        facts=(("Task", task), ("Reported", format_moment(since)), ("Works again", format_moment(now))),
-        why="It ran without an error.",
-        did="It has caught up with its work.",
+        since=format_moment(since),
+        back=format_moment(now),
     )
 
 
@@ -172,24 +164,7 @@ def rescue_alert(reason: str, *, now: datetime) -> OutboxAlert:
     Args:
         reason: as in the log and the status line.
     """
-    key = f"rescue:{now:%Y-%m-%d}"
-    alert = Alert(
-        alert_id=alert_id_from(f"{key}:{now.isoformat()}"),
-        kind=AlertKind.DAEMON,
-        severity=Severity.CRITICAL,
-        subject="settings",
-        created_at=now,
-        headline="rescue mode: the settings are wrong, gpuwatch rents nothing",
-        facts=(("Settings", redact(reason.partition(": ")[2])),),
-        why="gpuwatch was started with wrong settings while launches are active.",
-        did="It follows and ends the launches with the readable part of the settings. It polls no market.",
-        can_do=(
-            "See what is wrong: gpuwatch doctor",
-            "Fix the settings, then: systemctl reload gpuwatch",
-            "End everything: gpuwatch stop --all",
-        ),
-    )
-    return outbox_alert(alert, once_key=key)
+    return _settings_alert(RESCUE, now, error=redact(reason.partition(": ")[2]))
 
 
 def reload_refused_alert(faults: Sequence[str], *, now: datetime) -> OutboxAlert:
@@ -197,34 +172,17 @@ def reload_refused_alert(faults: Sequence[str], *, now: datetime) -> OutboxAlert
     shown = [redact(fault) for fault in faults[:_FAULTS_SHOWN]]
     if len(faults) > len(shown):
         shown.append(f"{len(faults) - len(shown)} more; see: gpuwatch doctor")
-    key = f"reload:{alert_id_from(' '.join(faults))}:{now:%Y-%m-%dT%H}"
-    alert = Alert(
-        alert_id=alert_id_from(f"{key}:{now.isoformat()}"),
-        kind=AlertKind.DAEMON,
-        severity=Severity.WARNING,
-        subject="settings",
-        created_at=now,
-        headline="the new settings are rejected; the old ones stay in effect",
-        facts=(("Settings", "; ".join(shown)),),
-        why="gpuwatch was asked to read its settings again, and cannot apply them.",
-        did="It continues with the settings that it had.",
-        can_do=("See what is wrong: gpuwatch doctor", "Fix the settings, then: systemctl reload gpuwatch"),
-    )
-    return outbox_alert(alert, once_key=key)
+    return _settings_alert(RELOAD_REFUSED, now, error="; ".join(shown), faults=alert_id_from(" ".join(faults)))
 
 
 def reload_accepted_alert(*, now: datetime) -> OutboxAlert:
     """Alert that the settings are in effect after a reload was refused."""
-    alert = Alert(
-        alert_id=alert_id_from(f"reloaded:{now.isoformat()}"),
-        kind=AlertKind.RECOVERED,
-        subject="settings",
-        created_at=now,
-        headline="the new settings are in effect",
-        why="An earlier reload was refused; this one was not.",
-        did="gpuwatch continues with the new settings.",
-    )
-    return outbox_alert(alert)
+    return _settings_alert(RELOADED, now)
+
+
+def _settings_alert(spec: AlertSpec, now: datetime, **fields: str) -> OutboxAlert:
+    alert_id = alert_id_from(f"{spec.key(now, **fields)}:{now.isoformat()}")
+    return spec.outbox(alert_id, now, subject="settings", **fields)
 
 
 def _failure_reason(fault: TaskFault) -> str:

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gpuwatch.domain.alerts.alert import event_json
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.toolkit import CHECK_S, check_findings, cleaned
 from gpuwatch.ports import Alert, ChannelSettings
-from gpuwatch.ports.alerts import event_json
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_password
 from gpuwatch.ports.hooks import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from gpuwatch.ports.http import NetError

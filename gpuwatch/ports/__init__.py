@@ -9,25 +9,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
+from gpuwatch.domain.alerts.alert import MONEY_KINDS, Alert, AlertKind, OfferLine, OutboxAlert, Severity
 from gpuwatch.domain.market.search_query import Query
 from gpuwatch.ports.alerts import (
-    MONEY_KINDS,
-    Alert,
-    AlertKind,
     BatchingChannel,
     Channel,
     DueDelivery,
     ManyRecipients,
     MovableChannel,
-    OfferLine,
     OneByOneChannel,
-    OutboxAlert,
-    Severity,
     SilentChannel,
     StalledChannel,
     UnroutedAlert,
     WaitingAlert,
-    severity_of,
 )
 from gpuwatch.ports.market import HUNT, LANES, SWEEP, Answer, Completeness, Market, ProviderHealth
 from gpuwatch.ports.renting import (
@@ -97,7 +91,6 @@ __all__ = [
     "UnroutedAlert",
     "Volume",
     "WaitingAlert",
-    "severity_of",
 ]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gpuwatch.domain.alerts.alert import Severity
 from gpuwatch.domain.market.money import Commission
-from gpuwatch.ports.alerts import Severity
 from gpuwatch.secret import Secret
 
 Option = str | int | float | bool | tuple[str, ...] | dict[str, str] | None

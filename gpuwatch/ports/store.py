@@ -11,9 +11,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
+from gpuwatch.domain.alerts.alert import OutboxAlert
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.ports.alerts import OutboxAlert
 from gpuwatch.ports.market import Answer, Hold, ProviderHealth
 
 if TYPE_CHECKING:

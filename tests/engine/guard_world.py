@@ -107,7 +107,6 @@ class GuardWorld:
             watches={self.watch.name: self.watch},
             budget=self.budget,
             zone=UTC,
-            new_id=lambda: next(self.ids),
             latest_matches=lambda watch: self.shown,
             start=lambda work: work() if self.held is None else self.held.append(work),
         )

@@ -96,7 +96,6 @@ class World:
             watches=watches,
             budget=self.budget,
             zone=UTC,
-            new_id=lambda: next(self.ids),
         )
         self.follower = LaunchReconciler(
             self.repository,

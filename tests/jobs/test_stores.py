@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpuwatch.domain.alerts.job_texts import NOT_STORED_REASON
 from gpuwatch.domain.jobs.job import JobFiles, JobState
 from gpuwatch.domain.jobs.run_plan import pull_script
-from gpuwatch.engine.alerts.job_alerts import NOT_COPIED, NOT_STORED, goes_on
+from gpuwatch.engine.alerts.job_alerts import goes_on
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 from gpuwatch.remote.rclone import Rclone
 from tests.jobs.job_world import CHECKPOINTS, JobWorld
@@ -163,11 +164,11 @@ def test_results_wait_here_for_their_store_while_the_instance_is_gone(
     world.restarted()
     world.submit("mkdir out; echo r > out/r.txt", results=(JobFiles(source="out/*", target=url),))
     world.until(lambda job: world.texts())
-    assert world.texts() == [f"job train: {NOT_STORED}"]
+    assert world.texts() == [f"job train: {NOT_STORED_REASON}"]
     alert = next(iter(world.launches.alerts.values())).alert
     assert goes_on(alert)
-    assert (world.job.state, world.job.reason, world.alive()) == (JobState.FETCHING, NOT_STORED, [])
-    assert [one.detail.get("reason") for one in world.jobs.happened].count(NOT_STORED) == 1
+    assert (world.job.state, world.job.reason, world.alive()) == (JobState.FETCHING, NOT_STORED_REASON, [])
+    assert [one.detail.get("reason") for one in world.jobs.happened].count(NOT_STORED_REASON) == 1
     world.stores = store
     world.restarted()
     assert world.over().state is JobState.DONE
@@ -244,6 +245,6 @@ def test_checkpoints_that_do_not_reach_their_store_are_reported_and_the_job_goes
     hold.parent.mkdir(parents=True, exist_ok=True)
     hold.touch()
     job = world.until(lambda _: world.texts())
-    assert (world.texts(), job.state) == ([f"job train: {NOT_COPIED}"], JobState.RUNNING)
+    assert (world.texts(), job.state) == (["job train: its checkpoints do not reach their store"], JobState.RUNNING)
     hold.unlink()
     assert world.over().state is JobState.DONE

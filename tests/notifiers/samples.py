@@ -16,12 +16,14 @@ import msgspec
 from gpuwatch.app.launches.owner_actions import audit_alert
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
 from gpuwatch.daemon.task_supervisor import task_alert
+from gpuwatch.domain.alerts import service_texts
+from gpuwatch.domain.alerts.alert import event_json
+from gpuwatch.domain.alerts.launch_texts import CHANGED
 from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import EndReason, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval
 from gpuwatch.domain.watches.decide import Decision, DecisionReason
 from gpuwatch.domain.watches.watch import Action
-from gpuwatch.engine.alerts import channel_failures as channel_alerts
 from gpuwatch.engine.alerts import health_alerts
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
@@ -29,7 +31,6 @@ from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind, Instance, InstanceState, ProviderHealth
-from gpuwatch.ports.alerts import event_json
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.domain.launches.guard_values import a_running_launch
 
@@ -102,8 +103,12 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
     return {
         AlertKind.MATCH: _match(),
         AlertKind.APPROVAL: _match(approval=True),
-        AlertKind.RENT: texts.moved(launch, "running", "The instance matches its offer.", NOON).alert,
-        AlertKind.END: texts.moved(over, "ended", "You stopped it.", NOON + timedelta(hours=3)).alert,
+        AlertKind.RENT: texts.of(
+            CHANGED, launch, NOON, headline="running", why="The instance matches its offer."
+        ).alert,
+        AlertKind.END: texts.of(
+            CHANGED, over, NOON + timedelta(hours=3), headline="ended", why="You stopped it."
+        ).alert,
         AlertKind.HELD: texts.held(launch, "The list of instances does not prove it.", NOON).alert,
         AlertKind.ORPHAN: texts.orphan("vastai", orphan, "No launch bears its label.", NOON).alert,
         AlertKind.BUDGET: budget,
@@ -113,10 +118,10 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
             "vastai", "hunt", blind, alert_id=_id(), now=NOON + timedelta(minutes=12)
         ),
         AlertKind.DRIFT: health_alerts.drift_alert("vastai", ["new field: sla_tier"], alert_id=_id(), now=NOON),
-        AlertKind.CHANNEL: channel_alerts.channel_alert("email", "535 login refused", alert_id=_id(), now=NOON),
+        AlertKind.CHANNEL: service_texts.REFUSES.alert(_id(), NOON, subject="email", error="535 login refused"),
         AlertKind.DAEMON: task_alert(hanging, is_essential=True, now=NOON),
         AlertKind.AUDIT: _audit(),
-        AlertKind.TEST: channel_alerts.test_alert(alert_id=_id(), now=NOON),
+        AlertKind.TEST: service_texts.TEST.alert(_id(), NOON),
     }
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.bootstrap import log_alert
+from gpuwatch.domain.alerts.alert import event_json
 from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind
-from gpuwatch.ports.alerts import event_json
 from tests.notifiers.samples import FOLDER, alerts_by_kind, golden_files
 
 ALERTS = alerts_by_kind()

@@ -17,9 +17,9 @@ import httpx
 import pytest
 import respx
 
+from gpuwatch.domain.alerts.alert import event_json
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.webhook import INFO, WebhookChannel, WebhookSettings
-from gpuwatch.ports.alerts import event_json
 from gpuwatch.ports.hooks import signature
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.checkout import ROOT

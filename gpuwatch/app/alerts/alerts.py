@@ -12,11 +12,11 @@ import msgspec
 from gpuwatch import notifiers
 from gpuwatch.app.watches.watch_selection import no_such_watch, require_watch
 from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, open_store_read_only, real_now
+from gpuwatch.domain.alerts.alert import event_json
+from gpuwatch.domain.alerts.service_texts import TEST
 from gpuwatch.domain.market.money import rfc3339
-from gpuwatch.engine.alerts.channel_failures import test_alert
 from gpuwatch.errors import DeliveryError, UsageError
 from gpuwatch.ports import AlertKind, MovableChannel, Severity
-from gpuwatch.ports.alerts import event_json
 from gpuwatch.storage.alerts.alert_rows import EventFilter, Silence, SqlSilences, StoredEvent, events
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def send_test_message(settings: Settings) -> ChannelTest:
     """Send a test message through every channel. Raises UsageError: no channel is configured."""
     if not settings.channels:
         raise UsageError(f"no channel is configured: add one of {notify_sections()}")
-    alert = test_alert(alert_id=new_id(), now=real_now())
+    alert = TEST.alert(new_id(), real_now())
     return ChannelTest(alert_id=alert.alert_id, results=_send(settings, alert))
 
 

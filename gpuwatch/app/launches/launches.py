@@ -14,6 +14,8 @@ from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper_building import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, orchestrator, resolve_provider
+from gpuwatch.domain.alerts.alert import event_json as alert_json
+from gpuwatch.domain.alerts.launch_texts import CHANGED
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, label_ids, launch_id_in
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.instances.obligation import latest_end
@@ -32,7 +34,6 @@ from gpuwatch.domain.market.offer import clean
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, ResourceNotFound, UsageError
-from gpuwatch.ports.alerts import event_json as alert_json
 from gpuwatch.storage.alerts.alert_rows import relocation_alerts
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -285,7 +286,7 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
             raise ProviderStateUnknown(f"cannot adopt instance {instance_id}: {fault}") from fault
         reason = "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now."
         launch_alerts = LaunchAlerts(new_id)
-        if not repository.adopt(launch, now, launch_alerts.moved(launch, "adopted", reason, now)):
+        if not repository.adopt(launch, now, launch_alerts.of(CHANGED, launch, now, headline="adopted", why=reason)):
             raise UsageError(f"another launch has just taken over instance {instance_id}")
         return launch
 

@@ -18,12 +18,12 @@ from gpuwatch.app.launches.launches import known_launch
 from gpuwatch.app.launches.stop import mark_stopping, own_tool_text, stop
 from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper_building import obligation_file
+from gpuwatch.domain.alerts.service_texts import CHANGED_BY_OWNER
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.market.offer import clean
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome, ApprovalReply, closed_reply
 from gpuwatch.errors import GpuwatchError, ResourceNotFound, UsageError
-from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.ports import OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -185,14 +185,11 @@ def audit_alert(actor: str, what: str, *, subject: str, watch: str | None, alert
         actor: such as "web page (password)".
         what: one line, such as "launch k3f7q2mzt5ab stopped".
     """
-    alert = Alert(
-        alert_id=alert_id,
-        kind=AlertKind.AUDIT,
-        created_at=now,
-        headline=clean(redact(what), _MAX_LENGTH),
+    return CHANGED_BY_OWNER.outbox(
+        alert_id,
+        now,
         subject=subject,
         watch=watch,
-        facts=(("By", clean(redact(actor), _MAX_LENGTH)),),
-        did="Done.",
+        what=clean(redact(what), _MAX_LENGTH),
+        actor=clean(redact(actor), _MAX_LENGTH),
     )
-    return outbox_alert(alert)

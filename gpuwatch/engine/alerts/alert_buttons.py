@@ -193,7 +193,7 @@ class AlertButtons:
                 yield self._approval(part, now, (part.watch or "")[:_LABEL])
             return
         yield self._approval(alert, now)
-        if alert.watch and alert.kind in {AlertKind.MATCH, AlertKind.APPROVAL}:
+        if alert.watch and alert.kind.rules.is_offer:
             yield [
                 self._signer.button(
                     "Silence 6 h", ButtonAction.SILENCE, subject_key(alert.watch), now + _SILENCE_OFFERED_FOR

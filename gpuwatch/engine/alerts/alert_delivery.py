@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.domain.alerts.alert import OutboxAlert
+from gpuwatch.domain.alerts.service_texts import LATE, NEW_ADDRESS
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.engine.alerts.alert_routing import AlertRouting, OutgoingMessage, messages
 from gpuwatch.engine.alerts.channel_failures import (
     FAILOVER_AFTER,
     ChannelFailover,
     ChannelReports,
-    late_alert,
-    new_address_alert,
 )
-from gpuwatch.engine.alerts.outbox_alerts import alert_id_from, outbox_alert
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
 from gpuwatch.ports import (
@@ -91,7 +91,7 @@ class AlertDelivery:
         self._started: dict[str, tuple[datetime, float]] = {}  # by channel: both clocks at the start of its batch
         self._reports = ChannelReports(tuple(self._channels), self._enqueue)
         self._failover = ChannelFailover(outbox, self._routing, self._reports)
-        self._moved: set[str] = set()
+        self._moved: set[tuple[str, str]] = set()  # reported: old and new address
         self._has_taken_over = False
         for channel in self._channels.values():
             if isinstance(channel, MovableChannel):
@@ -169,8 +169,10 @@ class AlertDelivery:
             return  # the next message mentions the expired ones
         for name, count in self._outbox.unreported_failures().items():
             if name in self._channels:
-                key = f"late:{name}:{int(now.timestamp())}"
-                self._enqueue(late_alert(name, count, alert_id=alert_id_from(key), now=now), (name,), key)
+                self._enqueue(
+                    LATE.outbox(None, now, subject=name, alerts=count_text(count, "alert"), now_s=int(now.timestamp())),
+                    (name,),
+                )
 
     def _is_busy(self, name: str) -> bool:
         thread = self._threads.get(name)
@@ -251,12 +253,16 @@ class AlertDelivery:
             self._report_new_address(channel, channel.new_address, now)
 
     def _report_new_address(self, channel: MovableChannel, new: str, now: datetime) -> None:
-        key = f"moved:{channel.address}:{new}"
-        if key in self._moved:
+        if (channel.address, new) in self._moved:
             return
-        self._moved.add(key)
+        self._moved.add((channel.address, new))
         self._outbox.save_new_address(channel.name, channel.address, new, now)
-        self._enqueue(new_address_alert(channel, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
+        self._enqueue(
+            NEW_ADDRESS.outbox(
+                None, now, subject=channel.name, option=channel.address_option, old=channel.address, new=new
+            ),
+            tuple(self._channels),
+        )
 
     def _put_off(self, name: str, message: OutgoingMessage, error: DeliverLater, now: datetime) -> int:
         wait_s = self._wait_s(error, message.deliveries[0].attempts)
@@ -304,8 +310,8 @@ class AlertDelivery:
             if due.alert.kind is not AlertKind.CHANNEL:  # the other channels have those already
                 self._outbox.add_deliveries(due.alert.alert_id, self._reports.all_but(name))
 
-    def _enqueue(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
-        self._outbox.enqueue(msgspec.structs.replace(outbox_alert(alert, once_key), channels=tuple(channels)))
+    def _enqueue(self, alert: OutboxAlert, channels: Sequence[str]) -> None:
+        self._outbox.enqueue(msgspec.structs.replace(alert, channels=tuple(channels)))
 
 
 def _no_longer_blocks(message: OutgoingMessage) -> bool:

@@ -14,8 +14,8 @@ from itertools import groupby
 
 import msgspec
 
+from gpuwatch.domain.alerts.alert import alert_id_from
 from gpuwatch.domain.watches.windows import is_open
-from gpuwatch.engine.alerts.outbox_alerts import alert_id_from
 from gpuwatch.ports import (
     Alert,
     AlertKind,
@@ -24,7 +24,6 @@ from gpuwatch.ports import (
     UnroutedAlert,
 )
 
-SILENCED_KINDS = frozenset({AlertKind.MATCH, AlertKind.APPROVAL})  # held back by `gpuwatch silence`
 _BURST = 3  # if more alerts than this are due at once, they become one message
 _OFFERS, _NEWS = "offers", "news"
 
@@ -52,7 +51,7 @@ class AlertRouting(msgspec.Struct, frozen=True, kw_only=True):
         """Return the channels for an alert: none if its watch is silenced, and none for an audit event."""
         if one.alert.kind is AlertKind.AUDIT:
             return ()
-        if one.silenced and one.alert.kind in SILENCED_KINDS:
+        if one.silenced and one.alert.kind.rules.is_offer:
             return ()
         wanted = self.watch_channels.get(one.alert.watch or "", self.channels)
         return tuple(name for name in wanted if self.takes(name, one.alert.severity))
@@ -104,7 +103,7 @@ def messages(deliveries: Sequence[DueDelivery], one_by_one: bool = False) -> Ite
 
 def _run_key(due: DueDelivery) -> tuple[str | None, str, tuple[str, ...]]:
     """Adjacent alerts with the same key may share one message; None: this alert is sent alone."""
-    offers = due.alert.kind in {AlertKind.MATCH, AlertKind.APPROVAL}
+    offers = due.alert.kind.rules.is_offer
     if due.alert.severity is Severity.CRITICAL:
         return None, due.alert.alert_id, due.taken
     return (_OFFERS if offers else _NEWS), "", due.taken
@@ -141,7 +140,7 @@ def grouped_alert(alerts: Sequence[Alert]) -> Alert:
 
 
 def _whose(alerts: Sequence[Alert]) -> str:
-    if not {alert.kind for alert in alerts} <= {AlertKind.MATCH, AlertKind.APPROVAL}:
+    if not all(alert.kind.rules.is_offer for alert in alerts):
         return f"{len(alerts)} alerts, the newest: {alerts[-1].headline}"
     watches = {alert.watch for alert in alerts}
     return f"{len(watches)} watches have offers" if len(watches) > 1 else f"{alerts[0].watch}: {len(alerts)} alerts"

@@ -2,7 +2,6 @@
 
 - `ChannelReports` reports a failing channel once in the log, and on the other channels.
 - `ChannelFailover` sends alerts to the other channels if a channel has not accepted them for 15 minutes.
-- The texts about channels themselves, and the test message. Pure.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpuwatch.domain.alerts.alert import AlertSpec, OutboxAlert
+from gpuwatch.domain.alerts.service_texts import REFUSES, REFUSES_IN_PART, SILENT
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.engine.alerts.alert_routing import AlertRouting
-from gpuwatch.engine.alerts.outbox_alerts import alert_id_from
-from gpuwatch.ports import MONEY_KINDS, Alert, AlertKind, MovableChannel, WaitingAlert
+from gpuwatch.ports import WaitingAlert
 from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ log = logging.getLogger(__name__)
 ALERT_EVERY = timedelta(hours=1)
 FAILOVER_AFTER = timedelta(minutes=15)
 _EVERY = timedelta(seconds=15)
-_NO_FAILOVER = frozenset({AlertKind.CHANNEL, AlertKind.TEST})  # the other channels already have those, or need none
-Enqueue = Callable[[Alert, Sequence[str], str], None]  # an alert, its channels, its deduplication key
+Enqueue = Callable[[OutboxAlert, Sequence[str]], None]  # an alert, its channels
 
 
 class ChannelReports:
@@ -71,26 +70,26 @@ class ChannelReports:
         """Report on the other channels, at most once an hour, that it rejects alerts."""
         self._lose(name, error)
         if self.all_but(name) and self._is_due(name, now):
-            key = f"channel:{name}:{int(now.timestamp() // ALERT_EVERY.total_seconds())}"
-            self._enqueue(channel_alert(name, error, alert_id=alert_id_from(key), now=now), self.all_but(name), key)
+            self._report(REFUSES, name, now, error=redact(error), hour=_hour(now))
 
     def refused_in_part(self, name: str, error: str, now: datetime) -> None:
         """Report, at most once an hour, that some of its recipients reject alerts: in the log and on other channels."""
         if not self._is_due(f"{name} in part", now):
             return
         log.warning("%s: some recipients reject alerts: %s", name, redact(error))
-        if others := self.all_but(name):
-            key = f"in part:{name}:{int(now.timestamp() // ALERT_EVERY.total_seconds())}"
-            alert = partly_refused_alert(name, error, alert_id=alert_id_from(key), now=now)
-            self._enqueue(alert, others, key)
+        if self.all_but(name):
+            self._report(REFUSES_IN_PART, name, now, error=redact(error), hour=_hour(now))
 
     def silent(self, name: str, since: datetime, error: str, now: datetime) -> None:
         """Report on the other channels, once, that it has accepted nothing since then despite retries."""
         self._lose(name, error)
         if self.all_but(name) and self._is_due(name, now):
-            key = f"silent:{name}:{int(since.timestamp())}"
-            alert = silent_channel_alert(name, format_moment(since), error, alert_id=alert_id_from(key), now=now)
-            self._enqueue(alert, self.all_but(name), key)
+            self._report(
+                SILENT, name, now, since=format_moment(since), since_s=int(since.timestamp()), error=redact(error)
+            )
+
+    def _report(self, spec: AlertSpec, name: str, now: datetime, **fields: Any) -> None:
+        self._enqueue(spec.outbox(None, now, subject=name, **fields), self.all_but(name))
 
     def _lose(self, name: str, why: str) -> None:
         """Note that it accepts nothing; with the last channel that is critical, once."""
@@ -109,6 +108,10 @@ class ChannelReports:
                 return False
             self._alerted_at[name] = now
             return True
+
+
+def _hour(now: datetime) -> int:
+    return int(now.timestamp() // ALERT_EVERY.total_seconds())
 
 
 class ChannelFailover:
@@ -140,99 +143,10 @@ class ChannelFailover:
         return added
 
     def _stand_ins(self, one: WaitingAlert) -> tuple[str, ...]:
-        if one.kind in _NO_FAILOVER:
+        if not one.kind.rules.fails_over:
             return ()
         return tuple(
             name
             for name in self._routing.channels
-            if name not in one.channels and (one.kind in MONEY_KINDS or self._routing.takes(name, one.severity))
+            if name not in one.channels and (one.kind.rules.is_money or self._routing.takes(name, one.severity))
         )
-
-
-def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> Alert:
-    """Alert the other channels that a channel rejects alerts."""
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.CHANNEL,
-        subject=channel,
-        created_at=now,
-        headline=f"{channel} does not deliver alerts",
-        facts=(("Channel", channel), ("Answer", redact(error))),
-        why="The channel rejected a message and will keep rejecting until you fix it.",
-        did="The rejected message went to your other channels. gpuwatch retries this channel from time to time.",
-        can_do=(f"Fix [notify.{channel}], then run: gpuwatch notify", "See all channels: gpuwatch doctor"),
-    )
-
-
-def partly_refused_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> Alert:
-    """Alert the other channels that some recipients of a channel reject alerts."""
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.CHANNEL,
-        subject=channel,
-        created_at=now,
-        headline=f"{channel} does not reach all of its recipients",
-        facts=(("Channel", channel), ("Answer", redact(error))),
-        why="These recipients rejected a message.",
-        did="The other recipients received it.",
-        can_do=(f"Fix [notify.{channel}], then run: gpuwatch notify",),
-    )
-
-
-def silent_channel_alert(channel: str, since: str, error: str, *, alert_id: str, now: datetime) -> Alert:
-    """Alert the other channels that a channel accepts nothing, without an explicit rejection."""
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.CHANNEL,
-        subject=channel,
-        created_at=now,
-        headline=f"{channel} does not deliver alerts",
-        facts=(("Channel", channel), ("Since", since), ("Answer", redact(error))),
-        why="The channel has accepted nothing since then.",
-        did="Alerts that wait there for 15 minutes also go to your other channels; gpuwatch keeps trying this one.",
-        can_do=(
-            "See what is wrong: gpuwatch doctor",
-            f"After a change of [notify.{channel}], test it: gpuwatch notify",
-        ),
-    )
-
-
-def late_alert(channel: str, count: int, *, alert_id: str, now: datetime) -> Alert:
-    """Alert that alerts of a channel expired, with no newer alert in its queue to mention them."""
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.CHANNEL,
-        subject=channel,
-        created_at=now,
-        headline=f"{channel} did not deliver {count} {'alert' if count == 1 else 'alerts'} in time",
-        why="Quiet hours held them back, or the channel accepted nothing before they expired.",
-        did="They expired and are listed here for your information.",
-        can_do=("See current offers: gpuwatch check",),
-    )
-
-
-def new_address_alert(channel: MovableChannel, new: str, *, alert_id: str, now: datetime) -> Alert:
-    """Alert that a channel's address has changed, so that the settings are out of date."""
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.CHANNEL,
-        subject=channel.name,
-        created_at=now,
-        headline=f"The {channel.address_option} of {channel.name} has changed",
-        facts=((f"Old {channel.address_option}", channel.address), (f"New {channel.address_option}", new)),
-        why="The channel reported its new address.",
-        did="gpuwatch remembers the new address and uses it from now on.",
-        can_do=(f'Set [notify.{channel.name}] {channel.address_option} = "{new}"',),
-    )
-
-
-def test_alert(*, alert_id: str, now: datetime) -> Alert:
-    """Return the test message of `gpuwatch notify`."""
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.TEST,
-        created_at=now,
-        headline="gpuwatch test message",
-        why="You requested it with: gpuwatch notify",
-        did="This is only a test: no offer was found, nothing was rented.",
-    )

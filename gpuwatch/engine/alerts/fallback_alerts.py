@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from gpuwatch.ports import Alert, AlertKind, Channel, Severity
+from gpuwatch.domain.alerts.service_texts import DATABASE
+from gpuwatch.ports import Alert, Channel
 from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
@@ -48,8 +49,7 @@ class FallbackAlerts:
         if lately or timedelta(0) <= now - self._since < PATIENCE:
             return False
         self._alerted_at = now
-        alert = database_alert(fault, alert_id=self._new_id(), now=now)
-        self.send(alert)
+        self.send(DATABASE.alert(self._new_id(), now, subject="database", error=redact(fault)))
         return True
 
     def send(self, alert: Alert) -> None:
@@ -57,22 +57,6 @@ class FallbackAlerts:
         self._log_alert(alert)
         for channel in self._channels.values():
             threading.Thread(target=_send, args=(channel, alert), name=f"direct-{channel.name}", daemon=True).start()
-
-
-def database_alert(fault: str, *, alert_id: str, now: datetime) -> Alert:
-    """Return the text that explains the failure to the owner."""
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.CHANNEL,
-        severity=Severity.CRITICAL,
-        subject="database",
-        created_at=now,
-        headline="gpuwatch cannot write its database: it rents nothing",
-        facts=(("Database", redact(fault)),),
-        why="A launch, alert or price that cannot be stored could be lost or paid for twice.",
-        did="gpuwatch rents nothing, and most alerts wait. Launches still end at max_runtime. Recovery is automatic.",
-        can_do=("See what is wrong: gpuwatch doctor",),
-    )
 
 
 def _send(channel: Channel, alert: Alert) -> None:

@@ -1,63 +1,40 @@
-"""Alerts about a job: finished, failed, interrupted, awaiting a decision. Pure."""
+"""Alerts about a job, as they are stored, and what they say about the job. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
+from gpuwatch.domain.alerts.alert import Alert, AlertSpec, OutboxAlert
+from gpuwatch.domain.alerts.job_texts import GOES_ON
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.watch import Purpose
-from gpuwatch.engine.alerts.outbox_alerts import alert_id_from, outbox_alert
-from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact
 
-INTERRUPTED = "interrupted"
-NOT_FETCHED = "its results cannot be fetched"
-LEFT_OUT = "not all of its results are files"
-OVER_FORECAST = "costs more than its forecast"
-NOT_STORED = "its results are not at their store yet"
-NOT_COPIED = "its checkpoints do not reach their store"
-UNMEASURED = "its pilot measures nothing"
 _LINES_MAX = 8
 
 
-def job_alert(  # noqa: PLR0913 the parts of an alert
-    job: Job,
-    now: datetime,
-    what: str,
-    *,
-    kind: AlertKind = AlertKind.RENT,
-    severity: Severity = Severity.INFO,
-    facts: Sequence[tuple[str, str]] = (),
-    why: str = "",
-    did: str = "",
-    can_do: Sequence[str] = (),
-    log: Sequence[str] = (),
-) -> OutboxAlert:
-    """Return an alert about a job; at most one of each kind per run.
+def job_alert(job: Job, spec: AlertSpec, now: datetime, *, log: Sequence[str] = (), **fields: Any) -> OutboxAlert:
+    """Return an alert about a job; at most one of each spec per run.
 
     Args:
-        what: follows the job's name in the headline.
         log: the last lines of the command's output.
+        fields: those of the texts, and what `AlertSpec.alert` takes.
     """
-    key = f"job:{job.job_id}:{job.run_number}:{what}"
     launch = (("Launch", job.launch_id),) if job.launch_id else ()
-    lines = [clean(redact(line)) for line in log[-_LINES_MAX:] if line.strip()]
-    said = (*facts, *(("Log", line) for line in lines))
-    alert = Alert(
-        alert_id=alert_id_from(key),
-        kind=kind,
-        severity=severity,
-        created_at=now,
-        headline=f"job {job.name}: {what}",
+    lines = [("Log", clean(redact(line))) for line in log[-_LINES_MAX:] if line.strip()]
+    return spec.outbox(
+        None,
+        now,
         watch=job.watch_name,
-        facts=(("Job", job.job_id), ("Run", str(job.run_number)), *launch, *said),
-        why=why,
-        did=did,
-        can_do=tuple(can_do),
+        facts=(("Job", job.job_id), ("Run", str(job.run_number)), *launch),
+        **{"more_facts": lines, **fields},
+        job=job.name,
+        job_id=job.job_id,
+        run=job.run_number,
     )
-    return outbox_alert(alert, key)
 
 
 def job_id_of(alert: Alert) -> str | None:
@@ -68,9 +45,4 @@ def job_id_of(alert: Alert) -> str | None:
 
 def goes_on(alert: Alert) -> bool:
     """Whether the job continues by itself after this alert."""
-    return alert.headline.endswith(
-        tuple(
-            f": {one}"
-            for one in (INTERRUPTED, NOT_FETCHED, LEFT_OUT, OVER_FORECAST, NOT_STORED, NOT_COPIED, UNMEASURED)
-        )
-    )
+    return alert.headline.endswith(tuple(spec.headline.removeprefix("job {job}") for spec in GOES_ON))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.domain.alerts.job_texts import CLUSTER_FAILED, CLUSTER_FINISHED
 from gpuwatch.domain.jobs.cluster_task import TOOL, cluster_match, cluster_watch, dstack_task, is_cluster
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState, JobTransition
 from gpuwatch.domain.jobs.queue import group_states, waits_for
@@ -37,7 +38,7 @@ from gpuwatch.engine.launches.following.transition_executor import TransitionExe
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import JobConflict, OutcomeUnknown, ProviderError, ProviderUnreachable, SettingsError, StoreError
-from gpuwatch.ports import AlertKind, Severity, UnitOfWorkFactory
+from gpuwatch.ports import UnitOfWorkFactory
 from gpuwatch.ports.jobs import ClusterLauncher, ClusterRun
 from gpuwatch.ports.store import ObligationLog
 
@@ -273,12 +274,12 @@ class ClusterJobs:
             if job.state is not S.FETCHING:
                 job = self._record(job, S.FETCHING, now, None)
             self._record(job, S.DONE, now, None, {**changes, "progress": 1.0}, kept)
-            self._report(job, now, "finished", facts, Severity.INFO, AlertKind.END)
+            self._launches.enqueue(job_alert(job, CLUSTER_FINISHED, now, more_facts=facts))
             return
         ends = (EndReason.CRASHED, EndReason.STOPPED, EndReason.MAX_RUNTIME)
         if launch.ended_because(*ends) or _HANDS_OFF in reason:
             self._record(job, S.FAILED, now, reason, changes, kept)
-            self._report(job, now, "failed", [("Why", reason), *facts], Severity.WARNING, AlertKind.RENT)
+            self._launches.enqueue(job_alert(job, CLUSTER_FAILED, now, more_facts=[("Why", reason), *facts]))
             return
         self._record(job, S.PREEMPTED, now, reason, {"spent_microusd": spent}, kept)  # the queue decides what follows
 
@@ -321,14 +322,6 @@ class ClusterJobs:
     ) -> Job:
         step = JobTransition(to_state=to_state, at=now, reason=reason, changes=changes or {})
         return record_step(self._jobs, job, step, run)
-
-    def _report(
-        self, job: Job, now: datetime, what: str, facts: list[tuple[str, str]], severity: Severity, kind: AlertKind
-    ) -> None:
-        can_do = (f"gpuwatch job show {job.name}",)
-        did = "dstack ended its machines, and the end of the run is confirmed."
-        outbox_alert = job_alert(job, now, what, kind=kind, severity=severity, facts=facts, did=did, can_do=can_do)
-        self._launches.enqueue(outbox_alert)
 
 
 def _is_lost(launch: Launch) -> bool:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
+from gpuwatch.domain.alerts.alert import AlertSpec
+from gpuwatch.domain.alerts.job_texts import NOT_COPIED, NOT_STORED
 from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, below
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.setup.durations import is_recent
-from gpuwatch.engine.alerts.job_alerts import NOT_COPIED, NOT_STORED, job_alert
 from gpuwatch.engine.jobs.job_parts import JobParts
-from gpuwatch.ports import Severity
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 
 log = logging.getLogger(__name__)
@@ -62,9 +62,7 @@ class JobCopies:
             if stored:
                 self._drop_superseded(folder, stored)
         except (StoreUnreachable, OSError) as error:
-            self._note_failure(
-                job, NOT_COPIED, str(error), "The job continues; its checkpoints are stored on this machine."
-            )
+            self._note_failure(job, NOT_COPIED, str(error))
         else:
             self._failed.pop(job.job_id, None)
         there.intersection_update(stored)
@@ -121,7 +119,7 @@ class JobCopies:
             for fixed, target, names in places:
                 self._parts.stores.put(folder / fixed, names, target, timeout_s=self._parts.bounds.store_s)
         except (StoreUnreachable, OSError) as error:
-            self._note_failure(job, NOT_STORED, str(error), f"The complete results are on this machine: {folder}")
+            self._note_failure(job, NOT_STORED, str(error), folder)
             return False
         self._failed.pop(job.job_id, None)
         return True
@@ -130,24 +128,15 @@ class JobCopies:
         failed = self._failed.get(job.job_id)
         return failed is None or not is_recent(failed[1], self._parts.clock(), _AGAIN)
 
-    def _note_failure(self, job: Job, what: str, why: str, did: str) -> None:
+    def _note_failure(self, job: Job, spec: AlertSpec, error: str, folder: Path | None = None) -> None:
         """Report once per run that copying has failed for a while."""
         now = self._parts.clock()
         since, _ = self._failed.get(job.job_id, (now, now))
         self._failed[job.job_id] = since, now
-        log.warning("job %s: %s: %s", job.name, what, why)
+        log.warning("%s: %s", spec.headline.format(job=job.name), error)
         if is_recent(since, now, timedelta(seconds=self._parts.bounds.late_results_s)):
             return
-        outbox_alert = job_alert(
-            job,
-            now,
-            what,
-            severity=Severity.WARNING,
-            facts=[("Error", why)],
-            did=f"{did} gpuwatch retries every minute.",
-            can_do=("Check the store, and the rclone settings of gpuwatch's user",),
-        )
-        self._parts.report(outbox_alert)
+        self._parts.report(job, spec, error=error, folder=folder)
 
 
 def _name(one: StoredCheckpoint) -> str:

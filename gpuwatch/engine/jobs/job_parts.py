@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gpuwatch.domain.alerts.alert import AlertSpec
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState, JobTransition
 from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, waiting_job_watch
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
@@ -25,9 +26,9 @@ from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.alerts.job_alerts import job_alert
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.home_folder import expand_home
-from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.jobs import JobStore
 from gpuwatch.ports.remote import RemoteShell, RemoteShells, RemoteUnreachable, SshAddress
 
@@ -116,9 +117,9 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         )
         return record_step(self.jobs, job, step, run)
 
-    def report(self, outbox_alert: OutboxAlert) -> None:
-        """Put an alert into the outbox; repeated calls send it once."""
-        self.launches.enqueue(outbox_alert)
+    def report(self, job: Job, spec: AlertSpec, **fields: Any) -> None:
+        """Put an alert about a job into the outbox; repeated calls send it once. `fields`: see `job_alert`."""
+        self.launches.enqueue(job_alert(job, spec, self.clock(), **fields))
 
     def end_launch(self, launch: Launch | None, end: EndReason, words: str = "") -> None:
         """Have the instance destroyed, as `gpuwatch stop` does; repeated calls change nothing.

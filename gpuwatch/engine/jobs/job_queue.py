@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.domain.alerts.job_texts import FAILED_IN_QUEUE
 from gpuwatch.domain.jobs.cluster_task import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState, JobTransition
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch, work_hours_left
@@ -23,7 +24,6 @@ from gpuwatch.engine.alerts.job_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.errors import JobConflict
-from gpuwatch.ports import OutboxAlert, Severity
 
 if TYPE_CHECKING:
     from gpuwatch.storage.jobs.job_repository import SqlJobRepository
@@ -198,7 +198,8 @@ class JobQueue:
         step = JobTransition(to_state=to_state, at=now, reason=reason, changes=changes or {})
         after = record_step(self._store, job, step, run)
         if to_state is S.FAILED:
-            self._launches.enqueue(_failed_alert(after, now, reason or ""))
+            why = reason or ""
+            self._launches.enqueue(job_alert(after, FAILED_IN_QUEUE, now, why=why[:1].upper() + why[1:]))
         return after
 
     def _longest_unspent(self, jobs: Sequence[Job], now: datetime) -> frozenset[str]:
@@ -253,14 +254,3 @@ def _may_move(job: Job, alive: Mapping[str, Launch], now: datetime) -> bool:
     if job.state is not S.QUEUED:
         return True
     return job.job_id in alive or bool(job.definition.depends_on) or (job.deadline is not None and job.deadline <= now)
-
-
-def _failed_alert(job: Job, now: datetime, why: str) -> OutboxAlert:
-    return job_alert(
-        job,
-        now,
-        "failed",
-        severity=Severity.WARNING,
-        why=why[:1].upper() + why[1:],
-        can_do=(f"gpuwatch job show {job.name}", f"gpuwatch job retry {job.name}"),
-    )

@@ -13,13 +13,13 @@ from functools import partial
 
 import msgspec
 
+from gpuwatch.domain.alerts.job_texts import CANNOT_START, FAILED, INTERRUPTED, MOVES_AFTER_PILOT, STOPPED_AFTER_PILOT
 from gpuwatch.domain.jobs.checkpoints import to_resume
 from gpuwatch.domain.jobs.cluster_task import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.pilot_checks import BetterGpu, better_gpu
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
-from gpuwatch.engine.alerts.job_alerts import INTERRUPTED, job_alert
 from gpuwatch.engine.jobs.job_copies import JobCopies
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
@@ -28,7 +28,6 @@ from gpuwatch.engine.jobs.run_forecasts import OVER_LIMIT, UNFIT
 from gpuwatch.engine.jobs.run_monitor import RunMonitor, RunObservation
 from gpuwatch.engine.jobs.run_preparer import InputMissing, RunPreparer
 from gpuwatch.errors import JobConflict, SettingsError
-from gpuwatch.ports import Severity
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable, StoreUnreachable
 
 log = logging.getLogger(__name__)
@@ -219,17 +218,7 @@ class JobRunner:
 
     def _pause(self, job: Job, run: JobRun, launch: Launch, why: str, sentence: str, can_do: str) -> None:
         """Pause it until its owner decides, without an instance."""
-        self._parts.report(
-            job_alert(
-                job,
-                self._parts.clock(),
-                "stopped after its pilot",
-                severity=Severity.WARNING,
-                why=sentence,
-                did="Its newest checkpoint was fetched, and the instance is being destroyed.",
-                can_do=(can_do,),
-            )
-        )
+        self._parts.report(job, STOPPED_AFTER_PILOT, why=sentence, can_do=(can_do,))
         run = msgspec.structs.replace(run, step="over", end_reason=why)
         self._parts.record(job, JobState.PAUSED, why, run)  # the queue also ends the launch of a paused job
         self._parts.end_launch(launch, EndReason.STOPPED, "its job stopped after its pilot")
@@ -239,17 +228,7 @@ class JobRunner:
 
         The decision is stored before anything ends: after a crash in between the job still moves, and only once.
         """
-        self._parts.report(
-            job_alert(
-                job,
-                self._parts.clock(),
-                "moves after its pilot",
-                severity=Severity.WARNING,
-                why=f"At its measured speed, {why}.",
-                did=f"It continues on {better.text}, an estimate from data sheets. Its limits do not change.",
-                can_do=(f"gpuwatch job cancel {job.name}",),
-            )
-        )
+        self._parts.report(job, MOVES_AFTER_PILOT, why=why, gpu=better.text)
         run = msgspec.structs.replace(run, step=_MOVED, end_reason=f"{why}; it moves to {better.text}")
         changes = {"definition": better.definition, "progress": job.progress if resumes else 0.0}
         self._parts.record(job, JobState.PREEMPTED, run.end_reason, run, **changes)
@@ -257,16 +236,7 @@ class JobRunner:
 
     def _hopeless(self, job: Job, run: JobRun | None, launch: Launch | None, why: str) -> None:
         """Fail a job that no retry can help; release its instance."""
-        self._parts.report(
-            job_alert(
-                job,
-                self._parts.clock(),
-                "it cannot start",
-                severity=Severity.WARNING,
-                why=why,
-                did="The instance is being destroyed.",
-            )
-        )
+        self._parts.report(job, CANNOT_START, why=why)
         self._parts.record(job, JobState.FAILED, why, run and msgspec.structs.replace(run, step="over", end_reason=why))
         self._parts.end_launch(launch, EndReason.CRASHED, why)
 
@@ -307,22 +277,11 @@ class JobRunner:
         step = "ended safely" if seen_end else "lost"
         run = msgspec.structs.replace(run, step=step, end_reason=why, ended_at=run.ended_at or self._parts.clock())
         if job.retries_left > 0:
-            self._report_interruption(job, why)
+            stored = to_resume(self._parts.files.checkpoints(job.job_id))
+            beginning = "from the beginning: no checkpoint was fetched"
+            where = f"from its checkpoint {stored[0].name}" if stored else beginning
+            self._parts.report(job, INTERRUPTED, why=why, where=where, retries=job.retries_left)
         self._parts.record(job, JobState.PREEMPTED, why, run)
-
-    def _report_interruption(self, job: Job, why: str) -> None:
-        stored = to_resume(self._parts.files.checkpoints(job.job_id))
-        where = f"from its checkpoint {stored[0].name}" if stored else "from the beginning: no checkpoint was fetched"
-        self._parts.report(
-            job_alert(
-                job,
-                self._parts.clock(),
-                INTERRUPTED,
-                severity=Severity.WARNING,
-                why=why,
-                did=f"It continues elsewhere once this end is confirmed, {where}. Retries left: {job.retries_left}.",
-            )
-        )
 
     def _requeue(self, job: Job, run: JobRun, launch: Launch | None) -> None:
         """Requeue it once the old run cannot be running any more, and its instance is gone or ending."""
@@ -336,7 +295,7 @@ class JobRunner:
             return
         if job.retries_left <= 0:
             why = f"no retries left; {run.end_reason}"
-            self._parts.report(job_alert(job, self._parts.clock(), "failed", severity=Severity.WARNING, why=why))
+            self._parts.report(job, FAILED, why=why)
             self._parts.record(job, JobState.FAILED, why, run)
             return
         if over:

@@ -11,24 +11,30 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.alerts.job_texts import (
+    COMMAND_FAILED,
+    FINISHED,
+    INSTANCE_ENDED,
+    INSTANCE_GIVEN,
+    LEFT_OUT,
+    NOT_FETCHED,
+    NOT_STORED_REASON,
+    RESULTS_LOST,
+)
 from gpuwatch.domain.jobs.checkpoints import is_store
 from gpuwatch.domain.jobs.job import Job, JobFiles, JobRun, JobState
 from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import LeftOut, MachineFile
 from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.engine.alerts.job_alerts import LEFT_OUT, NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.jobs.job_copies import JobCopies
 from gpuwatch.engine.jobs.job_parts import JobParts, local_path
 from gpuwatch.engine.jobs.job_sharing import InstanceSharing
 from gpuwatch.engine.jobs.run_monitor import RunMonitor
-from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
 
 _LOST = "results were not fetched"
 _SHOWN = 10
-_DESTROYED = "Results were fetched and verified. The instance was destroyed, and its end is confirmed."
-_GIVEN = "Results were fetched and verified. Another job continues on the instance."
 
 
 class _Fetched(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,17 +100,8 @@ class RunFinisher:
         if found.missing is not None:
             return self._not_fetched(job, run, launch, found)
         if found.left_out:
-            self._parts.report(
-                job_alert(
-                    job,
-                    self._parts.clock(),
-                    LEFT_OUT,
-                    severity=Severity.WARNING,
-                    facts=[("Not fetched", one.text) for one in found.left_out[:_SHOWN]],
-                    why=f"{len(found.left_out)} of what the patterns of its results match is left out.",
-                    did="All files that they match were fetched and verified; the instance is being destroyed.",
-                )
-            )
+            lines = [("Not fetched", one.text) for one in found.left_out[:_SHOWN]]
+            self._parts.report(job, LEFT_OUT, count=len(found.left_out), more_facts=lines)
         return self._parts.save(run, step="fetched", results=_rows(found.files))
 
     def _last_checkpoint(self, job: Job, run: JobRun) -> tuple[JobRun, bool]:
@@ -151,18 +148,7 @@ class RunFinisher:
             return self._give_up(job, run, why, found.files)
         ends_at = self._parts.keep_until(job, launch, until)
         if found.is_final or waited >= timedelta(seconds=bounds.late_results_s):
-            self._parts.report(
-                job_alert(
-                    job,
-                    self._parts.clock(),
-                    NOT_FETCHED,
-                    severity=Severity.CRITICAL,
-                    facts=[("Error", why), ("Instance is kept until", self._parts.local(ends_at))],
-                    why="The command succeeded. Results not fetched by then are lost with the instance.",
-                    did="gpuwatch keeps trying; the instance is billed in the meantime.",
-                    can_do=("Log in and copy the results", "gpuwatch job show, for the machine's address"),
-                )
-            )
+            self._parts.report(job, NOT_FETCHED, error=why, until=self._parts.local(ends_at))
         return run
 
     def _give_up(self, job: Job, run: JobRun, why: str, fetched: Sequence[MachineFile]) -> JobRun:
@@ -170,19 +156,8 @@ class RunFinisher:
         folder = self._parts.files.results_folder(job.job_id, run.run_number)
         with suppress(OSError):
             self._parts.files.publish(job.job_id, run.run_number, places_of(job, fetched))
-        self._parts.report(
-            job_alert(
-                job,
-                self._parts.clock(),
-                "failed, its results were not fetched",
-                severity=Severity.CRITICAL,
-                facts=[("Error", why), ("Fetched", f"{count_text(len(fetched), 'file')}, in {folder}")]
-                if fetched
-                else [("Error", why)],
-                why="The command succeeded. gpuwatch does not run it again by itself.",
-                can_do=(f"gpuwatch job retry {job.name}, to compute it again",),
-            )
-        )
+        shown = f"{count_text(len(fetched), 'file')}, in {folder}" if fetched else ""
+        self._parts.report(job, RESULTS_LOST, error=why, fetched=shown)
         return self._parts.save(run, step="given up", end_reason=f"{_LOST}: {why}", results=_rows(fetched))
 
     # --- another exit code --------------------------------------------------------------------------------------------
@@ -198,17 +173,8 @@ class RunFinisher:
             kept = f"The instance is kept until {self._parts.local(until)}, then destroyed."
         if job.definition.results:
             kept += " Results are fetched only after exit code 0."
-        self._parts.report(
-            job_alert(
-                job,
-                self._parts.clock(),
-                f"its command failed, {how}",
-                severity=Severity.WARNING,
-                log=self._parts.files.log_tail(job.job_id, run.run_number, 20),
-                did=kept,
-                can_do=(f"gpuwatch job logs {job.name}", f"gpuwatch job retry {job.name}"),
-            )
-        )
+        tail = self._parts.files.log_tail(job.job_id, run.run_number, 20)
+        self._parts.report(job, COMMAND_FAILED, how=how, kept=kept, log=tail)
         if self._parts.clock() < until:
             return run
         return self._parts.save(run, step="failed", end_reason=how)
@@ -217,12 +183,15 @@ class RunFinisher:
 
     def _over(self, job: Job, run: JobRun) -> Job:
         """Complete the job, once the end of the instance is confirmed or another job has it."""
-        now = self._parts.clock()
         is_done = run.step == "fetched"
         if is_done and (places := _in_stores(job, run)):
             fetched = self._parts.files.results_folder(job.job_id, run.run_number)
             if not self._copies.put_results(job, fetched, places):  # the instance is gone: waiting costs nothing
-                return job if job.reason == NOT_STORED else self._parts.record(job, JobState.FETCHING, NOT_STORED)
+                return (
+                    job
+                    if job.reason == NOT_STORED_REASON
+                    else self._parts.record(job, JobState.FETCHING, NOT_STORED_REASON)
+                )
             self._parts.event(run, "stored", files=sum(len(names) for _, _, names in places))
         run = msgspec.structs.replace(run, step="over")
         is_given = run.held_until is not None
@@ -230,15 +199,8 @@ class RunFinisher:
             self._parts.shells.delete_keys(run.launch_id)
         if is_done:
             names = ", ".join(str(result["path"]) for result in run.results[:5]) or "none"
-            outbox_alert = job_alert(
-                job,
-                now,
-                "finished",
-                kind=AlertKind.END,
-                facts=[("Results", f"{len(run.results)}: {names}")],
-                did=_GIVEN if is_given else _DESTROYED,
-            )
-            self._parts.report(outbox_alert)
+            end = INSTANCE_GIVEN if is_given else INSTANCE_ENDED
+            self._parts.report(job, FINISHED, results=f"{len(run.results)}: {names}", instance=end)
             return self._parts.record(job, JobState.DONE, None, run, exit_code=0, progress=1.0)
         return self._parts.record(job, JobState.FAILED, run.end_reason, run, exit_code=run.exit_code)
 

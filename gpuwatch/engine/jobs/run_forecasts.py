@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
+from gpuwatch.domain.alerts.job_texts import OVER_FORECAST
 from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.jobs.job_watch import pilot_items
 from gpuwatch.domain.jobs.pilot_checks import PilotFinding, PilotObservation, pilot_findings, pilot_ticks
@@ -25,9 +26,7 @@ from gpuwatch.domain.jobs.run_sample import RunSample, samples_of
 from gpuwatch.domain.jobs.run_status import RunnerStatus
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import MICRO, dollars
-from gpuwatch.engine.alerts.job_alerts import OVER_FORECAST, job_alert
 from gpuwatch.engine.jobs.job_parts import JobParts
-from gpuwatch.ports import Severity
 
 OVER_LIMIT = "pilot: "  # prefix of the runner's reason if a forecast exceeds a limit
 UNFIT = "checklist: "
@@ -97,17 +96,7 @@ class RunForecasts:
         promised, spent = self._promised(job, run), spent_usd(job, run, launch, now)
         if promised is None or spent <= promised + 0.005:  # half a cent: what is shown is rounded
             return
-        self._parts.report(
-            job_alert(
-                job,
-                now,
-                OVER_FORECAST,
-                severity=Severity.WARNING,
-                why=f"{dollars(spent)} are spent; a forecast or its estimate said at most {dollars(promised)}.",
-                did="It continues within its limits.",
-                can_do=(f"gpuwatch job show {job.name}", f"gpuwatch job cancel {job.name}"),
-            )
-        )
+        self._parts.report(job, OVER_FORECAST, spent=dollars(spent), promised=dollars(promised))
         self._promised_usd[run.job_id, run.run_number] = float("inf")
 
     def forget_except(self, job_ids: Collection[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.alerts.job_texts import UNMEASURED
 from gpuwatch.domain.jobs.checkpoints import (
     MachineCheckpoint,
     StoredCheckpoint,
@@ -32,10 +33,8 @@ from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import MICRO, dollars
 from gpuwatch.domain.setup.durations import is_recent
-from gpuwatch.engine.alerts.job_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.engine.jobs.run_forecasts import OVER_LIMIT, UNFIT, RunForecasts, measured, untested_items
-from gpuwatch.ports import OutboxAlert, Severity
 from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 
 log = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ class RunMonitor:
         if self._is_pilot_over(job, run):
             return self._piloted(job, run, {}), None
         if self._is_pilot_over(job, run, is_measured=False):
-            self._parts.report(_unmeasured_alert(job, sample.at))
+            self._parts.report(job, UNMEASURED)
         return run, None
 
     def _judge_items(
@@ -313,21 +312,6 @@ class RunMonitor:
             io_wait=waiting,
             cpus=status.cpus,
         )
-
-
-def _unmeasured_alert(job: Job, now: datetime) -> OutboxAlert:
-    return job_alert(
-        job,
-        now,
-        UNMEASURED,
-        severity=Severity.WARNING,
-        why="The pilot's time is over, and the command has reported no progress.",
-        did="It continues; its cost and end are unknown. The pilot ends with the first progress report.",
-        can_do=(
-            'Let it print lines such as "step 10/1000", or write metrics.jsonl',
-            f"gpuwatch job cancel {job.name}",
-        ),
-    )
 
 
 def over_limit(job: Job, ahead: RunForecast, local: Callable[[datetime], str]) -> str | None:

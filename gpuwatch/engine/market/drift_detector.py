@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
+from gpuwatch.domain.alerts.alert import outbox_alert
 from gpuwatch.engine.alerts.health_alerts import drift_alert
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import NoRowUnderstood
 from gpuwatch.ports import Answer, UnitOfWorkFactory
 

@@ -14,8 +14,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts.health_alerts import empty_alert, filled_alert
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
+from gpuwatch.domain.alerts.market_texts import ANSWERS_EMPTY, OFFERS_AGAIN
+from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.engine.alerts.health_alerts import span_text
 from gpuwatch.ports import SWEEP, UnitOfWorkFactory
 from gpuwatch.ports.market import Hold, HoldStore
 
@@ -143,17 +145,29 @@ class EmptyAnswers:
     def _emptied(self, since: datetime, now: datetime) -> None:
         reason = f"its answers have no rows, but had {self._expected} before"
         hold = Hold(provider=self._provider, kind=EMPTY, set_at=since, until=now + _KEPT_FOR, reason=reason)
-        alert = empty_alert(self._provider, self._expected, since, alert_id=self._new_id(), now=now)
         with self._uow_factory.open() as uow:
-            uow.enqueue(outbox_alert(alert))
+            uow.enqueue(
+                ANSWERS_EMPTY.outbox(
+                    self._new_id(),
+                    now,
+                    subject=self._provider,
+                    rows_before=count_text(self._expected, "row"),
+                    rows=self._expected,
+                    since=format_moment(since),
+                )
+            )
             uow.save_hold(hold)
         self._hold = hold
         self._found.add(self._provider)
 
     def _filled(self, hold: Hold, now: datetime) -> None:
-        alert = filled_alert(self._provider, hold.set_at, alert_id=self._new_id(), now=now)
+        since, span = format_moment(hold.set_at), span_text(now - hold.set_at)
         with self._uow_factory.open() as uow:
-            uow.enqueue(outbox_alert(alert))
+            uow.enqueue(
+                OFFERS_AGAIN.outbox(
+                    self._new_id(), now, subject=self._provider, since=since, span=span, back=format_moment(now)
+                )
+            )
             uow.save_hold(msgspec.structs.replace(hold, until=hold.set_at))
         self._hold = None
         self._found.discard(self._provider)

@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpuwatch.engine.alerts.health_alerts import blind_alert, drift_alert, own_pause_alert, quota_alert, recovery_alert
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
+from gpuwatch.domain.alerts.alert import outbox_alert
+from gpuwatch.domain.alerts.market_texts import OWN_ROWS_USED, QUOTA_USED
+from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.engine.alerts.health_alerts import blind_alert, drift_alert, recovery_alert
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderError, QuotaSpent
 from gpuwatch.ports import LANES, SWEEP, Alert, ProviderHealth, UnitOfWorkFactory
 
@@ -127,7 +129,8 @@ class HealthMonitor:
                 one.without_rows[query] = now
                 self._not_understood(lane, changes, now)
             elif isinstance(error, QuotaSpent) and not one.is_blind:
-                alert = quota_alert(self._provider, error.resets_at, alert_id=self._new_id(), now=now)
+                resets = format_moment(error.resets_at)
+                alert = QUOTA_USED.alert(self._new_id(), now, subject=self._provider, resets=resets)
                 self._goes_blind(lane, msgspec.structs.replace(one.health, blind_since=now), now, alert)
             if one.is_blind and not one.health.reported and not self._is_covered(lane):
                 # the other lane, whose alert covered it, recovered
@@ -147,11 +150,18 @@ class HealthMonitor:
         """
         for lane in LANES:
             self.nothing_due(lane)
-        alert = own_pause_alert(self._provider, rows_per_day, rows_used, resets_at, alert_id=self._new_id(), now=now)
-        once_key = f"rows:{self._provider}:{resets_at:%Y-%m-%d}"
         if self._paused_until != resets_at:
+            alert = OWN_ROWS_USED.outbox(
+                self._new_id(),
+                now,
+                subject=self._provider,
+                resets_at=resets_at,
+                resets=format_moment(resets_at),
+                rows_used=rows_used,
+                rows_per_day=rows_per_day,
+            )
             with self._uow_factory.open() as uow:
-                uow.enqueue(outbox_alert(alert, once_key))
+                uow.enqueue(alert)
             self._paused_until = resets_at
 
     def check(self, lane: str, interval_s: float, now: datetime) -> None:

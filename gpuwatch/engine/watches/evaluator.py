@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from gpuwatch.domain.alerts.alert import alert_id_from, outbox_alert, without_numbers
+from gpuwatch.domain.alerts.launch_texts import DAY_LIMIT
 from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.launches.life.admission import free_slot
@@ -27,9 +29,8 @@ from gpuwatch.domain.watches.decide import (
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.match import is_near, matches
 from gpuwatch.domain.watches.watch import Action, Watch
+from gpuwatch.engine.alerts.launch_alerts import NOT_READY, next_steps
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
-from gpuwatch.engine.alerts.outbox_alerts import alert_id_from, outbox_alert, without_numbers
-from gpuwatch.engine.alerts.watch_alerts import NOT_READY, day_limit_alert, next_steps
 from gpuwatch.engine.launches.renting.candidate_selection import (
     StartsLaunches,
     is_same_offer,
@@ -332,7 +333,8 @@ class Evaluator:
                 break
         self._slots.note_reservation(watch.name, refusal)
         if refusal is not None and refusal.reason is RefusalReason.MAX_PER_DAY:
-            uow.enqueue(day_limit_alert(watch, refusal, self._new_id(), now))
+            limit = {"watch": watch.name, "max_per_day": watch.max_per_day, "refusal": refusal.text}
+            uow.enqueue(DAY_LIMIT.outbox(self._new_id(), now, can_do=next_steps(watch, (), refusal), **limit))
         launches = [launch for launch, _, _ in reserved]
         done = reservation_summary(launches, refusal, why) + command_summary(reserved)
         return reserved, done, next_steps(watch, launches, refusal)

@@ -8,7 +8,6 @@ At the end the circuit breaker of a watch: opened in the transaction of a failur
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -19,6 +18,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, insert, not_, or_, select
 from sqlalchemy.exc import IntegrityError
 
+from gpuwatch.domain.alerts.launch_texts import BREAKER
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.launches.instances.machines_and_places import (
     AVOID_FOR,
@@ -47,7 +47,6 @@ from gpuwatch.domain.launches.life.admission import (
 )
 from gpuwatch.domain.launches.life.circuit_breaker import (
     FAILURE_THRESHOLD,
-    CircuitBreaker,
     after_failure,
     after_run,
     is_counted_failure,
@@ -62,7 +61,6 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.past_limits import ProviderMachine
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.storage.alerts.alert_rows import enqueue
 from gpuwatch.storage.alerts.pauses import PauseTable, load_pauses, lock_reservations, save_breaker
@@ -76,7 +74,6 @@ from gpuwatch.storage.setup.tables import launch as launches
 from gpuwatch.storage.watches.watch_identities import WATCH_ID, identify, renamed_candidate
 
 _FAILURE_WINDOW = timedelta(days=1)
-_ALERT_LIFETIME = timedelta(days=1)  # of the breaker; the watch stays paused that long unless somebody resumes it
 
 
 def _ended_by(end: EndReason) -> ColumnElement[bool]:
@@ -315,23 +312,17 @@ def _note_failure(connection: Connection, launch: Launch, now: datetime) -> None
     if breaker is None:
         return
     save_breaker(connection, breaker)
-    key = f"breaker:{launch.watch[:150]}:{to_ms(breaker.at)}"  # one alert per episode, however often it trips again
-    alert = _breaker_alert(breaker, failed, key, now)
-    enqueue(connection, OutboxAlert(alert=alert, expires_at=now + _ALERT_LIFETIME, once_key=key))
-
-
-def _breaker_alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: datetime) -> Alert:
-    counted = sorted(filter(is_counted_failure, failed), key=lambda launch: launch.ended_at or now)
+    counted = sorted(filter(is_counted_failure, failed), key=lambda each: each.ended_at or now)
     newest = newest_by_place(counted)[-FAILURE_THRESHOLD:]
-    return Alert(
-        alert_id=hashlib.sha256(key.encode()).hexdigest()[:12],
-        kind=AlertKind.REFUSED,
-        created_at=now,
-        headline=f"{breaker.watch}: paused after failed launches",
+    alert = BREAKER.outbox(
+        None,
+        now,
         watch=breaker.watch,
-        facts=tuple((f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest),
-        why=f"{breaker.why}. {FAILURE_THRESHOLD} failures in a row are not the fault of a single machine.",
-        did=f"This watch does not rent before {format_moment(breaker.until)}; then gpuwatch tries one launch. If it"
-        " fails as well, gpuwatch tries again an hour later; if it runs, the watch continues normally.",
-        can_do=("See what failed: gpuwatch launches", f"Resume now: gpuwatch resume {shlex.quote(breaker.watch)}"),
+        at_ms=to_ms(breaker.at),
+        name=shlex.quote(breaker.watch),
+        facts=[(f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest],
+        why=breaker.why,
+        threshold=FAILURE_THRESHOLD,
+        until=format_moment(breaker.until),
     )
+    enqueue(connection, alert)

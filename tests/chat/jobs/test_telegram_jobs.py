@@ -9,10 +9,11 @@ import pytest
 from gpuwatch.app.jobs.job_actions import job_of
 from gpuwatch.chat.jobs.jobs import log_pressed
 from gpuwatch.chat.replies import ChatContext
+from gpuwatch.domain.alerts.alert import AlertSpec
+from gpuwatch.domain.alerts.job_texts import COMMAND_FAILED, FINISHED, INTERRUPTED, STOPPED_AFTER_PILOT
 from gpuwatch.domain.jobs.job import JobState, JobTransition
 from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonAction, ButtonSigner, SignedButton
 from gpuwatch.engine.alerts.job_alerts import job_alert
-from gpuwatch.ports import AlertKind
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import Database
 from tests.builders_jobs import a_job
@@ -89,18 +90,17 @@ def test_the_end_of_a_log_is_shown_without_codes_and_bounded(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("what", "kind", "labels"),
+    ("spec", "labels"),
     [
-        ("finished", AlertKind.END, ["Log"]),
-        ("its command failed, exit code 3", AlertKind.RENT, ["Retry", "Cancel", "Log"]),
-        ("stopped after its pilot", AlertKind.RENT, ["Retry", "Cancel", "Log"]),
-        ("interrupted", AlertKind.RENT, ["Cancel", "Log"]),
+        (FINISHED, ["Log"]),
+        (COMMAND_FAILED, ["Retry", "Cancel", "Log"]),
+        (STOPPED_AFTER_PILOT, ["Retry", "Cancel", "Log"]),
+        (INTERRUPTED, ["Cancel", "Log"]),
     ],
 )
-def test_the_alert_of_a_job_bears_what_can_be_done_about_it(
-    chat: Chat, what: str, kind: AlertKind, labels: list[str]
-) -> None:
-    alert = job_alert(a_job(launch_id="k" * 12, run_number=1), NOON, what, kind=kind).alert
+def test_the_alert_of_a_job_bears_what_can_be_done_about_it(chat: Chat, spec: AlertSpec, labels: list[str]) -> None:
+    fields = dict.fromkeys(("results", "instance", "how", "kept", "why", "where", "retries"), "3")
+    alert = job_alert(a_job(launch_id="k" * 12, run_number=1), spec, NOON, **fields).alert
     (row,) = AlertButtons(chat.signer, lambda approval_id: None, chat.clock).buttons_for(alert)
     assert [one.label for one in row] == labels
     assert {read.subject for one in row if isinstance(read := chat.signer.read(one.data, NOON), SignedButton)} == {

@@ -12,9 +12,9 @@ import pytest
 from gpuwatch.app.alerts.alerts import event_with_delivery, follow_events
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.alerts.alert import outbox_alert
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
-from gpuwatch.ports import Alert, AlertKind, Severity, severity_of
+from gpuwatch.ports import Alert, AlertKind, Severity
 from gpuwatch.storage.alerts.alert_rows import EventFilter
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.setup.database import Database
@@ -53,7 +53,7 @@ def put(store: Database, alert_id: str, kind: AlertKind = AlertKind.MATCH, ago: 
         created_at=real_now() - ago,
         headline=more.get("headline", f"headline of {alert_id}"),
         watch=more.get("watch", "h100"),
-        severity=severity_of(kind),
+        severity=kind.rules.severity,
         facts=(("GPU", "H100 SXM"),),
     )
     Outbox(store).enqueue(outbox_alert(alert))

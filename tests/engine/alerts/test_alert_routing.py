@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gpuwatch.bootstrap import log_alert
+from gpuwatch.domain.alerts.alert import outbox_alert
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
 from gpuwatch.engine.alerts.alert_routing import AlertRouting
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import Alert, AlertKind, Severity, UnroutedAlert, severity_of
+from gpuwatch.ports import Alert, AlertKind, Severity, UnroutedAlert
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.setup.database import Database
 from tests.engine.scripted_channels import Scripted
@@ -35,7 +35,7 @@ def an_alert(
         created_at=at,
         headline=f"headline of {alert_id}",
         watch=watch,
-        severity=severity or severity_of(kind),
+        severity=severity or kind.rules.severity,
         facts=(("GPU", "H100 SXM"), ("Place", "Norway")),
         can_do=("Look: gpuwatch check",),
     )
@@ -81,7 +81,10 @@ def test_who_gets_it(alert: Alert, silenced: bool, channels: tuple[str, ...]) ->
 
 
 def test_every_kind_has_a_severity_and_the_alert_may_state_another() -> None:
-    assert {kind for kind in AlertKind if severity_of(kind) is Severity.CRITICAL} == {AlertKind.HELD, AlertKind.ORPHAN}
+    assert {kind for kind in AlertKind if kind.rules.severity is Severity.CRITICAL} == {
+        AlertKind.HELD,
+        AlertKind.ORPHAN,
+    }
     assert an_alert(kind=AlertKind.END, severity=Severity.CRITICAL).severity is Severity.CRITICAL
     assert Alert(alert_id="a", kind=AlertKind.DRIFT, created_at=NOON, headline="h").severity is Severity.WARNING
 

@@ -10,13 +10,15 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
+from gpuwatch.domain.alerts.alert import alert_lifetime
+from gpuwatch.domain.alerts.market_texts import QUOTA_USED
 from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import health_alerts, offer_alerts
 from gpuwatch.engine.alerts.alert_routing import grouped_alert, with_unreported
-from gpuwatch.engine.alerts.outbox_alerts import alert_lifetime
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import HUNT, Alert, AlertKind, ProviderHealth, Severity
 
@@ -197,7 +199,7 @@ def test_a_format_that_nobody_understands_is_one_alert_with_both_facts() -> None
 
 
 def test_a_spent_quota_is_blindness_with_its_end() -> None:
-    alert = health_alerts.quota_alert("vastai", NOON + timedelta(hours=12), alert_id="x", now=NOON)
+    alert = QUOTA_USED.alert("x", NOON, subject="vastai", resets=format_moment(NOON + timedelta(hours=12)))
     assert alert.kind is AlertKind.BLIND
     assert facts(alert)["Resets"] == "2026-11-22 00:00 UTC"
 

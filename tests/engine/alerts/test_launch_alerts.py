@@ -9,19 +9,17 @@ import msgspec
 import pytest
 
 from gpuwatch import providers
+from gpuwatch.domain.alerts.launch_texts import CHANGED, DAY_LIMIT
 from gpuwatch.domain.launches.launch import (
     EndReason,
     InstanceCondition,
     Launch,
-    LaunchRefusal,
     LaunchState,
     Promise,
-    RefusalReason,
 )
 from gpuwatch.domain.launches.life.launch_record import terms_of
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.alerts.watch_alerts import day_limit_alert
 from gpuwatch.ports import Alert, Market
 from gpuwatch.ports.declarations import Adapter
 from tests.builders import NOON, a_watch
@@ -31,15 +29,14 @@ RUNNING = a_running_launch(machine_id="60006")
 
 
 def alert_of(launch: Launch) -> Alert:
-    return LaunchAlerts(lambda: "abc").moved(launch, "ended", "", NOON).alert
+    return LaunchAlerts(lambda: "abc").of(CHANGED, launch, NOON, headline="ended", why="").alert
 
 
 def test_a_reached_day_limit_is_stored_once_for_each_watch_and_utc_day() -> None:
-    refusal = LaunchRefusal(RefusalReason.MAX_PER_DAY, "launches of watch 'a' today: 3")
     at = NOON.replace(hour=0, minute=0)
 
-    def key(name: str, hours: float) -> str | None:
-        return day_limit_alert(a_watch(name=name), refusal, "x", at + timedelta(hours=hours)).once_key
+    def key(name: str, hours: float) -> str:
+        return DAY_LIMIT.key(at + timedelta(hours=hours), watch=name)
 
     assert key("a", 1) == key("a", 23.9)
     assert len({key("a", 1), key("a", 24), key("b", 1)}) == 3
@@ -84,7 +81,7 @@ def _fact(provider: str, **changes: object) -> str | None:
     launch = msgspec.structs.replace(RUNNING, provider=provider, terms=terms_of(watch), **changes)
     known = ("tensordock", "lambda")
     adapters = {name: Adapter(name=name, info=providers.info(name), market=cast("Market", None)) for name in known}
-    alert = LaunchAlerts(lambda: "abc", adapters).moved(launch, "running", "", NOON).alert
+    alert = LaunchAlerts(lambda: "abc", adapters).of(CHANGED, launch, NOON, headline="running", why="").alert
     return dict(alert.facts).get("Self-destruct")
 
 

@@ -9,15 +9,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpuwatch.domain.alerts.launch_texts import HOOK_FAILED
 from gpuwatch.domain.launches.instances.end_rules import HOOK_MARGIN_S, longest_hook_s
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.launch_record import governing_watch, stored_watch
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import HookSpec, LaunchSpec
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
+from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookCall, HookInvoker, HookRun
 from gpuwatch.redaction import redact
 
@@ -221,22 +221,11 @@ class LaunchHooks:
         self._hook_runs.mark_failed(launch.launch_id, BEFORE_STOP, error, outbox_alert)
 
     def _hook_alert(self, launch_id: str, watch: str, event: str, error: str, tries: int) -> OutboxAlert:
-        now = self._clock()
-        alert = Alert(
-            alert_id=self._new_id(),
-            kind=AlertKind.RENT,
-            severity=Severity.WARNING,
-            created_at=now,
-            headline=f"{watch}: its hook {event} failed",
-            watch=watch,
-            facts=(("Launch", launch_id), ("Hook", event), ("Error", clean(error))),
-            why="It ran once; gpuwatch does not retry it."
-            if event == BEFORE_STOP
-            else f"Tried {min(tries, MAX_ATTEMPTS)} times.",
-            did="The launch continues: hooks never block a launch.",
-            can_do=("Do the hook's task manually", f"Fix {event} in [watch.launch]"),
+        once = "It ran once; gpuwatch does not retry it."
+        tried = once if event == BEFORE_STOP else f"Tried {min(tries, MAX_ATTEMPTS)} times."
+        return HOOK_FAILED.outbox(
+            self._new_id(), self._clock(), watch=watch, launch=launch_id, event=event, error=clean(error), tried=tried
         )
-        return outbox_alert(alert, f"hook:{launch_id}:{event}")
 
 
 def _spec(watch: Watch) -> LaunchSpec:

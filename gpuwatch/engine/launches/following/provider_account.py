@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.domain.alerts.launch_texts import OTHER_ACCOUNT
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.ports import AccountLookup, AlertQueue, Launcher
@@ -148,7 +149,11 @@ class OtherAccounts:
                     launch.launch_id,
                     self._provider,
                 )
-                self._alert_queue.enqueue(self._launch_alerts.other_account(launch, now))
+                name = self._provider
+                why = f"It runs under account {launch.account_id}, but the key of {name} belongs to another account."
+                if launch.account_id is None:
+                    why = f"An older gpuwatch started it, and this key has not listed it at {name} since."
+                self._alert_queue.enqueue(self._launch_alerts.of(OTHER_ACCOUNT, launch, now, why=why))
                 self._reported = {one for one in self._reported if one[1] == today[1]} | {today}
 
     def reason(self) -> str | None:

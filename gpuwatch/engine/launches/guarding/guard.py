@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, TypeVar
 
+from gpuwatch.domain.alerts.guard_texts import UNMEASURED
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.instances.end_rules import (
     EndCause,
@@ -31,8 +32,7 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.guarding import guard_alerts as notices
-from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
+from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts
 from gpuwatch.engine.launches.guarding.guard_money import BudgetGuard, PriceGuard
 from gpuwatch.engine.launches.guarding.guard_utilisation import UtilisationGuard
 from gpuwatch.engine.launches.guarding.instance_verifier import BackgroundRunner, InstanceVerifier, in_background
@@ -99,7 +99,6 @@ class ProviderGuard:
         watches: Mapping[str, Watch],
         budget: Budget,
         zone: tzinfo,
-        new_id: Callable[[], str],
         start: BackgroundRunner = in_background,
         latest_matches: Callable[[str], Sequence[Match]] = lambda watch: (),
     ) -> None:
@@ -107,7 +106,7 @@ class ProviderGuard:
         self._watches = watches
         self._zone = zone
         self._provider = launcher.name
-        self._alerts = GuardAlerts(repository, launch_alerts, new_id)
+        self._alerts = GuardAlerts(repository, launch_alerts, zone)
         self._use = UtilisationGuard(uses, self._alerts)
         self._budgets = BudgetGuard(repository, self._alerts, watches, budget)
         self._prices = PriceGuard(
@@ -130,8 +129,7 @@ class ProviderGuard:
         fault = self.due(launch, now) or self._prices.beyond_budget(launch, instance, now)
         fault = fault or self._of_instance(launch, instance, watch, now)
         if fault is None and launch.state is LaunchState.RUNNING:
-            for notice in self._notices(launch, instance, watch, now):
-                self._alerts.report(launch, notice, now)
+            self._report_events(launch, instance, watch, now)
         return fault
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
@@ -155,23 +153,22 @@ class ProviderGuard:
         still_offline = instance.state is InstanceState.OFFLINE and spec is not None
         return offline_too_long(launch, spec.relaunch, now) if still_offline and spec is not None else None
 
-    def _notices(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> list[GuardNotice]:
-        """Return notices for the owner; each is sent once, by its key."""
-        found = []
+    def _report_events(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> None:
+        """Report what the owner should know; each event is reported once, by its key."""
+        alerts = self._alerts
         if runtime_nearly_over(launch, now):
-            found.append(notices.runtime(launch, self._zone))
+            alerts.runtime_nearly_over(launch, now)
         if watch is not None and (closing_at := closes_at(watch, now, self._zone)) is not None:
-            found.append(notices.closing(closing_at, self._zone))
+            alerts.windows_close(launch, closing_at, now)
         if instance.ends_at is not None and (near := contract_too_short(launch, instance.ends_at, now)) is not None:
-            found.append(notices.contract(launch, instance.ends_at, near, self._zone))
+            alerts.contract_ends(launch, instance.ends_at, near, now)
         if instance.maintenance_at is not None:
-            found.append(notices.maintenance(instance.maintenance_at, self._zone))
+            alerts.maintenance(launch, instance.maintenance_at, now)
         moves = None if watch is None else relocation(launch, watch, self._latest_matches(watch.name), now)
         if moves is not None:
-            found.append(notices.cheaper_elsewhere(launch, moves))
+            alerts.cheaper_elsewhere(launch, moves, now)
         if (nth := due_reminder(launch, now)) is not None:
-            found.append(notices.condition_changed(launch, instance, nth, self._zone))
-        return found
+            alerts.does_not_run(launch, instance, nth, now)
 
     def _unmeasured(self, launch: Launch, why: str, now: datetime) -> None:
-        self._alerts.report(launch, notices.unmeasured(why), now)
+        self._alerts.report(launch, UNMEASURED, now, error=why)

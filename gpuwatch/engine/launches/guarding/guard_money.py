@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.domain.alerts.guard_texts import PRICE_RAISED, PRICE_RAISED_UNANSWERED
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.end_rules import (
     EndCause,
@@ -31,7 +32,7 @@ from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.computed_limits import ceiling_microusd
 from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy, PriceIncreasePolicy
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
+from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts
 from gpuwatch.errors import OrderError, ProviderError
 from gpuwatch.ports import Launcher, PriceIncrease
 
@@ -80,7 +81,7 @@ class BudgetGuard:
         for name, budget in scopes:
             found = budget_statuses(alive, ended, budget, now, name)
             for one in found:
-                self._alerts.report_budget(one, budget.on_reached is BudgetPolicy.STOP, now)
+                self._alerts.budget(one, budget.on_reached is BudgetPolicy.STOP, now)
             ending = launches_to_end(found, alive, budget, now) | ending
         self._ending = ending
         return list(alive)
@@ -193,8 +194,20 @@ class PriceGuard:
             self._refused.pop(launch.launch_id, None)
         elif answer is IncreaseAnswer.REJECT:
             self._refused[launch.launch_id] = RefusedIncrease(effective_at=proposal.effective_at, words=words)
+        extra = ""
+        if raised is not None:
+            span = "per day" if launch.max_runtime_s is None else "until its max_runtime ends"
+            extra = f"{dollars(usd(extra_microusd(launch, raised, proposal.effective_at, now)))} {span}"
         self._alerts.report(
-            launch, _notice(launch, proposal, raised, (words, did), now, is_open=answer is IncreaseAnswer.NONE), now
+            launch,
+            PRICE_RAISED_UNANSWERED if answer is IncreaseAnswer.NONE else PRICE_RAISED,
+            now,
+            increase=proposal.increase_id,
+            answer=did.split(maxsplit=1)[0],
+            words=words,
+            did=did,
+            at="an unknown time" if proposal.effective_at is None else format_moment(proposal.effective_at),
+            extra=extra,
         )
 
     def _answer(self, launch: Launch, raised: int | None, now: datetime) -> IncreaseAnswer:
@@ -247,30 +260,3 @@ def _price_change(launch: Launch, proposal: PriceIncrease, raised: int | None) -
         "" if raised is None else f"${price_text(usd(launch.price_microusd_hour))} → ${price_text(usd(raised))} an hour"
     )
     return "; ".join(part for part in (prices, proposal.words) if part) or "the provider does not state the amount"
-
-
-def _notice(
-    launch: Launch, proposal: PriceIncrease, raised: int | None, texts: tuple[str, str], now: datetime, *, is_open: bool
-) -> GuardNotice:
-    """Describe it. `is_open`: nothing was answered, the owner decides."""
-    words, did = texts
-    answers = (f"Accept or reject it at {launch.provider}", "Let gpuwatch reply: set launch.on_price_increase")
-    at = "an unknown time" if proposal.effective_at is None else format_moment(proposal.effective_at)
-    facts = [("New price", words), ("Takes effect", at)]
-    if raised is not None:
-        span = "per day" if launch.max_runtime_s is None else "until its max_runtime ends"
-        facts.append(
-            ("Additional cost", f"{dollars(usd(extra_microusd(launch, raised, proposal.effective_at, now)))} {span}")
-        )
-    return GuardNotice(
-        key=f"increase:{proposal.increase_id}:{did.split(maxsplit=1)[0]}",  # a new key once the answer is confirmed
-        headline="its host raises the price",
-        why=f"The host proposes another price for the running contract: {words}, from {at} on.",
-        did=did,
-        can_do=(
-            *(answers if is_open else ()),
-            f"End it{'' if is_open else ' now'}: gpuwatch stop {launch.launch_id}",
-        ),
-        facts=tuple(facts),
-        needs_owner=is_open,
-    )

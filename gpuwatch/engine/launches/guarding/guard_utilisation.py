@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from gpuwatch.domain.alerts.guard_texts import WASTE
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.end_rules import EndCause
 from gpuwatch.domain.launches.instances.instance_checks import (
@@ -24,7 +25,7 @@ from gpuwatch.domain.market.figure_text import number_text
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
-from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
+from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts
 from gpuwatch.errors import StoreError
 
 if TYPE_CHECKING:
@@ -93,30 +94,25 @@ class UtilisationGuard:
                 del self._reported_at[launch.launch_id]
         elif reported_at is None or not is_recent(reported_at, now, _DAY):
             self._reported_at[launch.launch_id] = now
-            self._alerts.report(launch, self._notice(launch, spec, mean, now), now)
+            self._report(launch, spec, mean, now)
 
-    def _notice(self, launch: Launch, spec: LaunchSpec, mean: float, now: datetime) -> GuardNotice:
+    def _report(self, launch: Launch, spec: LaunchSpec, mean: float, now: datetime) -> None:
         whole = self._utilisation.mean(launch.launch_id)
         wasted = wasted_microusd(cost_microusd(launch, now), mean if whole is None else whole)
         gpu_price = usd(launch.price_microusd_hour) / max(launch.gpu_count, 1)
-        minutes = number_text(spec.wasteful_for_s / 60)
-        return GuardNotice(
-            key=self._key(launch, now),
-            headline=f"low GPU utilisation: {mean:.0f} %",
-            why=f"Mean of {minutes} min: {mean:.0f} %; wasteful_below = {spec.wasteful_below:g}.",
-            did="Nothing: wasteful_below only alerts; idle_below ends the launch.",
-            facts=(("Useful hour", _useful(gpu_price, mean)), ("Wasted so far", dollars(usd(wasted)))),
-        )
-
-    def _key(self, launch: Launch, now: datetime) -> str:
-        """Return a key per day of the launch, and a new one after it recovered.
-
-        A restart repeats no alert on the same day.
-        """
-        started_at = launch.running_at or launch.intended_at
         recovered_at = self._recovered_at.get(launch.launch_id)
-        again = "" if recovered_at is None else f"{recovered_at:%Y%m%dT%H%M%S}"
-        return f"waste:{max(0, (now - started_at) // _DAY)}:{again}"
+        self._alerts.report(
+            launch,
+            WASTE,
+            now,
+            day=max(0, (now - (launch.running_at or launch.intended_at)) // _DAY),
+            recovered="" if recovered_at is None else f"{recovered_at:%Y%m%dT%H%M%S}",
+            mean=mean,
+            minutes=number_text(spec.wasteful_for_s / 60),
+            below=spec.wasteful_below,
+            useful=_useful(gpu_price, mean),
+            wasted=dollars(usd(wasted)),
+        )
 
 
 def utilisation_percent(instance: Instance) -> float | None:

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from gpuwatch.domain.alerts.launch_texts import NOT_ENDED
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import OrderError, ProviderError, StoreError, is_refusal
-from gpuwatch.ports import AlertQueue, Launcher, OutboxAlert
+from gpuwatch.ports import AlertQueue, Launcher
+from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +71,9 @@ class InstanceEnder:
         except (OrderError, ProviderError) as error:
             log.warning("launch %s: cannot destroy its instance yet: %s", launch.launch_id, error)
             if is_refusal(error):
-                self._report(self._launch_alerts.refused_end(launch, str(error), now))
+                # repeating it does not help
+                why = f"{redact(str(error))}. Reason for its end: {launch.end_reason or 'its time is over'}"
+                self._report(launch, f"{launch.provider} refuses to end it; it is still billed", why, now)
 
     def forget(self, launch: Launch) -> None:
         """Forget a launch that is over."""
@@ -79,9 +83,11 @@ class InstanceEnder:
     def _report_if_slow(self, launch: Launch, now: datetime) -> None:
         since_s = self._stopping_since_s.setdefault(launch.launch_id, self._monotonic())
         if self._monotonic() - since_s > SLOW_STOP_S:
-            self._report(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
+            headline = "its end is not confirmed yet; it may still be billed"
+            self._report(launch, headline, launch.end_reason or "to be ended", now)
 
-    def _report(self, outbox_alert: OutboxAlert) -> None:
+    def _report(self, launch: Launch, headline: str, why: str, now: datetime) -> None:
+        outbox_alert = self._launch_alerts.of(NOT_ENDED, launch, now, headline=headline, why=why)
         try:
             self._alert_queue.enqueue(outbox_alert)
         except StoreError as error:

@@ -17,14 +17,12 @@ from datetime import datetime
 
 import msgspec
 
+from gpuwatch.domain.alerts.launch_texts import CONTRADICTION, LIST_BACK, LIST_MISSING, NOTHING_RENTED, UNKNOWN_STATUS
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError, StoreError
 from gpuwatch.ports import (
-    Alert,
-    AlertKind,
     AlertQueue,
     Instance,
     InstanceLookup,
@@ -33,6 +31,7 @@ from gpuwatch.ports import (
     OutboxAlert,
     UnitOfWorkFactory,
 )
+from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
 
@@ -138,17 +137,29 @@ class InstanceListMonitor:
             self._since_s = self._monotonic()
         if self._reported:
             return
-        missing_s, alerts = self._monotonic() - self._since_s, self._launch_alerts
+        missing_s, spec = self._monotonic() - self._since_s, None
         if alive and missing_s > ALERT_AFTER_S:
-            self._report(alerts.instance_list_missing(self._provider, alive, str(error), now))
+            spec = LIST_MISSING
         elif not alive and is_blocked and missing_s > BLOCKED_AFTER_S:
-            self._report(alerts.nothing_rented(self._provider, str(error), now))
+            spec = NOTHING_RENTED
+        if spec is not None:
+            launches = "1 launch is" if alive == 1 else f"{alive} launches are"
+            self._report(
+                spec.outbox(
+                    self._launch_alerts.new_id(),
+                    now,
+                    subject=self._provider,
+                    launches=launches,
+                    error=redact(str(error)),
+                )
+            )
 
     def list_succeeded(self, now: datetime) -> None:
         """Note a complete list."""
         self._since_s = None
         if self._reported:
-            self._reported = self._enqueue(self._launch_alerts.instance_list_back(self._provider, now)) is None
+            back = LIST_BACK.outbox(self._launch_alerts.new_id(), now, subject=self._provider)
+            self._reported = self._enqueue(back) is None
 
     def _report(self, outbox_alert: OutboxAlert) -> None:
         """Report it once; a silence that begins in a period that has its alert is reported in the next period."""
@@ -190,8 +201,9 @@ class Contradictions:
         reported_today = reported_at is not None and reported_at.date() == now.date()
         if times + 1 < _OFTEN or self._monotonic() - since_s < lasting_s or reported_today:
             return
+        alert = self._launch_alerts.of(CONTRADICTION, launch, now, instance_id=launch.instance_id, why=why)
         try:
-            self._alert_queue.enqueue(self._launch_alerts.contradiction(launch, why, now))
+            self._alert_queue.enqueue(alert)
             self._reported = {one: at for one, at in self._reported.items() if at.date() == now.date()}
             self._reported[launch.launch_id] = now
         except StoreError as error:
@@ -221,7 +233,13 @@ class UnknownStatuses:
                 new = [word for word in sorted(words) if uow.record_new_value(self._provider, _KIND, word[:200], now)]
                 if new:
                     uow.enqueue(
-                        outbox_alert(unknown_status_alert(self._provider, new, alert_id=self._new_id(), now=now))
+                        UNKNOWN_STATUS.outbox(
+                            self._new_id(),
+                            now,
+                            subject=self._provider,
+                            newest=", ".join(new[:3]),
+                            words="; ".join(new[:10]),
+                        )
                     )
         except StoreError as error:
             log.warning("%s: cannot report unknown status words yet: %s", self._provider, error)
@@ -229,18 +247,3 @@ class UnknownStatuses:
         self._known |= words
         for word in new:
             log.warning("a status of an instance that is not known: %s", word, extra={"provider": self._provider})
-
-
-def unknown_status_alert(provider: str, words: Sequence[str], *, alert_id: str, now: datetime) -> Alert:
-    """Alert that instances have a status that gpuwatch does not know."""
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.DRIFT,
-        subject=provider,
-        created_at=now,
-        headline=f"{provider}: unknown status of an instance: {', '.join(words[:3])}",
-        facts=(("Provider", provider), ("Status", "; ".join(words[:10]))),
-        why="The provider's own client did not know it when this gpuwatch was written. Each word is reported once.",
-        did="gpuwatch changes nothing because of it. An instance that is not running within `ready_within` is ended.",
-        can_do=("See what the provider's own page says: gpuwatch launches", "Check for a newer gpuwatch"),
-    )

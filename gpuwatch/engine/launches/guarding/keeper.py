@@ -6,7 +6,7 @@ takes no shared lock, and never waits: each instance is ended on a thread of its
 watches obligations that it closed itself because the provider denied the instance, and those that the daemon closed
 while the daemon does not follow that provider; an instance that reappears is ended.
 
-Its alerts, `ended_alert` and `not_ended_alert`, bypass the outbox.
+Its alerts bypass the outbox.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.alerts.alert import AlertSpec
+from gpuwatch.domain.alerts.launch_texts import KEEPER_CANNOT_END, KEEPER_ENDED
 from gpuwatch.domain.launches.instance import launch_id_in
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import WATCH_ENDED
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.engine.launches.guarding.instance_lists import look_up
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, is_refusal
-from gpuwatch.ports import Alert, AlertKind, Launcher, Severity
+from gpuwatch.ports import Alert, Launcher
 from gpuwatch.ports.store import ObligationReader
 from gpuwatch.redaction import redact
 
@@ -224,7 +227,7 @@ class Keeper:
             log.warning("keeper: destroyed instance %s of launch %s, overdue", instance_id, one.launch_id)
         fault = self._daemon_fault()
         if not work.is_acknowledged and not (one.is_ending and fault is None):
-            self._report(ended_alert(one, ids, fault, alert_id=self._new_id(), now=now))
+            self._alert(KEEPER_ENDED, one, fault, now, destroyed=", ".join(ids))
         work.is_acknowledged = True
 
     def _failed(self, one: Obligation, work: _Work, error: GpuwatchError, now: datetime) -> None:
@@ -239,7 +242,23 @@ class Keeper:
         is_lasting = is_refusal(error) or tick_s - work.failing_since_s >= FAILING_S
         if is_lasting and (work.reported_failing_s is None or tick_s - work.reported_failing_s >= REPEAT_S):
             work.reported_failing_s = tick_s
-            self._report(not_ended_alert(one, str(error), fault, alert_id=self._new_id(), now=now))
+            what = f"instance {one.instance_id}" if one.instance_id else f"the instance labelled {one.label}"
+            self._alert(KEEPER_CANNOT_END, one, fault, now, error=redact(str(error)), what=what)
+
+    def _alert(self, spec: AlertSpec, one: Obligation, fault: str | None, now: datetime, **fields: Any) -> None:
+        """Report it with the facts of the obligation. `fault`: why the daemon could not end it; None: none is known."""
+        self._report(
+            spec.alert(
+                self._new_id(),
+                now,
+                subject=one.launch_id,
+                watch=one.watch,
+                facts=_facts(one, fault),
+                provider=one.provider,
+                end=_at(one),
+                **fields,
+            )
+        )
 
 
 def _exists(instance_id: str, launcher: Launcher) -> bool:
@@ -257,45 +276,6 @@ def _is_gone(instance_id: str, launcher: Launcher) -> bool:
     except ProviderError as error:
         log.warning("keeper: destroying instance %s again: %s", instance_id, error)
         return False
-
-
-def ended_alert(one: Obligation, ids: Sequence[str], alone: str | None, *, alert_id: str, now: datetime) -> Alert:
-    """Alert that the keeper, not the daemon, destroyed an instance, and that it did so late.
-
-    Args:
-        alone: why the daemon could not do it, in one line; None: no other fault is known.
-    """
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.END,
-        severity=Severity.CRITICAL,
-        subject=one.launch_id,
-        watch=one.watch,
-        created_at=now,
-        headline=f"{one.watch}: its instance outlived its end; the keeper destroyed it",
-        facts=(*_facts(one, alone), ("Destroyed", ", ".join(ids))),
-        why=f"Its end at {_at(one)} passed, and gpuwatch had not recorded its end.",
-        did=f"{one.provider} accepted the destroy request. gpuwatch checks that the instance is gone.",
-        can_do=(f"Check the instances at {one.provider}", "See what is wrong: gpuwatch doctor"),
-    )
-
-
-def not_ended_alert(one: Obligation, error: str, alone: str | None, *, alert_id: str, now: datetime) -> Alert:
-    """Alert that an overdue instance cannot be ended."""
-    what = f"instance {one.instance_id}" if one.instance_id else f"the instance labelled {one.label}"
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.END,
-        severity=Severity.CRITICAL,
-        subject=one.launch_id,
-        watch=one.watch,
-        created_at=now,
-        headline=f"{one.watch}: its instance outlived its end and cannot be destroyed",
-        facts=(*_facts(one, alone), ("Error", redact(error))),
-        why=f"Its end at {_at(one)} passed. It may still be billed.",
-        did="gpuwatch retries every few seconds.",
-        can_do=(f"Destroy {what} at {one.provider} manually", "See what is wrong: gpuwatch doctor"),
-    )
 
 
 def _facts(one: Obligation, alone: str | None) -> tuple[tuple[str, str], ...]:

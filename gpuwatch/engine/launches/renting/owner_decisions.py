@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.domain.alerts.launch_texts import RETURNED, UNMANAGED
+from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.market.money import MICRO, Commission, price_text, usd
@@ -366,10 +368,11 @@ def send_reminders(
     held = [launch for launch in alive if launch.state is LaunchState.HELD]
     alone = [launch for launch in alive if launch.provider not in keyed and not launch.is_by_command]
     for launch in repository.reopened():
-        repository.enqueue(launch_alerts.returned(launch, STILL_BACK, LISTED_AGAIN, now))
+        repository.enqueue(launch_alerts.of(RETURNED, launch, now, headline=STILL_BACK, why=LISTED_AGAIN))
     for launch in held:
         repository.enqueue(launch_alerts.held(launch, STILL_HELD, now))
     for launch in alone:
         log.error("launch %s: %s is not configured or has no key", launch.launch_id, launch.provider)
-        repository.enqueue(launch_alerts.unmanaged(launch, now))
+        section = "[orchestrator]" if launch.provider == TOOL else f"[providers.{launch.provider}] and its key"
+        repository.enqueue(launch_alerts.of(UNMANAGED, launch, now, section=section))
     return len(held) + len(alone)

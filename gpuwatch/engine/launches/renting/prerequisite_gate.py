@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from gpuwatch.engine.alerts.outbox_alerts import outbox_alert
+from gpuwatch.domain.alerts.launch_texts import PREREQUISITES_MET, PREREQUISITES_MISSING
 from gpuwatch.errors import GpuwatchError, StoreError
-from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.market import Hold, HoldStore
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, is_blocked
 
@@ -109,10 +109,12 @@ class PrerequisiteGate:
         self._job_reason = summary(of_every_rent)[:_REASON_LENGTH]
         try:
             if reason and held is None:
-                self._enqueue(outbox_alert(_missing_alert(self._provider, missing, self._new_id(), now)))
+                self._enqueue(self._missing_alert(missing, now))
                 log.warning("gpuwatch does not rent there: %s", reason, extra={"provider": self._provider})
             elif not reason and held is not None:
-                self._enqueue(outbox_alert(_mended_alert(self._provider, held, self._new_id(), now)))
+                self._enqueue(
+                    PREREQUISITES_MET.outbox(self._new_id(), now, subject=self._provider, missing=held.reason)
+                )
                 log.info("its prerequisites are met again", extra={"provider": self._provider})
         except StoreError as error:  # the next check reports it
             log.warning("cannot store the alert about prerequisites: %s", error)
@@ -121,6 +123,22 @@ class PrerequisiteGate:
             for kind, why in ((RENTING, reason), (RENTING_JOBS, self._job_reason)):
                 until = now + _KEPT_FOR if why else now
                 self._holds.save(Hold(provider=self._provider, kind=kind, set_at=now, until=until, reason=why))
+
+    def _missing_alert(self, missing: Sequence[Prerequisite], now: datetime) -> OutboxAlert:
+        return PREREQUISITES_MISSING.outbox(
+            self._new_id(),
+            now,
+            subject=self._provider,
+            missing=f"{len(missing)} prerequisite{'s' * (len(missing) > 1)}",
+            facts=(
+                ("Provider", self._provider),
+                *((f"{one.name.value} {one.place}".strip(), one.text) for one in missing),
+            ),
+            can_do=(
+                *dict.fromkeys(one.mend for one in missing if one.mend),
+                f"See all: gpuwatch doctor --provider {self._provider}",
+            ),
+        )
 
     def _held(self, now: datetime) -> Hold | None:
         return _hold_of(self._holds, self._provider, RENTING, now)
@@ -149,39 +167,3 @@ def summary(missing: Sequence[Prerequisite]) -> str:
 
 def _title(one: Prerequisite) -> str:
     return f"{one.name.value} ({one.place}):" if one.place else f"{one.name.value}:"
-
-
-def _missing_alert(provider: str, missing: Sequence[Prerequisite], alert_id: str, now: datetime) -> Alert:
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.REFUSED,
-        subject=provider,
-        created_at=now,
-        headline=f"gpuwatch does not rent at {provider}: {len(missing)} prerequisite{'s' * (len(missing) > 1)} missing",
-        facts=(
-            ("Provider", provider),
-            *(
-                (f"{prerequisite.name.value} {prerequisite.place}".strip(), prerequisite.text)
-                for prerequisite in missing
-            ),
-        ),
-        why="Every order there would be refused, or its instance could not be used.",
-        did="gpuwatch rents nothing there, keeps polling its offers, and checks again every minute.",
-        can_do=(
-            *dict.fromkeys(prerequisite.mend for prerequisite in missing if prerequisite.mend),
-            f"See all: gpuwatch doctor --provider {provider}",
-        ),
-    )
-
-
-def _mended_alert(provider: str, held: Hold, alert_id: str, now: datetime) -> Alert:
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.RECOVERED,
-        subject=provider,
-        created_at=now,
-        headline=f"{provider}: its prerequisites are met; gpuwatch can rent there again",
-        facts=(("Provider", provider), ("Was missing", held.reason)),
-        why="A check of the account found nothing missing.",
-        did="Watches rent there again.",
-    )

@@ -1,0 +1,1 @@
+"""Alerts: what the owner is sent, declared once. Pure."""

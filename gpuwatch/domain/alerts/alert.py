@@ -1,0 +1,292 @@
+"""An alert: its kind, its severity, its parts, and its declaration. Pure.
+
+`AlertSpec` declares one alert: kind, severity, what makes two of them the same, and its texts with named fields. All
+declarations are in the `…_texts` modules of this folder; who sends an alert names the values of its fields.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.market.money import rfc3339
+
+KEY_LENGTH = 200  # of a `once_key`, as stored
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+
+
+class Severity(StrEnum):
+    """How urgent an alert is, lowest first. A stored value."""
+
+    INFO = "info"
+    WARNING = "warning"  # something is wrong; it can wait until the morning
+    CRITICAL = "critical"  # money may be running away, or the owner must act now
+
+    @property
+    def rank(self) -> int:
+        """Higher is more urgent."""
+        return list(Severity).index(self)
+
+
+class AlertKind(StrEnum):
+    """The kind of an alert. A stored value."""
+
+    MATCH = "match"
+    APPROVAL = "approval"
+    RENT = "rent"
+    END = "end"
+    HELD = "held"
+    ORPHAN = "orphan"
+    BUDGET = "budget"
+    REFUSED = "refused"
+    BLIND = "blind"
+    RECOVERED = "recovered"
+    DRIFT = "drift"
+    CHANNEL = "channel"
+    DAEMON = "daemon"
+    AUDIT = "audit"
+    TEST = "test"
+
+    @property
+    def rules(self) -> KindRules:
+        """What holds for every alert of this kind."""
+        return _KINDS[self]
+
+
+class KindRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for every alert of a kind.
+
+    Attributes:
+        about: what such an alert is about, for documents.
+        severity: the lowest that it has.
+        lifetime: how long it is worth sending; a critical one at least a week, because money may be at stake.
+        is_money: it is about spending: it never expires before a channel has accepted it.
+        is_offer: it is about offers of a watch: a silence holds it back, and several become one message.
+        fails_over: the other channels get it if its channel does not accept it.
+    """
+
+    about: str
+    severity: Severity = Severity.INFO
+    lifetime: timedelta = _DAY
+    is_money: bool = False
+    is_offer: bool = False
+    fails_over: bool = True
+
+
+_KINDS = {
+    # later somebody else has rented it, or it is reported again
+    AlertKind.MATCH: KindRules(about="a watch fired", lifetime=_HOUR, is_offer=True),
+    # it lives until the deadline of its approval, if that is later
+    AlertKind.APPROVAL: KindRules(about="a quote needs your approval", lifetime=_HOUR, is_offer=True),
+    AlertKind.RENT: KindRules(about="a launch is ordered, runs, or changes", is_money=True),
+    AlertKind.END: KindRules(about="a launch is over, or ends", is_money=True),
+    AlertKind.HELD: KindRules(
+        about="a launch needs your decision", severity=Severity.CRITICAL, lifetime=7 * _DAY, is_money=True
+    ),
+    AlertKind.ORPHAN: KindRules(
+        about="a labelled instance that no launch accounts for",
+        severity=Severity.CRITICAL,
+        lifetime=7 * _DAY,
+        is_money=True,
+    ),
+    AlertKind.BUDGET: KindRules(
+        about="a launch was refused for money, or a budget is reached", severity=Severity.WARNING, is_money=True
+    ),
+    AlertKind.REFUSED: KindRules(
+        about="a launch was refused for another reason", severity=Severity.WARNING, lifetime=6 * _HOUR
+    ),
+    AlertKind.BLIND: KindRules(about="a provider does not answer usably", severity=Severity.WARNING),
+    AlertKind.RECOVERED: KindRules(about="what was reported is over"),
+    AlertKind.DRIFT: KindRules(about="a provider changed its format", severity=Severity.WARNING, lifetime=3 * _DAY),
+    # the other channels already have those
+    AlertKind.CHANNEL: KindRules(
+        about="a channel does not deliver", severity=Severity.WARNING, lifetime=3 * _DAY, fails_over=False
+    ),
+    AlertKind.DAEMON: KindRules(about="gpuwatch itself", severity=Severity.WARNING, lifetime=3 * _DAY),
+    AlertKind.AUDIT: KindRules(about="the owner changed something; stored, not sent"),
+    AlertKind.TEST: KindRules(about="a test message", lifetime=timedelta(minutes=10), fails_over=False),
+}
+_CRITICAL = 7 * _DAY
+MONEY_KINDS = frozenset(kind for kind, rules in _KINDS.items() if rules.is_money)
+
+
+class OfferLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One offer in an alert. Money is decimal text in US dollars, ready for display."""
+
+    gpu: str
+    gpu_count: int
+    price_usd_gpu_hour: str
+    listed_usd_gpu_hour: str
+    price_usd_hour: str
+    place: str
+    reliability: str
+    provider: str
+    offer_id: str
+    machine_id: str | None = None
+    spot: bool = False
+    verified: bool | None = None
+    url: str | None = None
+    marks: tuple[str, ...] = ()  # labels such as "listed", "via lambda", "also at runpod"
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """One message to the owner, in parts; each channel formats and escapes it.
+
+    All text may contain what a marketplace's host wrote: control characters are removed, but it is not escaped.
+
+    Attributes:
+        severity: default: that of its kind.
+        subject: a watch, a provider, a launch id, a channel; default: the watch.
+        approval_id: the approval that the alert requests.
+    """
+
+    alert_id: str
+    kind: AlertKind
+    created_at: datetime
+    headline: str  # one line; also the mail's subject
+    watch: str | None = None
+    facts: tuple[tuple[str, str], ...] = ()  # label → value, in order
+    offers: tuple[OfferLine, ...] = ()  # the cheapest, at most three
+    why: str = ""  # why now
+    did: str = ""  # what gpuwatch did
+    can_do: tuple[str, ...] = ()  # what the owner can do
+    parts: tuple[Alert, ...] = ()  # several watches that fired in one poll: one alert each, sent in one message
+    severity: Severity = None  # type: ignore[assignment]  # set by __post_init__: never None
+    subject: str = ""
+    approval_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Set the defaults that depend on other fields."""
+        if self.severity is None:
+            msgspec.structs.force_setattr(self, "severity", self.kind.rules.severity)
+        if not self.subject and self.watch:
+            msgspec.structs.force_setattr(self, "subject", self.watch)
+
+
+class OutboxAlert(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert to be stored."""
+
+    alert: Alert
+    expires_at: datetime
+    once_key: str | None = None  # unique: at most one alert has it
+    channels: tuple[str, ...] = ()  # empty: the routing decides
+
+
+class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The declaration of one alert. Its texts have the form of `str.format`; a line that comes out empty is left out.
+
+    Every text may name `now`, `subject` and `watch`.
+
+    Attributes:
+        severity: None: that of its kind.
+        lifetime: at least; by default that of its kind.
+        once: two alerts with the same key are one, for all daemons and restarts; empty: each of them is sent.
+        resolved: the alert that says that it is over; None: nothing does.
+    """
+
+    kind: AlertKind
+    headline: str
+    severity: Severity | None = None
+    lifetime: timedelta = timedelta(0)
+    once: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+    why: str = ""
+    did: str = ""
+    can_do: tuple[str, ...] = ()
+    resolved: AlertSpec | None = None
+
+    def alert(  # noqa: PLR0913 the parts of an alert
+        self,
+        alert_id: str,
+        now: datetime,
+        *,
+        subject: str = "",
+        watch: str | None = None,
+        kind: AlertKind | None = None,
+        severity: Severity | None = None,
+        facts: Sequence[tuple[str, str]] = (),
+        more_facts: Sequence[tuple[str, str]] = (),
+        can_do: Sequence[str] = (),
+        **fields: Any,
+    ) -> Alert:
+        """Return the alert.
+
+        Args:
+            kind: instead of the declared one; so is `severity`.
+            facts: before those of the declaration; `more_facts`: after them.
+            can_do: after the lines of the declaration.
+            fields: the values of the fields that its texts name.
+        """
+        values = {"now": now, "subject": subject, "watch": watch, **fields}
+        own = ((label.format_map(values), value.format_map(values)) for label, value in self.facts)
+        return Alert(
+            alert_id=alert_id,
+            kind=kind or self.kind,
+            severity=severity or self.severity or (kind or self.kind).rules.severity,
+            subject=subject,
+            watch=watch,
+            created_at=now,
+            headline=self.headline.format_map(values),
+            facts=(*facts, *(fact for fact in own if fact[1]), *more_facts),
+            why=self.why.format_map(values),
+            did=self.did.format_map(values),
+            can_do=(*filter(None, (line.format_map(values) for line in self.can_do)), *can_do),
+        )
+
+    def key(self, now: datetime, *, subject: str = "", watch: str | None = None, **fields: Any) -> str:
+        """Return the key that at most one stored alert has."""
+        return self.once.format_map({"now": now, "subject": subject, "watch": watch, **fields})[:KEY_LENGTH]
+
+    def outbox(self, alert_id: str | None, now: datetime, **fields: Any) -> OutboxAlert:
+        """Return the alert with its key, to be stored; `fields` as in `alert`. Without an id, the key gives it one."""
+        key = self.key(now, **fields)
+        alert = self.alert(alert_id or alert_id_from(key), now, **fields)
+        return outbox_alert(alert, key or None, now + self.lifetime)
+
+
+def outbox_alert(alert: Alert, once_key: str | None = None, until: datetime | None = None) -> OutboxAlert:
+    """Return the alert with its lifetime, which lasts at least to `until`."""
+    expires_at = max(alert.created_at + alert_lifetime(alert.kind, alert.severity), until or alert.created_at)
+    return OutboxAlert(alert=alert, expires_at=expires_at, once_key=once_key)
+
+
+def alert_lifetime(kind: AlertKind, severity: Severity = Severity.INFO) -> timedelta:
+    """Return how long such an alert is worth sending; then it expires, and the next message mentions it."""
+    return max(kind.rules.lifetime, _CRITICAL) if severity is Severity.CRITICAL else kind.rules.lifetime
+
+
+def alert_id_from(key: str) -> str:
+    """Return the alert id of a cause, always the same for the same cause: 12 characters."""
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+def without_numbers(did: str) -> str:
+    """Return a text without its numbers, for comparison: a balance that falls by a cent is not news."""
+    return re.sub(r"[0-9]+", "", did)
+
+
+def event_json(alert: Alert) -> dict[str, Any]:
+    """All fields of an alert. Facts are an object; values of a repeated label are joined by "; "."""
+    facts: dict[str, str] = {}
+    for label, value in alert.facts:
+        facts[label] = f"{facts[label]}; {value}" if label in facts else value
+    return {
+        "alert_id": alert.alert_id,
+        "at": rfc3339(alert.created_at),
+        "kind": alert.kind.value,
+        "severity": alert.severity.value,
+        "subject": alert.subject,
+        "watch": alert.watch,
+        "headline": alert.headline,
+        "facts": facts,
+        "offers": [msgspec.to_builtins(offer) for offer in alert.offers],
+        "why": alert.why,
+        "did": alert.did,
+        "can_do": list(alert.can_do),
+    }

@@ -1,0 +1,112 @@
+"""The alerts about jobs: finished, failed, interrupted, awaiting a decision. Pure.
+
+`job_alert` (engine) adds the facts of job, run and launch, and fills in the fields `job` (its name), `job_id` and
+`run`. At most one of each is stored for a run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec, Severity
+
+NOT_STORED_REASON = "its results are not at their store yet"  # also the reason of a job: a stored value
+_DESTROYING = "The instance is being destroyed."
+_SHOW = "gpuwatch job show {job}"
+_LOGS = "gpuwatch job logs {job}"
+_RETRY = "gpuwatch job retry {job}"
+_CANCEL = "gpuwatch job cancel {job}"
+
+
+def _job(what: str, **texts: Any) -> AlertSpec:
+    """Declare an alert whose headline names the job, then `what`."""
+    texts = {"kind": AlertKind.RENT, "severity": Severity.WARNING} | texts
+    return AlertSpec(once=f"job:{{job_id}}:{{run}}:{what}", headline=f"job {{job}}: {what}", **texts)
+
+
+FINISHED = _job(
+    "finished",
+    kind=AlertKind.END,
+    severity=Severity.INFO,
+    facts=(("Results", "{results}"),),
+    did="Results were fetched and verified. {instance}",
+)
+INSTANCE_ENDED = "The instance was destroyed, and its end is confirmed."
+INSTANCE_GIVEN = "Another job continues on the instance."
+CANNOT_START = _job("it cannot start", why="{why}", did=_DESTROYING)
+FAILED = _job("failed", why="{why}")
+FAILED_IN_QUEUE = _job("failed", why="{why}", can_do=(_SHOW, _RETRY))
+COMMAND_FAILED = _job("its command failed, {how}", did="{kept}", can_do=(_LOGS, _RETRY))
+RESULTS_LOST = _job(
+    "failed, its results were not fetched",
+    severity=Severity.CRITICAL,
+    facts=(("Error", "{error}"), ("Fetched", "{fetched}")),
+    why="The command succeeded. gpuwatch does not run it again by itself.",
+    can_do=("gpuwatch job retry {job}, to compute it again",),
+)
+STOPPED_AFTER_PILOT = _job(
+    "stopped after its pilot",
+    why="{why}",
+    did="Its newest checkpoint was fetched, and the instance is being destroyed.",
+)
+MOVES_AFTER_PILOT = _job(
+    "moves after its pilot",
+    why="At its measured speed, {why}.",
+    did="It continues on {gpu}, an estimate from data sheets. Its limits do not change.",
+    can_do=(_CANCEL,),
+)
+
+_CLUSTER: dict[str, Any] = {
+    "did": "dstack ended its machines, and the end of the run is confirmed.",
+    "can_do": (_SHOW,),
+}
+CLUSTER_FINISHED = _job("finished", kind=AlertKind.END, severity=Severity.INFO, **_CLUSTER)
+CLUSTER_FAILED = _job("failed", **_CLUSTER)
+
+# --- the job continues by itself --------------------------------------------------------------------------------------
+
+INTERRUPTED = _job(
+    "interrupted",
+    why="{why}",
+    did="It continues elsewhere once this end is confirmed, {where}. Retries left: {retries}.",
+)
+NOT_FETCHED = _job(
+    "its results cannot be fetched",
+    severity=Severity.CRITICAL,
+    facts=(("Error", "{error}"), ("Instance is kept until", "{until}")),
+    why="The command succeeded. Results not fetched by then are lost with the instance.",
+    did="gpuwatch keeps trying; the instance is billed in the meantime.",
+    can_do=("Log in and copy the results", "gpuwatch job show, for the machine's address"),
+)
+LEFT_OUT = _job(
+    "not all of its results are files",
+    why="{count} of what the patterns of its results match is left out.",
+    did="All files that they match were fetched and verified; the instance is being destroyed.",
+)
+OVER_FORECAST = _job(
+    "costs more than its forecast",
+    why="{spent} are spent; a forecast or its estimate said at most {promised}.",
+    did="It continues within its limits.",
+    can_do=(_SHOW, _CANCEL),
+)
+UNMEASURED = _job(
+    "its pilot measures nothing",
+    why="The pilot's time is over, and the command has reported no progress.",
+    did="It continues; its cost and end are unknown. The pilot ends with the first progress report.",
+    can_do=('Let it print lines such as "step 10/1000", or write metrics.jsonl', _CANCEL),
+)
+_STORE: dict[str, Any] = {
+    "facts": (("Error", "{error}"),),
+    "can_do": ("Check the store, and the rclone settings of gpuwatch's user",),
+}
+NOT_STORED = _job(
+    NOT_STORED_REASON,
+    did="The complete results are on this machine: {folder} gpuwatch retries every minute.",
+    **_STORE,
+)
+NOT_COPIED = _job(
+    "its checkpoints do not reach their store",
+    did="The job continues; its checkpoints are stored on this machine. gpuwatch retries every minute.",
+    **_STORE,
+)
+GOES_ON = (INTERRUPTED, NOT_FETCHED, LEFT_OUT, OVER_FORECAST, NOT_STORED, NOT_COPIED, UNMEASURED)

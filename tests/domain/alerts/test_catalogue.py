@@ -1,0 +1,148 @@
+"""The declarations of all alerts: each text gets the fields that it names, and each kind is documented."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+from gpuwatch.domain.alerts.alert import KEY_LENGTH, AlertKind, AlertSpec, Severity
+from tests.builders import NOON
+
+ROOT = Path(__file__).parents[3]
+TEXTS = sorted((ROOT / "gpuwatch" / "domain" / "alerts").glob("*_texts.py"))
+CATALOGUE: dict[str, AlertSpec] = {
+    f"{path.stem}.{name}": spec
+    for path in TEXTS
+    for name, spec in vars(import_module(f"gpuwatch.domain.alerts.{path.stem}")).items()
+    if isinstance(spec, AlertSpec)
+}
+# `AlertSpec` itself, `LaunchAlerts.of`, `job_alert` and the keeper fill these in
+COMMON = {"now", "subject", "watch", "launch", "provider", "label", "instance", "state", "job", "job_id", "run", "end"}
+
+
+def fields(spec: AlertSpec) -> set[str]:
+    lines = [
+        spec.headline,
+        spec.once,
+        spec.why,
+        spec.did,
+        *spec.can_do,
+        *(text for fact in spec.facts for text in fact),
+    ]
+    names = (name for line in lines for _, name, _, _ in Formatter().parse(line) if name)
+    return {name.partition(".")[0] for name in names}
+
+
+def _uses() -> Iterator[tuple[str, str, set[str]]]:
+    """Yield (where, a declaration, the keywords of the calls beside it) for each function that names a declaration."""
+    for path in sorted((ROOT / "gpuwatch").rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        if "domain.alerts" not in source or path in TEXTS:
+            continue
+        tree = ast.parse(source)
+        origin = {
+            alias.asname or alias.name: (node.module or "").rpartition(".")[2]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        aliases = origin.keys() & {"texts"}
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        passed_on = set[str]().union(
+            *(_keywords(one) for one in functions if any(a.arg == "spec" for a in one.args.args))
+        )
+        for function in (*functions, tree):
+            nodes = ast.walk(function) if function is not tree else _outside_functions(tree)
+            given = (_keywords(function) if function is not tree else _keywords(tree)) | passed_on
+            for node in nodes:
+                name = None
+                if isinstance(node, ast.Name) and f"{origin.get(node.id)}.{node.id}" in CATALOGUE:
+                    name = f"{origin[node.id]}.{node.id}"
+                elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
+                    name = next((key for key in CATALOGUE if key.endswith(f"_texts.{node.attr}")), None)
+                if name is not None:
+                    yield str(path.relative_to(ROOT)), name, given
+
+
+def _outside_functions(tree: ast.Module) -> Iterator[ast.AST]:
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            yield from ast.walk(statement)
+
+
+def _keywords(node: ast.AST) -> set[str]:
+    """Return the names of all keyword arguments, and the keys of dictionaries that may be passed as such."""
+    nodes = list(ast.walk(node))
+    keywords = {keyword.arg for call in nodes if isinstance(call, ast.Call) for keyword in call.keywords}
+    keys = {
+        key.value for one in nodes if isinstance(one, ast.Dict) for key in one.keys if isinstance(key, ast.Constant)
+    }
+    return {name for name in keywords | keys if isinstance(name, str)}
+
+
+USES = sorted({(where, name, tuple(sorted(given))) for where, name, given in _uses()})
+
+
+@pytest.mark.parametrize(("where", "name", "given"), USES, ids=lambda value: value if isinstance(value, str) else "")
+def test_who_sends_an_alert_gives_every_field_that_its_text_names(
+    where: str, name: str, given: tuple[str, ...]
+) -> None:
+    assert fields(CATALOGUE[name]) <= {*given, *COMMON}, where
+
+
+def test_every_declaration_is_sent_by_somebody() -> None:
+    resolved = {id(spec.resolved) for spec in CATALOGUE.values()}
+    sent = {name for _, name, _ in USES}
+    assert {name for name, spec in CATALOGUE.items() if id(spec) not in resolved} <= sent
+    assert sent <= set(CATALOGUE)
+
+
+def test_no_two_declarations_share_a_key() -> None:
+    """But those that are the same event to their owner: of one launch, or of one run of a job."""
+    alike = {"held:{launch}:", "job:{job_id}:{run}:finished", "job:{job_id}:{run}:failed", "increase:", "{condition}:"}
+    keys = [spec.once for spec in CATALOGUE.values() if spec.once and not spec.once.startswith(tuple(alike))]
+    assert len(set(keys)) == len(keys)
+
+
+def test_what_says_an_end_is_of_the_kind_recovered() -> None:
+    assert {spec.resolved.kind for spec in CATALOGUE.values() if spec.resolved is not None} == {AlertKind.RECOVERED}
+
+
+def test_a_key_fits_its_column() -> None:
+    spec = AlertSpec(kind=AlertKind.RENT, once="waste:{what}", headline="{what}")
+    assert len(spec.key(NOON, what="x" * 300)) == KEY_LENGTH
+
+
+def test_a_line_that_says_nothing_is_left_out() -> None:
+    spec = AlertSpec(kind=AlertKind.RENT, headline="a", facts=(("Bid", "{bid}"),), can_do=("{hint}", "See it"))
+    alert = spec.alert("x", NOON, bid="", hint="")
+    assert (alert.facts, alert.can_do) == ((), ("See it",))
+
+
+def test_an_alert_may_live_longer_than_its_kind() -> None:
+    spec = AlertSpec(kind=AlertKind.MATCH, lifetime=timedelta(days=1), headline="a")
+    assert spec.outbox("x", NOON).expires_at == NOON + timedelta(days=1)
+    assert spec.outbox("x", NOON, severity=Severity.CRITICAL).expires_at == NOON + timedelta(days=7)
+
+
+def test_values_with_braces_stay_as_they_are() -> None:
+    """A marketplace's text is a value, never a text with fields."""
+    spec = AlertSpec(kind=AlertKind.DRIFT, headline="{error}")
+    assert spec.alert("x", NOON, error="{now} {missing}").headline == "{now} {missing}"
+
+
+def test_the_documents_table_names_every_kind_and_its_severity() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    table = page.partition("| kind | what it is about | severity |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \|$", table, re.MULTILINE)
+    stated = {kind: severity for kinds, severity in rows for kind in re.findall(r"`(\w+)`", kinds)}
+    assert {kind.value for kind in AlertKind} <= set(stated)
+    for kind in AlertKind:
+        assert kind.rules.severity.value in stated[kind.value]
