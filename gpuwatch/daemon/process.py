@@ -351,9 +351,8 @@ def running_service(
 
 
 def configure_gc() -> None:
-    """Tune garbage collection for a long run: frequent, and without the permanent objects of the start."""
+    """Do not look for garbage among what was made at the start and stays for months."""
     gc.freeze()
-    gc.set_threshold(700, 10, 10)
 
 
 def _status_report(status: StatusLine, notifier: Notifier) -> Callable[[], None]:
