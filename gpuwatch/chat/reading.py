@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from gpuwatch.app.alerts.alerts import silences, stored_events
-from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_history, price_history_png
+from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_chart, price_history
+from gpuwatch.app.history.svg_charts import picture
 from gpuwatch.app.launches.approvals import open_approvals, pause_lines, pauses
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
@@ -150,11 +151,11 @@ def history(context: ChatContext, argument: str) -> ChatReply:
     title = f"{argument}: USD per GPU-hour, commission included"
     sums = _history_sums(result)
     try:
-        picture = price_history_png(result, title, zone)
-    except UsageError as without:  # matplotlib is an extra
+        drawn = picture(title, [price_chart(result, title, zone)], [f"times in {zone}"])
+    except UsageError as without:  # what draws it is an extra
         return simple_reply(f"{title}\n{sums}\n{without}")
     reply = simple_reply(f"{title}\n{sums}")
-    return ChatReply(lines=reply.lines, picture=picture)
+    return ChatReply(lines=reply.lines, picture=drawn)
 
 
 def _history_sums(result: PriceHistoryResult) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.cli.html import SvgLine, point_chart, range_chart, recorded_page, step_chart
+from gpuwatch.app.history.svg_charts import SvgLine, point_chart, range_chart, step_chart
+from gpuwatch.cli.html import recorded_page
 from gpuwatch.cli.output import RecordedTable, Recording
 from tests.cli.conftest import SERIES, Shell
 
@@ -125,6 +126,19 @@ def test_steps_are_never_diagonal() -> None:
 
     times = [datetime(2026, 11, 1, tzinfo=UTC) + timedelta(hours=hour) for hour in range(4)]
     chart = step_chart("t", times, [SvgLine("lowest", [1.0, 2.0, None, 3.0])])
-    path = chart.split(' d="')[1].split('"')[0]
+    assert chart is not None
+    path = chart.body.split(' d="')[1].split('"')[0]
     assert path.count("M") == 2
     assert "L" not in path
+
+
+def test_the_area_behind_a_line_spans_its_quartiles_and_nothing_where_they_are_unknown() -> None:
+    from datetime import UTC, datetime, timedelta
+
+    times = [datetime(2026, 11, 1, tzinfo=UTC) + timedelta(hours=hour) for hour in range(3)]
+    line = SvgLine("median", [1.0, 2.0, 1.0], ([0.5, None, 0.5], [1.5, 2.5, 1.5]))
+    chart = step_chart("t", times, [line], limit=9.0)
+    assert chart is not None
+    area = chart.body.split('class="band" d="')[1].split('"')[0]
+    assert area.count("Z") == 2
+    assert "limit 9.000" in chart.body  # the axis is widened to it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
-from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -20,14 +19,13 @@ from gpuwatch.app.history.past_prices import (
     narrow_to_scope,
     pricer,
 )
+from gpuwatch.app.history.svg_charts import SvgChart, SvgLine, step_chart
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.market_history import MarketPoll
 from gpuwatch.domain.history.price_periods import price_periods_of, time_under
 from gpuwatch.domain.history.price_series import PeriodLength, hours_under, unobserved_gaps
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, rfc3339, usd_number
 from gpuwatch.domain.market.offer import clean
-from gpuwatch.errors import UsageError
-from gpuwatch.installation import install_hint
 from gpuwatch.storage.history.queries.history_queries import (
     first_poll_at,
     kept_from,
@@ -235,47 +233,17 @@ def period_json(point: PricePeriod) -> dict[str, Any]:
     }
 
 
-# --- the chart, drawn by matplotlib (the extra `analysis`) ------------------------------------------------------------
+def price_chart(history: PriceHistoryResult, title: str, zone: tzinfo) -> SvgChart | None:
+    """The lowest price and the median, the middle half of the prices, grey where the market was not polled."""
+    points = history.track.points
 
-PICTURE_INCHES = (10, 5)
-PICTURE_DPI = 120
+    def usd(quantile: str) -> list[float | None]:  # the last price extends to the end
+        return [usd_number(getattr(point, f"{quantile}_with_commission_microusd")) for point in (*points, points[-1])]
 
-
-def price_history_png(history: PriceHistoryResult, title: str, zone: tzinfo) -> bytes:
-    """The chart as PNG. Raises UsageError: matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as fault:
-        raise UsageError(f"a picture requires matplotlib: {install_hint('analysis')}") from fault
-    figure = Figure(figsize=PICTURE_INCHES, dpi=PICTURE_DPI, layout="constrained")
-    draw_price_history(figure.subplots(), history, title, zone)
-    written = BytesIO()
-    figure.savefig(written, format="png", metadata={"Software": None})  # equal data result in equal bytes
-    return written.getvalue()
-
-
-def draw_price_history(axes: Any, history: PriceHistoryResult, title: str, zone: tzinfo) -> None:
-    """Draw the chart on a `matplotlib.axes.Axes`; grey where the market was not polled."""
-    from matplotlib import dates
-
-    ticks: Any = dates  # only partly typed
-    points = [*history.track.points, history.track.points[-1]]  # the last step extends to its end
-    times = [point.starts_at for point in points]
-    times[-1] = history.ends_at or times[-1]
-    nan = float("nan")
-    low, q1, median, q3 = (
-        [nan if (price := getattr(point, f"{name}_with_commission_microusd")) is None else price / 1e6
-         for point in points]
-        for name in ("min", "q1", "median", "q3")
-    )  # fmt: skip
-    axes.fill_between(times, q1, q3, step="post", alpha=0.2, label="25 – 75 %")
-    axes.step(times, median, where="post", label="median")
-    axes.step(times, low, where="post", label="lowest")
-    for gap in unobserved_gaps(history.track.series):
-        axes.axvspan(gap.starts_at, gap.starts_at + timedelta(hours=gap.hours), color="0.9", zorder=0)
-    axes.set_title(title)
-    locator = ticks.AutoDateLocator(tz=zone)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ticks.ConciseDateFormatter(locator, tz=zone))
-    axes.set_xlabel(str(zone))
-    axes.legend()
+    ends_at = max(history.ends_at or points[-1].starts_at, points[-1].starts_at)
+    return step_chart(
+        title,
+        [at.astimezone(zone) for at in (*(point.starts_at for point in points), ends_at)],
+        [SvgLine("lowest", usd("min")), SvgLine("median, and the middle half", usd("median"), (usd("q1"), usd("q3")))],
+        [not point.polled for point in points],
+    )

@@ -13,8 +13,8 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.chart import draw_backtest, draw_sweep, line_chart, png_option, save_png, wait_curve
-from gpuwatch.cli.html import SvgLine, html_option, point_chart, recorded_page, refuse_html_with, save_page, step_chart
+from gpuwatch.cli.chart import line_chart
+from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     PastOptions,
     completes,
@@ -32,6 +32,7 @@ from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.forecasts.backtest import Backtest
+    from gpuwatch.app.history.svg_charts import SvgChart
     from gpuwatch.domain.forecasts.backtest.replay_result import BacktestEvent, BacktestResult, WaitStatistics
     from gpuwatch.domain.watches.watch import Watch
 
@@ -120,6 +121,7 @@ def backtest(
     Exit codes: 0 done, 2 usage or settings are wrong, 3 the market was not polled in that time.
     """
     from gpuwatch.app.forecasts.backtest import BacktestRequest, backtested_watches, run_backtest
+    from gpuwatch.app.history.svg_charts import picture
     from gpuwatch.bootstrap import real_now
 
     refuse_html_with(html, as_data=as_csv or as_json)
@@ -144,16 +146,28 @@ def backtest(
     if not results:
         past.note_older_prices(settings, None, since)
         return Exit.CANNOT_TELL
+    heading = f"backtest of {', '.join(dict.fromkeys(watch.name for watch, _ in results))}"
+    charts = _charts(results, is_sweep, ZoneInfo(settings.timezone)) if png or html else []
     if png:
-        save_png(png, lambda axes: draw_sweep(axes, results) if is_sweep else draw_backtest(axes, results))
+        save_page(png, picture(heading, charts, _cheapest_lines(results) if is_sweep else []))
     if html:
-        save_page(html, _page(results, is_sweep, ZoneInfo(settings.timezone), recording))
+        save_page(html, _page(heading, results, is_sweep, charts, recording))
     return Exit.DONE
 
 
-def _page(results: Sequence[tuple[Watch, BacktestResult]], is_sweep: bool, zone: ZoneInfo, recording: Recording) -> str:
-    """The HTML page of a backtest: prices and events, or for a sweep the price paid against the wait."""
-    heading = f"backtest of {', '.join(dict.fromkeys(watch.name for watch, _ in results))}"
+def _charts(results: Sequence[tuple[Watch, BacktestResult]], is_sweep: bool, zone: ZoneInfo) -> list[SvgChart | None]:
+    """Prices and events of each watch, or for a sweep the price paid against the wait."""
+    return [_paid_vs_wait_chart(results)] if is_sweep else [_price_chart(watch, each, zone) for watch, each in results]
+
+
+def _page(
+    heading: str,
+    results: Sequence[tuple[Watch, BacktestResult]],
+    is_sweep: bool,
+    charts: Sequence[SvgChart | None],
+    recording: Recording,
+) -> str:
+    """The HTML page of a backtest."""
     verdict = [
         answer
         for answer in recording.answers
@@ -161,19 +175,22 @@ def _page(results: Sequence[tuple[Watch, BacktestResult]], is_sweep: bool, zone:
     ]
     if is_sweep:
         verdict = [*_cheapest_lines(results), *verdict]
-    charts = (
-        [_paid_vs_wait_chart(results)] if is_sweep else [_price_chart(watch, result, zone) for watch, result in results]
-    )
     return recorded_page(heading, verdict or ["no offers in time: no mean price available"], charts, recording)
 
 
-def _price_chart(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> str:
+def _price_chart(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> SvgChart | None:
+    from gpuwatch.app.history.svg_charts import SvgLine, step_chart
+
     times, prices = result.track()
     taken = [event for event in result.events if event.launched] or result.events
     line = SvgLine("cheapest matching offer", [price if isfinite(price) else None for price in prices])
-    points = [(event.at, event.usd_gpu_hour) for event in taken]
-    title = f"{watch.name}: USD per GPU-hour, commission included"
-    return step_chart(title, [at.astimezone(zone) for at in times], [line], (), points)
+    return step_chart(
+        f"{watch.name}: USD per GPU-hour, commission included",
+        [at.astimezone(zone) for at in times],
+        [line],
+        points=[(event.at, event.usd_gpu_hour) for event in taken],
+        limit=float(watch.max_price_usd_gpu_hour),
+    )
 
 
 def _cheapest_lines(results: Sequence[tuple[Watch, BacktestResult]]) -> list[str]:
@@ -184,14 +201,22 @@ def _cheapest_lines(results: Sequence[tuple[Watch, BacktestResult]]) -> list[str
     return [f"lowest mean price at max_price {watch.max_price_usd_gpu_hour:f}: {usd:.4f} $/GPU-h"]
 
 
-def _paid_vs_wait_chart(results: Sequence[tuple[Watch, BacktestResult]]) -> str:
+def _paid_vs_wait_chart(results: Sequence[tuple[Watch, BacktestResult]]) -> SvgChart | None:
+    """Price paid against the median wait; a label says the threshold and the share of starts in time."""
+    from gpuwatch.app.history.svg_charts import point_chart
+
     labels: dict[tuple[float, float], list[str]] = {}  # thresholds with the same result share one point
     for watch, result in results:
         wait_s, paid = result.waiting.median_s, result.waiting.paid_usd_gpu_hour
         if wait_s is not None and paid is not None:
-            labels.setdefault((wait_s / 3600, paid), []).append(f"{watch.max_price_usd_gpu_hour:f}")
+            labels.setdefault((wait_s / 3600, paid), []).append(_threshold_label(watch, result))
     points = [(wait_h, paid, ", ".join(texts)) for (wait_h, paid), texts in labels.items()]
     return point_chart("price paid against wait, by max_price", points, "median wait in hours", "mean price, $/GPU-h")
+
+
+def _threshold_label(watch: Watch, result: BacktestResult) -> str:
+    share = result.waiting.within_deadline
+    return f"{watch.max_price_usd_gpu_hour:f}" + ("" if share is None else f" ({share:.0%} in time)")
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
@@ -288,7 +313,8 @@ def _print_sweep(backtest: Backtest) -> None:
         for column in _STEPS
     ]
     table(columns, [_step_row(watch, result) for watch, result in results], title=title)
-    xs, ys = wait_curve(results)
+    xs = [float(watch.max_price_usd_gpu_hour) for watch, _ in results]
+    ys = [None if (wait_s := result.waiting.median_s) is None else wait_s / 3600 for _, result in results]
     if len({y for y in ys if y is not None}) > 1:
         click.echo()
         click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.chart import png_option, save_png
-from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page, week_map
+from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import PastOptions, completes, csv_option, json_option, past_options, settings_option
-from gpuwatch.cli.output import Recording, echo, json_out, local, record_output
+from gpuwatch.cli.output import echo, json_out, local, record_output
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table, uses_colour
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import price_text
@@ -22,6 +21,7 @@ from gpuwatch.domain.market.offer import clean
 
 if TYPE_CHECKING:
     from gpuwatch.app.forecasts.calendar import PriceCalendar
+    from gpuwatch.app.history.svg_charts import SvgChart
     from gpuwatch.domain.forecasts.week_effects import Calendar, CalendarEffect, WeekPart
     from gpuwatch.domain.forecasts.week_patterns import HourOfWeekPrice
     from gpuwatch.settings import Settings
@@ -83,6 +83,7 @@ def calendar(
     Exit codes: 0 done, 2 usage, 3 the history is too short.
     """
     from gpuwatch.app.forecasts.calendar import CalendarRequest, calendar_json, cell_json, price_calendar
+    from gpuwatch.app.history.svg_charts import picture
     from gpuwatch.bootstrap import real_now
 
     refuse_html_with(html, as_data=as_csv or as_json)
@@ -91,6 +92,7 @@ def calendar(
     request = CalendarRequest(gpu=gpu, zone=zone or settings.timezone, parts=parts, **past.request(real_now()))
     result = price_calendar(settings, request)
     title = past.title(gpu) + (f" at {past.provider}" if past.provider else "")
+    heading = f"{title}: lowest price by hour of the week, {result.zone}"
     if as_json:
         json_out(calendar_json(result, gpu))
     elif as_csv:
@@ -99,11 +101,12 @@ def calendar(
         with record_output() as recording:
             _print_calendar(result, title)
         if html and result.calendar.hours:
-            save_page(html, _page(result, title, recording))
+            verdict = list(_sentences(result.calendar))
+            save_page(html, recorded_page(heading, verdict, _charts(result, heading), recording))
     if not result.calendar.hours:
         past.note_older_prices(settings, result.gpus, request.since)
     elif png:
-        _save_picture(png, result, title)
+        save_page(png, picture(heading, _charts(result, heading), _picture_notes(result.calendar)))
     return Exit.DONE if result.calendar.is_answered else Exit.CANNOT_TELL
 
 
@@ -234,37 +237,21 @@ def _sentences(calendar: Calendar) -> Iterator[str]:
         yield f"p is corrected for {calendar.comparisons} comparisons (Holm); p < {ALPHA} is reported as a difference."
 
 
-def _save_picture(path: Path, result: PriceCalendar, title: str) -> None:
-    """The heat map as a picture, with its sample and the proven effects."""
+def _charts(result: PriceCalendar, heading: str) -> list[SvgChart]:
     from gpuwatch.app.forecasts.calendar import DAYS, percent_above_median
+    from gpuwatch.app.history.svg_charts import week_map
 
-    calendar = result.calendar
-
-    def draw(axes: Any) -> None:
-        percents = [percent_above_median(cell, calendar) for cell in calendar.cells]
-        numbers = [float("nan") if number is None else number for number in percents]
-        rows: Sequence[Sequence[float]] = [numbers[day * 24 : day * 24 + 24] for day in range(7)]
-        scale = _scale([abs(number) for number in percents if number is not None])
-        image = axes.imshow(rows, cmap="RdYlGn_r", vmin=-scale, vmax=scale, aspect="auto")
-        axes.figure.colorbar(image, label=f"% difference from the median, {_usd(calendar)} per GPU-hour", extend="both")
-        axes.set_xticks(range(24))
-        axes.set_yticks(range(7), DAYS)
-        verdicts = "; ".join(f"{effect.name}: {effect.verdict.value}{_size(effect)}" for effect in calendar.effects)
-        axes.set_xlabel(f"hour, {result.zone}\n{verdicts}")
-        span = f"{calendar.since:%Y-%m-%d} to {calendar.until:%Y-%m-%d}, {_weeks_text(calendar)}"
-        span += f", {count_text(calendar.hours, 'hour')} with a price"
-        axes.set_title(f"{title}: lowest price by hour of the week\n{span}", fontsize=10)
-
-    save_png(path, draw)
-
-
-def _page(result: PriceCalendar, title: str, recording: Recording) -> str:
-    from gpuwatch.app.forecasts.calendar import DAYS, percent_above_median
-
-    calendar, heading = result.calendar, f"{title}: lowest price by hour of the week, {result.zone}"
-    percents = [percent_above_median(cell, calendar) for cell in calendar.cells]
+    percents = [percent_above_median(cell, result.calendar) for cell in result.calendar.cells]
     scale = _scale([abs(number) for number in percents if number is not None])
-    return recorded_page(heading, list(_sentences(calendar)), [week_map(heading, percents, DAYS, scale)], recording)
+    return [week_map(heading, percents, DAYS, scale)]
+
+
+def _picture_notes(calendar: Calendar) -> Iterator[str]:
+    """What the picture rests on, and the proven effects."""
+    span = f"{calendar.since:%Y-%m-%d} to {calendar.until:%Y-%m-%d}, {_weeks_text(calendar)}"
+    yield f"{span}, {count_text(calendar.hours, 'hour')} with a price"
+    yield f"percent difference from the median, {_usd(calendar)} per GPU-hour: blue is cheaper, orange more expensive"
+    yield "; ".join(f"{effect.name}: {effect.verdict.value}{_size(effect)}" for effect in calendar.effects)
 
 
 def _scale(sizes: Sequence[float]) -> float:

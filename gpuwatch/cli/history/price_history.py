@@ -14,10 +14,10 @@ import msgspec
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.chart import line_chart, png_option, save_png
-from gpuwatch.cli.html import SvgLine, html_option, recorded_page, refuse_html_with, save_page, step_chart
+from gpuwatch.cli.chart import line_chart
+from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
-from gpuwatch.cli.output import Recording, echo, json_out, record_output
+from gpuwatch.cli.output import echo, json_out, record_output
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table
 from gpuwatch.domain.history.price_series import unobserved_gaps
 from gpuwatch.domain.market.figure_text import count_text
@@ -89,7 +89,8 @@ def history(
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
-    from gpuwatch.app.history.price_history import PriceHistoryRequest, draw_price_history, price_history
+    from gpuwatch.app.history.price_history import PriceHistoryRequest, price_chart, price_history
+    from gpuwatch.app.history.svg_charts import picture
     from gpuwatch.bootstrap import real_now
 
     refuse_html_with(html, as_data=as_csv or as_json)
@@ -109,29 +110,22 @@ def history(
     if not result.track.series.known:
         past.note_older_prices(settings, result.gpus, request.since)
         return Exit.CANNOT_TELL
+    heading = f"{title}: USD per GPU-hour, commission included"
+    charts = [price_chart(result, heading, zone)] if png or html else []
+    verdict = _verdict(result.track.points)
     if png:
-        heading = f"{title}: USD per GPU-hour, commission included"
-        save_png(png, lambda axes: draw_price_history(axes, result, heading, zone))
+        save_page(png, picture(heading, charts, [verdict, f"times in {zone}"]))
     if html:
-        save_page(html, _page(result.track.points, title, zone, recording))
+        save_page(html, recorded_page(heading, [verdict], charts, recording))
     return Exit.DONE
 
 
-def _page(points: Sequence[PricePeriod], title: str, zone: tzinfo, recording: Recording) -> str:
+def _verdict(points: Sequence[PricePeriod]) -> str:
     prices = [price for point in points if (price := usd_number(point.min_with_commission_microusd)) is not None]
-    lines = [
-        SvgLine("lowest", [usd_number(point.min_with_commission_microusd) for point in points]),
-        SvgLine("median", [usd_number(point.median_with_commission_microusd) for point in points]),
-    ]
-    heading = f"{title}: USD per GPU-hour, commission included"
-    times = [point.starts_at.astimezone(zone) for point in points]
-    chart = step_chart(heading, times, lines, [not point.polled for point in points])
     verdict = "no offers in that time"
     if prices:
         verdict = f"lowest price {min(prices):.4f} to {max(prices):.4f}, latest {prices[-1]:.4f}"
-    return recorded_page(
-        heading, [f"{verdict} ({len(prices)} of {count_text(len(points), 'period')} have a price)"], [chart], recording
-    )
+    return f"{verdict} ({len(prices)} of {count_text(len(points), 'period')} have a price)"
 
 
 def _print_machine_readable(result: PriceHistoryResult, as_csv: bool, *, is_list: bool) -> None:

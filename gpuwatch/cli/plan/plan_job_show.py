@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gpuwatch.cli.html import range_chart, recorded_page
+from gpuwatch.app.history.svg_charts import range_chart
+from gpuwatch.cli.html import recorded_page
 from gpuwatch.cli.output import Recording, json_out, local, note
 from gpuwatch.cli.plan.plan import put_watch
 from gpuwatch.cli.terminal_tables import left, right, table, text

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
+from gpuwatch.app.history.svg_charts import range_chart
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, refuse_given
-from gpuwatch.cli.html import html_option, range_chart, recorded_page, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     FILE,
     Between,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import re
 import sys
+from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
+from PIL import Image
 
-from gpuwatch.cli.chart import line_chart, save_png
+from gpuwatch.app.history.svg_charts import SvgLine, picture, step_chart
+from gpuwatch.cli.chart import line_chart
+from gpuwatch.cli.html import save_page
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 
@@ -68,26 +72,33 @@ def test_colours_only_on_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPa
     assert ("\x1b[" in text) == (not no_colour)
 
 
-def draw(axes: Any) -> None:
-    axes.plot([1, 2], [3, 4])
+HOURS = [datetime(2026, 11, 1, hour, tzinfo=UTC) for hour in range(4)]
 
 
-def test_a_picture_is_written_and_is_the_same_again(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    save_png(tmp_path / "a.png", draw)
-    save_png(tmp_path / "b.png", draw)
-    assert (tmp_path / "a.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png"]
+def drawn() -> bytes:
+    """A picture of one chart."""
+    chart = step_chart("lowest <price>", HOURS, [SvgLine("lowest", [1.0, 2.0, None, 3.0])], limit=2.5)
+    return picture("H100 at Zürich", [chart], ["366 h — 4 of them unknown"])
 
 
-def test_a_folder_that_is_not_there_is_reported_in_a_line(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+def test_a_picture_is_the_same_again_and_holds_text_without_any_font_of_the_system(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    assert drawn().startswith(b"\x89PNG\r\n\x1a\n")
+    assert drawn() == drawn()
+    with Image.open(BytesIO(drawn())) as shown:
+        assert shown.width == 1200
+        heading = shown.convert("L").crop((30, 30, 400, 56))
+        assert heading.getextrema()[0] < 80  # ink: the title is there, in the font of the package
+
+
+def test_a_picture_that_cannot_be_written_is_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write"):
-        save_png(tmp_path / "none" / "a.png", draw)
+        save_page(tmp_path / "none" / "a.png", b"")
+    save_page(tmp_path / "a.png", b"picture")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(UsageError, match=re.escape(install_hint("analysis"))):
-        save_png(tmp_path / "a.png", draw)
+        drawn()
