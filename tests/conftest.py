@@ -51,6 +51,17 @@ settings.register_profile(
 settings.load_profile("gpuwatch")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--whole`, as `make soak` says."""
+    parser.addoption("--whole", action="store_true", help="the crash matrices whole, instead of a sample; an hour")
+
+
+@pytest.fixture
+def whole(request: pytest.FixtureRequest) -> bool:
+    """Whether a crash matrix runs whole."""
+    return bool(request.config.getoption("--whole"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let some tests run in a process of their own."""
     plugin = plugin_for(config)
@@ -61,7 +72,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give slow tests more time, and set the order for several workers, after pytest-randomly's."""
     for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+        if config.getoption("--whole"):
+            item.add_marker(pytest.mark.timeout(0), append=False)
+        elif item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
     worker = getattr(config, "workerinput", None)
     if worker:

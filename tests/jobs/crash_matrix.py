@@ -1,12 +1,10 @@
 """gpuwatch dies before and after each write and request for a job, while a fault hits the machine.
 
-The complete matrix: `python -m tests.jobs.crash_matrix`, an hour; with names of faults, only these. The suite runs a
-sample.
+`make test` runs a sample, `make soak` all: an hour.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -229,19 +227,3 @@ def outcomes(faults: Sequence[str] = FAULTS) -> Iterator[Outcome]:
 def _play(point: int, after: bool, fault: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         return play(Path(folder), point, after, fault)
-
-
-def main(faults: Sequence[str]) -> int:
-    """Run all of them; print what is wrong, and how many there were."""
-    count = bad = died = again = 0
-    for outcome in outcomes(faults or FAULTS):
-        count, died, bad = count + 1, died + bool(outcome.died_at), bad + bool(outcome.wrong)
-        again += outcome.resumed
-        if outcome.wrong:
-            print(outcome, flush=True)
-    print(f"{count} worlds, gpuwatch killed in {died} of them, {again} resumed from a checkpoint, {bad} wrong")
-    return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -126,6 +126,9 @@ def start_gpuwatch(
 
 # --- the server -------------------------------------------------------------------------------------------------------
 
+# A child has closed their files by number: as garbage, they would close what has the same numbers since.
+_KEPT: list[object] = []
+
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
     """Fork at every request. Return the request in each child, and None in the server at the end."""
@@ -142,6 +145,7 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
                     return None
                 pid = os.fork()
                 if pid == 0:
+                    _KEPT.extend((watched, running))
                     return json.loads(request) | {"files": files[:2]}
                 status = socket.socket(fileno=files[2])
                 status.send(str(pid).encode())

@@ -15,8 +15,8 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.storage.launches.obligation_file import FILE_NAME
 from tests.conftest import Postgres
+from tests.process.crash_matrix import somebody_rents
 from tests.process.daemon_child import Home, bargain, terminate, wait_for
-from tests.process.test_crash_matrix import somebody_rents
 from tests.process.two_daemons import KEY, home_of
 
 pytestmark = pytest.mark.slow

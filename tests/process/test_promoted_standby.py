@@ -12,9 +12,9 @@ import pytest
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.migrate import upgrade
+from tests.process.crash_matrix import somebody_rents
 from tests.process.daemon_child import bargain, terminate, wait_for, wait_for_searches
 from tests.process.postgres_pair import PostgresPair, postgres_pair
-from tests.process.test_crash_matrix import somebody_rents
 from tests.process.two_daemons import KEY, home_of
 
 pytestmark = pytest.mark.slow

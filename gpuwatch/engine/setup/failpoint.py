@@ -14,7 +14,7 @@ import time
 
 DIED = 86  # the exit code
 
-# All points. `tests/process/test_crash_matrix.py` kills a daemon at each of them.
+# All points. `tests/process/crash_matrix.py` kills a daemon at each of them.
 POINTS = {
     "intent.before_commit": "launch, decision and alert are written, the transaction is open",
     "intent.after_commit": "they are durable, nothing has been sent",
