@@ -57,7 +57,6 @@ BESIDE = {
 }
 # Folders of more modules than a reader takes in at once, and why.
 LARGE = {
-    "providers/aws": "the largest marketplace",
     "providers/toolkit": "a choice of parts: an adapter takes those that it needs",
     "settings": "the tables, and each step from the sources to them",
 }

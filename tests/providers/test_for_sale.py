@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gpuwatch.providers.aws.instance_types import parse_instance_type
 
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Query
-from gpuwatch.providers.aws.instance_types import parse_instance_type
 from gpuwatch.providers.azure.prices import parse_prices as azure_prices
 from gpuwatch.providers.gcp.skus import PartPrices, read_skus
 from gpuwatch.providers.gpuhunt.catalogs import parse_items

@@ -49,7 +49,7 @@ def nebius_row(state: str) -> Any:
 
 
 def tensordock(row: Mapping[str, Any]) -> Instance:
-    from gpuwatch.providers.tensordock.machines import instance_of, row_of
+    from gpuwatch.providers.tensordock.launcher import instance_of, row_of
 
     return instance_of(row_of(row), row, is_young=False)
 
@@ -69,7 +69,7 @@ def vastai(row: dict[str, Any]) -> Instance | None:
 
 def aws(row: Mapping[str, Any]) -> Instance:
     """A row's reason is a field of its own."""
-    from gpuwatch.providers.aws.instances import parse_all
+    from gpuwatch.providers.aws.launcher import parse_all
 
     reason = {"Code": row.get("reason"), "Message": "its reason"}
     shown = {"InstanceId": "i-0123456789abcdef0", "State": {"Name": row["status"]}, "StateReason": reason}

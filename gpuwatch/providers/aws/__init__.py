@@ -174,7 +174,7 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
         from gpuwatch.providers.aws.public_market import PublicMarket  # noqa: PLC0415 - not for start-up
 
         return Adapter(name=INFO.name, info=INFO, market=PublicMarket(settings, tools, own_endpoints))
-    from gpuwatch.providers.aws.catalog_cache import CatalogCache  # noqa: PLC0415
+    from gpuwatch.providers.aws.catalog import CatalogCache  # noqa: PLC0415
     from gpuwatch.providers.aws.client import AwsClient  # noqa: PLC0415
     from gpuwatch.providers.aws.launcher import AwsLauncher  # noqa: PLC0415
     from gpuwatch.providers.aws.market import AwsMarket  # noqa: PLC0415

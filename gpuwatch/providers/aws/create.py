@@ -1,9 +1,17 @@
-"""The request for one machine, and its answer. Pure; never logged, because it contains secrets."""
+"""The request for one machine, and its answer. Pure; never logged, because it contains secrets.
+
+cloud-init's user data, which a new machine runs at its first boot, gives the environment to the start script and to
+every login shell. The machine can end itself: its shutdown terminates it.
+AWS's image with NVIDIA's open kernel modules runs on Turing and newer. V100 and older cards need the proprietary
+driver, and AMD's cards another one: for these the owner sets an image.
+source: release notes of AWS's Deep Learning Base images, 2026-01 to 2026-09: "supported EC2 instances".
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping
 from datetime import datetime
 from math import ceil, isfinite
@@ -12,12 +20,102 @@ from typing import Any, Final
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind, RefusalScope
 from gpuwatch.ports import Created, Order
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.aws.images import image_of, image_problem
 from gpuwatch.providers.aws.network import NetworkOptions, network_options, network_request
-from gpuwatch.providers.aws.offers import OfferId
-from gpuwatch.providers.aws.user_data import user_data
+from gpuwatch.providers.aws.offers import OfferId, table
 from gpuwatch.providers.toolkit.basic_launcher import not_sent, refuse
+from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
 from gpuwatch.providers.toolkit.validation import at, objects
+
+BYTES_MAX: Final = 16_384  # before base64. source: AWS's EC2 user guide, 2026
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_END: Final = "GPUWATCH_ONSTART_ENDS_HERE"
+_ENV_FILE: Final = "/etc/profile.d/gpuwatch.sh"
+
+
+def user_data(script: str | None, env: Mapping[str, str], ends_at: datetime | None, now: datetime) -> str:
+    """Build a shell script for cloud-init; empty: there is nothing to do.
+
+    Args:
+        script: the owner's; a first line `#!…` names the program that runs it.
+        ends_at: when the machine ends itself, timezone-aware; None: never.
+
+    Raises:
+        ValueError: it cannot be written; the text is a sentence for the owner.
+    """
+    parts = []
+    if ends_at is not None:
+        parts.append(shutdown_timer(ends_at, now))
+    if env:
+        parts.append(_environment(env))
+    if script:
+        parts.append(_onstart(script))
+    combined = "".join(["#!/bin/bash\n", *parts]) if parts else ""
+    size = len(combined.encode())
+    if size > BYTES_MAX:
+        raise ValueError(f"onstart and env need {size} bytes of user data; EC2 accepts {BYTES_MAX}")
+    return combined
+
+
+def exports(env: Mapping[str, str]) -> str:
+    """Return shell lines that set these variables. Raises ValueError."""
+    invalid = [name for name in env if not _NAME.fullmatch(name)]
+    if invalid:
+        raise ValueError(f"invalid name of an environment variable: {invalid[0][:40]!r}")
+    if any("\0" in value for value in env.values()):
+        raise ValueError("a value of env contains a zero byte")
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
+
+
+def _environment(env: Mapping[str, str]) -> str:
+    lines = exports(env)
+    return f"{lines}cat >{_ENV_FILE} <<'{_END}'\n{_delimited(lines)}{_END}\n"
+
+
+def _onstart(script: str) -> str:
+    path = "/var/lib/cloud/gpuwatch-onstart"
+    text = script if script.startswith("#!") else f"#!/bin/bash\n{script}"
+    text = text if text.endswith("\n") else f"{text}\n"
+    return f"cat >{path} <<'{_END}'\n{_delimited(text)}{_END}\nchmod 700 {path}\n{path}\n"
+
+
+def _delimited(text: str) -> str:
+    if _END in text.splitlines():
+        raise ValueError(f"onstart and env must not contain the line {_END}")
+    return text
+
+
+SSM: Final = "resolve:ssm:"
+_OPEN_MODULES: Final = "oss-nvidia-driver"
+_CLOSED_ONLY: Final = frozenset({"p2", "p3", "p3dn", "g3", "g3s"})
+_AMD: Final = frozenset({"g4ad"})
+
+
+def image_of(options: Mapping[str, Option], machine_type: str) -> str:
+    """Return the image's id, or the name of a parameter, which EC2 resolves itself."""
+    family, instance_type = machine_type.partition(".")[0], table().get(machine_type)
+    text = value_for(options.get("images"), family) or str(options.get("image"))
+    text = text.replace("{arch}", instance_type.arch if instance_type else "x86_64")
+    return text if text.startswith(("ami-", SSM)) else f"{SSM}{text}"
+
+
+def image_problem(options: Mapping[str, Option], machine_type: str) -> tuple[str, str] | None:
+    """Return what is wrong with the image for this type, and the fix; None: no problem is known."""
+    family = machine_type.partition(".")[0]
+    if _OPEN_MODULES not in image_of(options, machine_type):
+        return None
+    mend = f'set options.images = ["{family}=ami-…"]'
+    if family in _CLOSED_ONLY:
+        return f"the image has NVIDIA's open kernel modules; the GPU of {family} needs the proprietary driver", mend
+    if family in _AMD:
+        return f"the image has NVIDIA's driver; the GPU of {family} is from AMD", mend
+    return None
+
+
+def value_for(values: Option, place: str) -> str | None:
+    """Return the first "place=value" setting for a place; None: there is none."""
+    pairs = (str(value).partition("=") for value in values) if isinstance(values, tuple | list) else ()
+    return next((value.strip() for name, _, value in pairs if name.strip() == place and value.strip()), None)
+
 
 PROVIDER: Final = "aws"
 _NO_IMAGE_S: Final = 3600.0  # a person must set another image

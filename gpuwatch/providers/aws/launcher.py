@@ -1,11 +1,17 @@
-"""The launcher of AWS: one request creates at most one machine."""
+"""The launcher of AWS: one request creates at most one machine; one unreadable instance makes the list unreadable.
+
+An instance that is ending has ended: it cannot come back and is not billed. Exception: a spot machine that AWS
+reclaims is shown as failed while it shuts down, so that the reason is reported.
+source: AWS's EC2 API reference (instance states, state reasons), 2026-11.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,19 +19,112 @@ from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
-from gpuwatch.providers.aws.catalog_cache import CatalogCache
-from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.create import PROVIDER, parse_created, parse_instance_id, run_request
-from gpuwatch.providers.aws.error_mapping import NO_INSTANCE, NoSuchInstance
-from gpuwatch.providers.aws.instances import parse_all
-from gpuwatch.providers.aws.offers import parse_offer_id
+from gpuwatch.providers.aws.catalog import CatalogCache, PriceList
+from gpuwatch.providers.aws.client import NO_INSTANCE, AwsClient
+from gpuwatch.providers.aws.create import (
+    INSTANCE_ID,
+    PROVIDER,
+    TAG_BID,
+    TAG_DISK,
+    TAG_LABEL,
+    parse_created,
+    parse_instance_id,
+    run_request,
+)
+from gpuwatch.providers.aws.network import SshGroups
+from gpuwatch.providers.aws.offers import SpotKey, SpotPrice, machine_id, parse_offer_id, table
 from gpuwatch.providers.aws.prerequisites import AwsPrerequisites, require_public_address
-from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
-from gpuwatch.providers.aws.ssh_group import SshGroups
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
+from gpuwatch.providers.toolkit.error_mapping import InstanceNotFound, display_sentence
+from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import at, objects
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, word
+
+# source: InstanceStateName of botocore's EC2 model, 2026-11
+STATUS_WORDS: Final = StatusWords({
+    "pending": InstanceState.STARTING,
+    "running": InstanceState.RUNNING,
+    **dict.fromkeys(("stopping", "stopped"), InstanceState.STOPPED),
+    **dict.fromkeys(("shutting-down", "terminated"), InstanceState.ENDED),
+})  # fmt: skip
+_NO_CAPACITY: Final = "Server.InsufficientInstanceCapacity"
+_INTERRUPTION_CODES: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
+_MAX_TEXT_LENGTH: Final = 160
+
+
+def parse_instances(reservations: Sequence[object], region: str, ssh_user: str | None = None) -> list[Instance]:
+    """Return every instance that is or may be billed, in the order of the answer. Raises PayloadChanged."""
+    return [one for one in parse_all(reservations, region, ssh_user) if one.state is not InstanceState.ENDED]
+
+
+def parse_all(reservations: Sequence[object], region: str, ssh_user: str | None = None) -> list[Instance]:
+    """Return every instance of the answer, ended or not.
+
+    Raises:
+        PayloadChanged: an instance is unreadable.
+    """
+    found = []
+    for reservation in reservations:
+        rows = at(reservation, "Instances")
+        if not isinstance(rows, list) or len(objects(rows)) != len(rows):
+            raise PayloadChanged(f"aws: {region}: a reservation has no instances")
+        found += [_instance(row, region, ssh_user) for row in objects(rows)]
+    return found
+
+
+def _read_status(row: Mapping[str, Any], region: str) -> ReadStatus:
+    """Return its state. Raises PayloadChanged: the row has no id or no state."""
+    state, instance_id = at(row, "State", "Name"), row.get("InstanceId")
+    if not isinstance(state, str) or not state or not INSTANCE_ID.fullmatch(str(instance_id)):
+        raise PayloadChanged(f"aws: {region}: an instance has no id or no state")
+    if state == "shutting-down" and at(row, "StateReason", "Code") in _INTERRUPTION_CODES:
+        return ReadStatus(InstanceState.FAILED)
+    return STATUS_WORDS.read(state)
+
+
+def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Instance:
+    (state, unknown_status), name = _read_status(row, region), word(row.get("InstanceType"), 40)
+    tags = {tag.get("Key"): tag.get("Value") for tag in objects(row.get("Tags"))}
+    machine = table().get(name or "")
+    host = word(row.get("PublicIpAddress"), 60)
+    return Instance(
+        instance_id=f"{region}/{row['InstanceId']}",
+        label=word(tags.get(TAG_LABEL)) or word(tags.get("Name")),
+        state=state,
+        status=_status(row),
+        unknown_status=word(unknown_status, 40),
+        is_placed=at(row, "StateReason", "Code") != _NO_CAPACITY,
+        machine_id=_machine_id(row, name),
+        gpu=None if machine is None else machine.gpu.name,
+        gpu_wire=None if machine is None else machine.gpu_wire,
+        gpu_count=None if machine is None else machine.count,
+        gpu_memory_gib=None if machine is None else machine.sold_memory_gib,
+        disk_gb=number(tags.get(TAG_DISK), 0.0, 1e6),
+        spot=row.get("InstanceLifecycle") == "spot",
+        bid_usd_hour=usd_hour(tags.get(TAG_BID)),
+        ssh_host=host,
+        ssh_port=None if host is None else 22,
+        ssh_user=ssh_user,
+        started_at=_to_utc(row.get("LaunchTime")),
+    )
+
+
+def _to_utc(value: object) -> datetime | None:
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else None
+
+
+def _machine_id(row: Mapping[str, Any], name: str | None) -> str | None:
+    zone, zone_id = (word(at(row, "Placement", key), 40) for key in ("AvailabilityZone", "AvailabilityZoneId"))
+    return None if zone is None or name is None else machine_id({zone: zone_id or zone}, zone, name)
+
+
+def _status(row: Mapping[str, Any]) -> str:
+    """Return AWS's own words: the state, and its reason."""
+    reason = at(row, "StateReason", "Message") or at(row, "StateReason", "Code")
+    parts = [row["State"]["Name"], reason if isinstance(reason, str) else ""]
+    return display_sentence(": ".join(filter(None, parts)))
+
 
 _SPOT_S: Final = 60.0  # the price of a running machine is refreshed after this time
 _DRY_RUN_CODE: Final = "DryRunOperation"
@@ -123,7 +222,7 @@ class AwsLauncher(BasicLauncher):
             raise PayloadChanged(str(error)) from error
         try:
             rows = self._account.pages("ec2", region, "describe_instances", "Reservations", InstanceIds=[ec2_id])
-        except NoSuchInstance:
+        except InstanceNotFound:
             return None
         returned_ids = [row.get("InstanceId") for one in objects(rows) for row in objects(one.get("Instances"))]
         if returned_ids != [ec2_id]:

@@ -1,25 +1,153 @@
-"""The market of AWS: queries all regions in parallel for the machines that each offers now."""
+"""The market of AWS: queries all regions in parallel for the machines that each offers now.
+
+Spot offers have AWS's placement score, the likelihood from 1 to 10 that a zone has capacity now. AWS scores at least
+three instance types together and rates a single one low, so types with the same GPUs are requested together; a group of
+fewer than three, such as the p families, has no score. Capacity blocks, whole machines paid in advance for a later
+span, are shown as list prices and never ordered.
+source: AWS's API references of GetSpotPlacementScores and DescribeCapacityBlockOfferings, read 2026-11.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
 
+import msgspec
+from msgspec.structs import replace
+
+from gpuwatch.domain.market.money import dollars
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, Query
-from gpuwatch.providers.aws.capacity_blocks import CapacityBlocks
-from gpuwatch.providers.aws.catalog_cache import CatalogCache
+from gpuwatch.providers.aws.catalog import CatalogCache, PriceList
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.instance_types import InstanceType, matches_query, table
-from gpuwatch.providers.aws.offers import RegionZones, block_offer, on_demand_offer, spot_offer, with_score
-from gpuwatch.providers.aws.placement import PlacementScores
-from gpuwatch.providers.aws.prices import PriceList, SpotKey
+from gpuwatch.providers.aws.offers import (
+    InstanceType,
+    RegionZones,
+    SpotKey,
+    matches_query,
+    offer_in_zone,
+    table,
+)
+from gpuwatch.providers.toolkit.api_client import TtlCache
+from gpuwatch.providers.toolkit.fan_out import merge_answers
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
-from gpuwatch.providers.toolkit.validation import objects, word
+from gpuwatch.providers.toolkit.validation import number, objects, whole, word
 
-# New types begin with these, too.
-_FILTERS: Final = [{"Name": "instance-type", "Values": [*sorted(table()), "p*", "g*"]}]
+_BLOCKS_TTL_S: Final = 900.0
+_SOLD_AS_BLOCKS: Final = re.compile(r"p[4-9]")
+_MAX_HOURS: Final = 182 * 24.0
+_SCORES_TTL_S: Final = 3600.0  # AWS limits the number of different queries a day, and these stay the same
+_MIN_TYPES: Final = 3
+ZoneScores = Mapping[tuple[str, str], int]  # (instance type, id of its zone) → score
+_FILTERS: Final = [{"Name": "instance-type", "Values": [*sorted(table()), "p*", "g*"]}]  # new types begin with these
+
+
+class CapacityBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A block for sale: one machine from `start` for `hours`, paid at once with `fee_usd`."""
+
+    id: str
+    type: str
+    zone: str
+    start: datetime
+    hours: float
+    fee_usd: float
+
+    @property
+    def usd_hour(self) -> float:
+        """The price of an hour of the whole span."""
+        return self.fee_usd / self.hours
+
+    @property
+    def note(self) -> str:
+        """The conditions for a buyer."""
+        return (
+            f"a capacity block: {dollars(self.fee_usd)} at once for {self.hours:g} hours from "
+            f"{format_moment(self.start)}, not refundable; gpuwatch never buys one, the EC2 console does"
+        )
+
+
+class CapacityBlocks:
+    """The blocks of a length that AWS sells. `hours` 0: none are requested."""
+
+    def __init__(self, account: AwsClient, hours: int) -> None:
+        self._account = account
+        self._hours = hours
+        self._cache: TtlCache[list[CapacityBlock]] = TtlCache(_BLOCKS_TTL_S, account.tools.monotonic)
+
+    def cheapest_of(self, region: str, types: Iterable[str]) -> list[CapacityBlock]:
+        """Return the cheapest block of each type in each zone, the earliest of equals. Raises ProviderError."""
+        found: dict[tuple[str, str], CapacityBlock] = {}
+        for name in sorted(set(types)) if self._hours else ():
+            if _SOLD_AS_BLOCKS.match(name):
+                for one in self._cache.get(partial(self._fetch, region, name), (region, name)):
+                    key = (one.type, one.zone)
+                    found[key] = min(one, found.get(key, one), key=lambda block: (block.usd_hour, block.start))
+        return list(found.values())
+
+    def _fetch(self, region: str, name: str) -> list[CapacityBlock]:
+        rows = self._account.pages(
+            "ec2", region, "describe_capacity_block_offerings", "CapacityBlockOfferings",
+            InstanceType=name, InstanceCount=1, CapacityDurationHours=self._hours,
+        )  # fmt: skip
+        blocks = (parse_block(row) for row in objects(rows))
+        return [block for block in blocks if block is not None and block.type == name]
+
+
+def parse_block(row: Mapping[str, Any]) -> CapacityBlock | None:
+    """Parse a block; None: it is not for one machine, not in dollars, or malformed."""
+    id_, name, zone = (
+        word(row.get(key), 60) for key in ("CapacityBlockOfferingId", "InstanceType", "AvailabilityZone")
+    )
+    start, hours = row.get("StartDate"), number(row.get("CapacityBlockDurationHours"), 0.0, _MAX_HOURS)
+    minutes = number(row.get("CapacityBlockDurationMinutes", 0), 0.0, 59.0)
+    fee = number(row.get("UpfrontFee"), 0.01, 1e8)
+    if row.get("InstanceCount") != 1 or row.get("CurrencyCode") != "USD" or not isinstance(start, datetime):
+        return None
+    if not (id_ and name and zone and fee) or hours is None or minutes is None or hours + minutes == 0:
+        return None
+    start_utc = start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC)
+    return CapacityBlock(id=id_, type=name, zone=zone, start=start_utc, hours=hours + minutes / 60, fee_usd=fee)
+
+
+class PlacementScores:
+    """Caches the scores of one account for an hour; a refusal (missing permission), too."""
+
+    def __init__(self, account: AwsClient) -> None:
+        self._account = account
+        self._cache: TtlCache[Mapping[str, int]] = TtlCache(_SCORES_TTL_S, account.tools.monotonic)
+
+    def scores_of(self, region: str, types: Iterable[InstanceType]) -> ZoneScores:
+        """Return the scores of these types in a region's zones, as far as AWS has any. Raises no ProviderError."""
+        groups: dict[object, set[str]] = {}
+        for one in types:
+            if one.fraction == 1.0:
+                groups.setdefault((one.gpu.name, one.count, one.arch), set()).add(one.name)
+        found: dict[tuple[str, str], int] = {}
+        for names in groups.values():
+            if len(names) >= _MIN_TYPES:
+                scores = self._fetch_group(region, tuple(sorted(names)))
+                found |= {(name, zone_id): score for name in names for zone_id, score in scores.items()}
+        return found
+
+    def _fetch_group(self, region: str, names: tuple[str, ...]) -> Mapping[str, int]:
+        def fetch() -> Mapping[str, int]:
+            try:
+                answer = self._account.call(
+                    "ec2", region, "get_spot_placement_scores", InstanceTypes=list(names), TargetCapacity=1,
+                    TargetCapacityUnitType="units", SingleAvailabilityZone=True, RegionNames=[region],
+                )  # fmt: skip
+            except ProviderError:
+                return {}
+            rows = objects(answer.get("SpotPlacementScores"))
+            pairs = [(word(row.get("AvailabilityZoneId"), 40), whole(row.get("Score"), 1, 10)) for row in rows]
+            return {zone_id: score for zone_id, score in pairs if zone_id and score is not None}
+
+        return self._cache.get(fetch, (region, names))
 
 
 class AwsMarket:
@@ -45,7 +173,7 @@ class AwsMarket:
         answers = self._account.in_all_regions(
             self._account.regions, lambda region: self._search_region(region, query, observed_at)
         )
-        result = _merge(answers)
+        result = merge_answers((f"region {region}", answer) for region, answer in answers.items())
         return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - started_s)
 
     def _search_region(self, region: str, query: Query, observed_at: datetime) -> ParseResult:
@@ -64,14 +192,9 @@ class AwsMarket:
     def _offerings(self, region: str) -> list[SpotKey]:
         """Return what this account may rent in a region, by zone. An answer without any GPU is an error."""
         rows = self._account.pages(
-            "ec2",
-            region,
-            "describe_instance_type_offerings",
-            "InstanceTypeOfferings",
-            LocationType="availability-zone",
-            Filters=_FILTERS,
-            MaxResults=1000,
-        )
+            "ec2", region, "describe_instance_type_offerings", "InstanceTypeOfferings",
+            LocationType="availability-zone", Filters=_FILTERS, MaxResults=1000,
+        )  # fmt: skip
         pairs = [(word(row.get("InstanceType"), 40), word(row.get("Location"), 40)) for row in objects(rows)]
         found = [SpotKey(name, zone) for name, zone in pairs if name and zone]
         if not found:
@@ -95,7 +218,7 @@ class AwsMarket:
             elif key.zone in place.zones:
                 with result.counting_skips():
                     machine = machines_by_name[key.type]
-                    result.offers.append(on_demand_offer(place, key.zone, machine, price, prices.disk_usd_gb_month))
+                    result.offers.append(offer_in_zone(place, key.zone, machine, price, prices.disk_usd_gb_month))
         self._add_blocks(result, place, machines_by_name, prices)
 
     def _add_blocks(
@@ -109,9 +232,8 @@ class AwsMarket:
             return
         for block in blocks:
             if block.zone in place.zones:
-                machine, size = machines_by_name[block.type], prices.types.get(block.type)
                 with result.counting_skips():
-                    result.offers.append(block_offer(place, machine, block, size, prices.disk_usd_gb_month))
+                    result.offers.append(block_offer(place, machines_by_name[block.type], block, prices))
 
     def _add_spot(
         self,
@@ -126,11 +248,13 @@ class AwsMarket:
         prices_by_key = {key: price for key in keys if (price := found.get(key)) and key.zone in place.zones}
         scores = self._scores.scores_of(place.region, [machines_by_name[key.type] for key in prices_by_key])
         for key, price in prices_by_key.items():  # no price: not sold as spot there
-            machine, size = machines_by_name[key.type], prices.types.get(key.type)
+            machine, spot_price = machines_by_name[key.type], prices.with_size(key.type, price.usd_hour)
             score = scores.get((key.type, place.zones[key.zone]))
             with result.counting_skips():
-                offer = spot_offer(place, key.zone, machine, price, size, prices.disk_usd_gb_month)
-                result.offers.append(with_score(offer, score))
+                offer = offer_in_zone(
+                    place, key.zone, machine, spot_price, prices.disk_usd_gb_month, spot=True, score=score
+                )
+                result.offers.append(offer)
 
     def _list_prices(self, region: str, new_types: Iterable[str]) -> PriceList:
         """Add the disk's price and the machine's size: a spot price is correct without them."""
@@ -140,17 +264,14 @@ class AwsMarket:
             return PriceList()
 
 
-def _merge(answers: Mapping[str, ParseResult | ProviderError]) -> ParseResult:
-    """Merge the answers of all regions. Raises ProviderError: none answered."""
-    merged, errors = ParseResult(), []
-    for region, answer in answers.items():
-        if isinstance(answer, ProviderError):
-            errors.append(answer)
-            merged.skip(f"region {region} did not answer: {type(answer).__name__}")
-            merged.note_missing(f"region {region}: {answer}")
-            continue
-        merged.add(answer)
-    if errors and len(errors) == len(answers):
-        raise errors[0]
-    merged.searches = len(answers)
-    return merged
+def block_offer(place: RegionZones, machine: InstanceType, block: CapacityBlock, prices: PriceList) -> Offer:
+    """Build the offer of a capacity block, per hour. It is not live and its id is not orderable: nobody can rent it."""
+    price = prices.with_size(block.type, block.usd_hour)
+    offer = offer_in_zone(place, block.zone, machine, price, prices.disk_usd_gb_month)
+    return replace(
+        offer,
+        offer_id=f"{place.region}/{block.zone}/{machine.name}/block/{block.id}",
+        machine_id=f"{offer.machine_id}/block",
+        kind=OfferKind.LISTED,
+        terms=replace(offer.terms, prepaid=True, min_billing_s=block.hours * 3600.0, quota=None, note=block.note),
+    )

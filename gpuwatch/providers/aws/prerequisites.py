@@ -1,12 +1,15 @@
 """What an AWS account must have before it rents, checked for the current orders by requests that only read.
 
-source: AWS's API references of EC2, Service Quotas, IAM and Systems Manager, read 2026-11. Requests use filters instead
-of ids: EC2 answers an unknown id with an error, and a filter without a match with an empty list.
+Requests use filters instead of ids: EC2 answers an unknown id with an error, and a filter without a match with an empty
+list. Quotas are in vCPUs, per region, family and market.
+source: AWS's API references of EC2, Service Quotas, IAM and Systems Manager, and its page of EC2 endpoints and quotas,
+read 2026-11. The page does not say which quota applies to p6 as spot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -14,14 +17,59 @@ from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderE
 from gpuwatch.ports import Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.aws.catalog_cache import CatalogCache
+from gpuwatch.providers.aws.catalog import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.images import SSM, image_of, image_problem
+from gpuwatch.providers.aws.create import SSM, image_of, image_problem
 from gpuwatch.providers.aws.network import DEFAULT_GROUP, NetworkOptions, allows_port, network_options, ssh_group_name
 from gpuwatch.providers.aws.offers import OfferId, parse_offer_id
-from gpuwatch.providers.aws.quotas import VcpuQuota, quota_of, vcpus_in_use
 from gpuwatch.providers.toolkit.basic_launcher import not_sent
 from gpuwatch.providers.toolkit.validation import at, number, objects
+
+_G_ON_DEMAND, _P_ON_DEMAND = "L-DB2E81BA", "L-417A185B"
+_G_SPOT, _P2_TO_P4_SPOT, _P5_SPOT = "L-3819A6DF", "L-7212CCBC", "L-C4BD4855"
+_COUNTED_STATES: Final = frozenset({"pending", "running"})
+
+
+class VcpuQuota(NamedTuple):
+    """One quota. `code` None: unknown."""
+
+    title: str
+    code: str | None
+    families: str  # pattern of the instance types that it counts
+    spot: bool
+
+
+_QUOTAS: Final = (
+    VcpuQuota("G and VT on demand", _G_ON_DEMAND, r"(g|gr|vt)\d", spot=False),
+    VcpuQuota("P on demand", _P_ON_DEMAND, r"p\d", spot=False),
+    VcpuQuota("G and VT as spot", _G_SPOT, r"(g|gr|vt)\d", spot=True),
+    VcpuQuota("P2 to P4 as spot", _P2_TO_P4_SPOT, r"p[234]", spot=True),
+    VcpuQuota("P5 as spot", _P5_SPOT, r"p5", spot=True),
+)
+
+
+def quota_of(offer: OfferId) -> VcpuQuota:
+    """Return the quota that an offer counts against."""
+    for one in _QUOTAS:
+        if one.spot is offer.spot and re.match(one.families, offer.type):
+            return one
+    family = offer.type.partition(".")[0]
+    return VcpuQuota(f"{family} {'as spot' if offer.spot else 'on demand'}", None, re.escape(family), offer.spot)
+
+
+def vcpus_in_use(reservations: Iterable[object], quota: VcpuQuota) -> float:
+    """Return the vCPUs of running instances that count against a quota, from `DescribeInstances`."""
+    used = 0.0
+    for one in objects(list(reservations)):
+        for row in objects(one.get("Instances")):
+            is_spot = row.get("InstanceLifecycle") == "spot"
+            if at(row, "State", "Name") not in _COUNTED_STATES or is_spot is not quota.spot:
+                continue
+            if re.match(quota.families, str(row.get("InstanceType"))):
+                cores = number(at(row, "CpuOptions", "CoreCount"), 1.0, 1e5) or 0.0
+                used += cores * (number(at(row, "CpuOptions", "ThreadsPerCore"), 1.0, 8.0) or 1.0)
+    return used
+
 
 _SPOT_ROLE: Final = "/aws-service-role/spot.amazonaws.com/"
 _IAM_REGION: Final = "us-east-1"

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
-from gpuwatch.providers.aws.instance_types import InstanceType, matches_query, table
-from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer
-from gpuwatch.providers.aws.prices import ListPrice, PriceList, list_price, price_list
+from gpuwatch.providers.aws.catalog import PriceList, list_price, price_list
+from gpuwatch.providers.aws.offers import InstanceType, ListPrice, RegionZones, matches_query, offer_in_zone, table
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.fan_out import merge_answers, query_in_turn
+from gpuwatch.providers.toolkit.list_prices import ListPriceMarket
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import at, objects, word
 
 _SPOT_HOST: Final = "https://website.spot.ec2.aws.a2z.com"
@@ -50,12 +52,13 @@ _LEGACY_REGION_NAMES: Final = {
 }  # fmt: skip
 
 
-class PublicMarket:
-    """Returns AWS's list prices without an account."""
+class PublicMarket(ListPriceMarket):
+    """Returns AWS's list prices without an account, at most half an hour old (on demand: six hours)."""
 
-    name = "aws"
+    listable = frozenset(machine.gpu.name for machine in table().values())
 
     def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
+        super().__init__(settings, tools)
         self._client = ApiClient(settings, tools, headers={})  # sends no key
         self._spot_url = ("" if not own_endpoints else _SPOT_HOST) + "/spot.json"
         self._on_demand_url = ("" if not own_endpoints else _ON_DEMAND_HOST) + _ON_DEMAND
@@ -63,34 +66,16 @@ class PublicMarket:
         self._regions = tuple(regions) if isinstance(regions, tuple | list) else ()
         self._spot: TtlCache[dict[str, PriceList]] = TtlCache(_SPOT_S, tools.monotonic)
         self._on_demand: TtlCache[PriceList] = TtlCache(_ON_DEMAND_S, tools.monotonic)
-        self._tools = tools
 
-    def search(self, query: Query) -> Answer:
-        """Return the matching list prices, at most half an hour old (on demand: six hours).
+    def _read(self, query: Query, now: datetime) -> ParseResult:
+        regions = ((f"region {region}", partial(self._read_region, region, query, now)) for region in self._regions)
+        return merge_answers(query_in_turn(regions))
 
-        Raises:
-            ProviderError: none is available.
-        """
-        started_s, observed_at = self._tools.monotonic(), self._tools.now()
-        result = ParseResult(searches=0)
-        errors: list[ProviderError] = []
-        for region in self._regions:
-            result.searches += 1
-            try:
-                prices = self._prices(region, query.spot)
-            except ProviderError as error:
-                errors.append(error)
-                result.skip(f"region {region} did not answer: {type(error).__name__}")
-                result.note_missing(f"region {region}: {error}")
-                continue
-            result.rows += len(prices.types) + sum(prices.skipped.values())
-            result.add_skipped(prices.skipped)
-            add_offers(result, prices, region, query, observed_at)
-        if errors and len(errors) == result.searches:
-            raise errors[0]
-        elapsed_s = self._tools.monotonic() - started_s
-        listable = {machine.gpu.name for machine in table().values()}
-        return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=elapsed_s, listable=listable)
+    def _read_region(self, region: str, query: Query, now: datetime) -> ParseResult:
+        prices = self._prices(region, query.spot)
+        result = ParseResult(rows=len(prices.types) + sum(prices.skipped.values()), skipped=dict(prices.skipped))
+        add_offers(result, prices, region, query, now)
+        return result
 
     def _prices(self, region: str, spot: bool) -> PriceList:
         found = self._spot.get(self._fetch_spot_prices).get(region) if spot else self._on_demand_prices(region)
@@ -143,7 +128,7 @@ def add_offers(result: ParseResult, prices: PriceList, region: str, query: Query
 
 
 def _offer(place: RegionZones, machine: InstanceType, price: ListPrice, spot: bool) -> Offer:
-    offer = on_demand_offer(place, place.region, machine, price, None)
+    offer = offer_in_zone(place, place.region, machine, price, None)
     return msgspec.structs.replace(
         offer,
         offer_id=f"{place.region}/{machine.name}/{'spot' if spot else 'on-demand'}",  # not orderable

@@ -80,11 +80,10 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
 
     The SDK is imported with the first request; if it is missing, every request names the extra to install.
     """
-    from gpuwatch.providers.nebius.account import NebiusAccount  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.nebius.account import NebiusAccount, NebiusPrices  # noqa: PLC0415
     from gpuwatch.providers.nebius.client import NebiusClient  # noqa: PLC0415
     from gpuwatch.providers.nebius.launcher import NebiusLauncher  # noqa: PLC0415
     from gpuwatch.providers.nebius.market import NebiusMarket  # noqa: PLC0415
-    from gpuwatch.providers.nebius.prices import NebiusPrices  # noqa: PLC0415
 
     client = NebiusClient(settings, tools, own_endpoints=settings.base_url.rstrip("/") == INFO.base_url)
     account = NebiusAccount(client, settings.options)

@@ -1,10 +1,18 @@
-"""The launcher of Nebius: instances with their own system disk, which is deleted with the instance."""
+"""The launcher of Nebius: instances with their own system disk, which is deleted with the instance.
+
+Also what must be in place before the first rental, checked only by reads.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
@@ -12,25 +20,203 @@ import msgspec
 from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind, RefusalScope
 from gpuwatch.ports import Created, Instance, InstanceState, Order
-from gpuwatch.ports.prerequisites import Prerequisite
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.nebius.account import NebiusAccount
+from gpuwatch.providers.nebius import INFO
+from gpuwatch.providers.nebius.account import NebiusAccount, NebiusPrices
 from gpuwatch.providers.nebius.client import (
     CREATE_INSTANCE,
     DELETE_INSTANCE,
     GET_INSTANCE,
+    LIST_ADVICE,
     LIST_INSTANCES,
+    LIST_PUBLIC_IMAGES,
     PROVIDER,
     NebiusClient,
+    api,
 )
-from gpuwatch.providers.nebius.create import create_request, parse_offer_id
-from gpuwatch.providers.nebius.market import gpu_of
-from gpuwatch.providers.nebius.prerequisites import NebiusPrerequisites
-from gpuwatch.providers.nebius.prices import NebiusPrices
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, created_instance, not_sent
+from gpuwatch.providers.nebius.market import MIN_DISK_GB, gpu_of, parse_advice
+from gpuwatch.providers.toolkit.basic_launcher import (
+    BasicLauncher,
+    created_instance,
+    not_sent,
+    public_key_prerequisite,
+    refuse_beyond_machine,
+)
 from gpuwatch.providers.toolkit.error_mapping import InstanceGone, InstanceNotFound
+from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import StatusWords
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
 from gpuwatch.providers.toolkit.validation import whole, word
+
+_OFFER: Final = re.compile(r"([a-z0-9.-]{1,40})/([a-z0-9.-]{1,40})/([a-z0-9-]{1,30})(/spot)?")
+PUBLIC_KEY: Final = re.compile(r"(ssh-|ecdsa-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\n]{0,200})?")
+_SCRIPT: Final = "/root/gpuwatch-first-boot"
+
+
+class OfferParts(NamedTuple):
+    """The parts of an offer id."""
+
+    platform: str
+    preset: str
+    region: str
+    spot: bool
+
+
+def parse_offer_id(offer_id: str) -> OfferParts | None:
+    """Parse an offer id; None: it is not an id of Nebius."""
+    found = _OFFER.fullmatch(offer_id)
+    return None if found is None else OfferParts(found[1], found[2], found[3], found[4] is not None)
+
+
+def create_request(
+    order: Order, parts: OfferParts, project: str, subnet: str, options: Mapping[str, Option], now: datetime
+) -> dict[str, Any]:
+    """Return the values of a CreateInstanceRequest; the label is the instance's name.
+
+    Raises:
+        OrderRefused: BAD_ORDER, Nebius does not support it.
+    """
+    ssh_key = options.get("ssh_key")
+    if not isinstance(ssh_key, str) or not PUBLIC_KEY.fullmatch(ssh_key.strip()):
+        raise not_sent(
+            PROVIDER, f'a public SSH key is required: add ssh_key = "ssh-ed25519 …" to [providers.{PROVIDER}.options]'
+        )
+    extra_reasons = {
+        "a spot offer requires a bid, and other offers accept none": parts.spot is not (order.bid_usd_hour is not None)
+    }
+    refuse_beyond_machine(
+        order, PROVIDER, INFO.title, extra_reasons, label_length=INFO.label_length, takes_bids=True, ends_itself=True
+    )
+    labels = {"managed-by": "gpuwatch"}
+    metadata = api("common.v1").ResourceMetadata(parent_id=project, name=order.label, labels=labels)
+    cloud_init = user_data(order, ssh_key.strip(), now)
+    return {"metadata": metadata, "spec": _instance_spec(order, parts, subnet, str(options.get("image")), cloud_init)}
+
+
+def _instance_spec(order: Order, parts: OfferParts, subnet: str, image: str, cloud_init: str) -> Any:
+    compute = api("compute.v1")
+    disk = compute.DiskSpec(
+        size_gibibytes=math.ceil(max(order.disk_gb, MIN_DISK_GB)),
+        type=compute.DiskSpec.DiskType.NETWORK_SSD,
+        source_image_family=compute.SourceImageFamily(image_family=image),
+    )
+    spot = {
+        "preemptible": compute.PreemptibleSpec(on_preemption=compute.PreemptibleSpec.PreemptionPolicy.STOP),
+        "follows_spot_price": compute.FollowsSpotPriceSpec(),
+    }
+    return compute.InstanceSpec(
+        resources=compute.ResourcesSpec(platform=parts.platform, preset=parts.preset),
+        boot_disk=compute.AttachedDiskSpec(
+            attach_mode=compute.AttachedDiskSpec.AttachMode.READ_WRITE,
+            managed_disk=compute.ManagedDisk(name=f"{order.label[:58]}-disk", spec=disk),
+        ),
+        network_interfaces=[
+            compute.NetworkInterfaceSpec(
+                name="eth0",
+                subnet_id=subnet,
+                ip_address=compute.IPAddress(),
+                public_ip_address=compute.PublicIPAddress(),
+            )
+        ],
+        cloud_init_user_data=cloud_init,
+        recovery_policy=compute.InstanceRecoveryPolicy.FAIL,  # a machine that has shut itself down must not restart
+        **(spot if parts.spot else {}),
+    )
+
+
+def user_data(order: Order, ssh_key: str, now: datetime) -> str:
+    """Return cloud-init's configuration: the login, and a script for the first boot. JSON is valid YAML."""
+    config: dict[str, Any] = {"ssh_authorized_keys": [ssh_key]}
+    timer = "" if order.self_destruct_at is None else shutdown_timer(order.self_destruct_at, now)
+    script = first_boot_script(order.onstart, order.env)
+    if timer or script:
+        combined = f"{timer}{script}" if not timer else f"#!/bin/bash\n{timer}{script or ''}"
+        text = b64encode(combined.encode()).decode()
+        config["write_files"] = [{"path": _SCRIPT, "permissions": "0700", "encoding": "b64", "content": text}]
+        config["runcmd"] = [["/bin/bash", _SCRIPT]]
+    return f"#cloud-config\n{json.dumps(config)}\n"
+
+
+class NebiusPrerequisites:
+    """The checks, in addition to the list of instances, which every provider has."""
+
+    def __init__(self, client: NebiusClient, account: NebiusAccount, options: Mapping[str, Option]) -> None:
+        self._client = client
+        self._account = account
+        self._options = options
+
+    def check(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """Return what is met and what is missing; a failed check is unknown. Raises nothing."""
+        mend = f'add ssh_key = "ssh-ed25519 …", your public key, to [providers.{PROVIDER}.options]'
+        found = [public_key_prerequisite(self._options.get("ssh_key"), PUBLIC_KEY, mend)]
+        regions: dict[str, list[tuple[str, OfferParts]]] = {}
+        for order in orders:
+            if wanted := parse_offer_id(order.offer_id):
+                regions.setdefault(wanted.region, []).append((order.offer_id, wanted))
+        for region, parts_in_region in regions.items():
+            ids = tuple(offer_id for offer_id, _ in parts_in_region)
+            found += [run_check(region, ids) for run_check in (self._place, self._image)]
+        return found + (self._quota(regions) if regions else [])
+
+    def _place(self, region: str, ids: tuple[str, ...]) -> Prerequisite:
+        result = partial(Prerequisite, place=region, offer_ids=ids)
+        try:
+            project = self._account.project(region)
+            if project is None:
+                text = "no project to rent in: there is none, or there are several and none is named default-…"
+                mend = f'add "{region}=project-…" to options.projects'
+                return result(name=PrerequisiteName.REGION, met=False, text=text, mend=mend)
+            subnet = self._account.subnet(region, project)
+        except ProviderError as error:
+            return result(name=PrerequisiteName.REGION, met=None, text=str(error))
+        if subnet is None:
+            text = f"cannot tell which subnet of {project} to use"
+            mend = f'add "{region}=vpcsubnet-…" to options.subnets'
+            return result(name=PrerequisiteName.NETWORK, met=False, text=text, mend=mend)
+        return result(name=PrerequisiteName.NETWORK, met=True, text=f"{project}, {subnet}")
+
+    def _image(self, region: str, ids: tuple[str, ...]) -> Prerequisite:
+        family = str(self._options.get("image"))
+        result = partial(Prerequisite, name=PrerequisiteName.IMAGE, place=region, offer_ids=ids)
+        try:
+            images = self._client.pages(LIST_PUBLIC_IMAGES, kind="images", region=region)
+        except ProviderError as error:
+            return result(met=None, text=str(error))
+        if any(image.spec.image_family == family for image in images):
+            return result(met=True, text=f"the image family {family[:60]} exists")
+        mend = "set options.image to a family of `nebius compute image list-public`"
+        return result(met=False, text=f"there is no image family {family[:60]!r}", mend=mend)
+
+    def _quota(self, regions: Mapping[str, Sequence[tuple[str, OfferParts]]]) -> list[Prerequisite]:
+        """Check the quota by capacity advice, which is limited to it."""
+        try:
+            rows = self._client.pages(LIST_ADVICE, parent_id=self._account.tenant())
+        except ProviderError as error:
+            return [Prerequisite(name=PrerequisiteName.QUOTA, met=None, text=str(error))]
+        stock = {one.offer_id: one for one in parse_advice(rows, ParseResult())}
+        found = []
+        for region, wanted in regions.items():
+            for offer_id, parts in wanted:
+                one = stock.get(f"{parts.platform}/{parts.preset}/{region}")
+                is_used_up = one is not None and parts.spot in one.at_limit and not one.machines.get(parts.spot)
+                text = f"{parts.platform} {parts.preset}: " + (
+                    "the quota is used up" if is_used_up else "within the quota"
+                )
+                mend = "request a higher quota in the Nebius console, under Limits" if is_used_up else ""
+                found.append(
+                    Prerequisite(
+                        name=PrerequisiteName.QUOTA,
+                        met=None if one is None else not is_used_up,
+                        text=text if one is not None else f"{parts.platform} {parts.preset}: not in capacity advice",
+                        mend=mend,
+                        place=region,
+                        offer_ids=(offer_id,),
+                    )
+                )
+        return found
+
 
 _ID: Final = re.compile(r"[a-z][a-z0-9-]{1,63}")
 _ENDED: Final = InstanceState.ENDED

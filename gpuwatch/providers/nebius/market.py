@@ -15,9 +15,8 @@ from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Answer, Query
-from gpuwatch.providers.nebius.account import NebiusAccount
+from gpuwatch.providers.nebius.account import NebiusAccount, NebiusPrices
 from gpuwatch.providers.nebius.client import LIST_ADVICE, PROVIDER, NebiusClient
-from gpuwatch.providers.nebius.prices import NebiusPrices
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.catalogue import TTL_S
 from gpuwatch.providers.toolkit.list_prices import is_plausible

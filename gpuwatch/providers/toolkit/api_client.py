@@ -80,6 +80,18 @@ class PacedClient:
         if self._paces_all and kind != ANY:
             self.acquire(ANY, urgent)
 
+    @contextmanager
+    def preparing_order(self) -> Iterator[None]:
+        """Run what must succeed before a vendor's SDK sends an order. Raises OrderRefused: nothing was sent."""
+        try:
+            yield
+        except WaitStopped as error:
+            raise OrderRefused(f"{self.name}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from error
+        except KeyRejected as error:
+            raise OrderRefused(str(error), RefusalKind.KEY) from error
+        except ProviderError as error:
+            raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
+
     def read(self, kind: str, attempt: Callable[[float], T], urgent: bool = False) -> T:
         """Run a request that only reads, up to three times; stops at a wrong key, a used-up quota, an unknown format.
 

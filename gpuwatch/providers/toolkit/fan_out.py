@@ -1,13 +1,14 @@
-"""Queries several places in parallel. gpuwatch can exit without waiting for a silent server."""
+"""Queries several places and merges their answers. gpuwatch can exit without waiting for a silent server."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
-from gpuwatch.errors import ProviderDown, ProviderError
+from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError, RateLimited
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 
 log = logging.getLogger(__name__)
 _STOP_POLL_S: Final = 0.2  # how often to check whether gpuwatch is stopping
@@ -40,3 +41,42 @@ def query_all(queries: Mapping[str, Callable[[], T]], stop: threading.Event) -> 
             thread.join(_STOP_POLL_S)
     pending = {place: ProviderDown(f"{place}: not waited for: gpuwatch is stopping") for place in queries}
     return list((pending | found).values())
+
+
+def query_in_turn(
+    queries: Iterable[tuple[str, Callable[[], T]]], one_server: bool = False
+) -> Iterator[tuple[str, T | ProviderError]]:
+    """Query places one after the other, and yield the answer or error of each with its name.
+
+    Args:
+        one_server: all places are on one server; if it is down or limits the rate, the rest is not requested.
+    """
+    for name, query in queries:
+        try:
+            yield name, query()
+        except ProviderError as error:
+            yield name, error
+            if one_server and isinstance(error, ProviderDown | RateLimited):
+                return
+
+
+def merge_answers(answers: Iterable[tuple[str, ParseResult | ProviderError]], prefixed: bool = False) -> ParseResult:
+    """Merge the parts of an answer: the name of each, and what it has, or its error, which makes the whole partial.
+
+    Args:
+        prefixed: put the name of the part before its reasons for skipped rows.
+
+    Raises:
+        ProviderError: the first error, if no part has an answer.
+    """
+    merged, first_error = ParseResult(searches=0), None
+    for name, answer in answers:
+        if isinstance(answer, ProviderError):
+            first_error = first_error or answer
+            merged.skip(f"{name}: {'not understood' if isinstance(answer, PayloadChanged) else 'no answer'}")
+            merged.note_missing(f"{name}: {answer}")
+        else:
+            merged.add(answer, name if prefixed else "")
+    if first_error is not None and not merged.searches:
+        raise first_error
+    return merged

@@ -8,13 +8,11 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from gpuwatch.providers.aws.client import AwsErrorAnswer
+from gpuwatch.providers.aws.catalog import parse_disk, parse_machines, parse_spot
+from gpuwatch.providers.aws.client import AwsErrorAnswer, ordering_error, reading_error
 from gpuwatch.providers.aws.create import parse_created
-from gpuwatch.providers.aws.error_mapping import ordering_error, reading_error
-from gpuwatch.providers.aws.instance_types import table
-from gpuwatch.providers.aws.instances import parse_instances
-from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
-from gpuwatch.providers.aws.prices import parse_disk, parse_machines, parse_spot
+from gpuwatch.providers.aws.launcher import parse_instances
+from gpuwatch.providers.aws.offers import ListPrice, RegionZones, offer_in_zone, table
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.checkout import TESTS
 from tests.golden import shown
@@ -37,14 +35,17 @@ def _products() -> Any:
     texts = [json.dumps(product) for product in json.loads((RECORDED / "get_products.json").read_bytes())]
     prices, disk_usd = parse_machines(texts, HERE.region), parse_disk(texts, HERE.region)
     known = {name: price for name, price in prices.types.items() if name in table()}
-    offers = [on_demand_offer(HERE, "us-east-1a", table()[name], price, disk_usd) for name, price in known.items()]
+    offers = [offer_in_zone(HERE, "us-east-1a", table()[name], price, disk_usd) for name, price in known.items()]
     return {"prices": prices.types, "disk_usd_gb_month": disk_usd, "skipped": prices.skipped, "offers": offers}
 
 
 def _spot() -> Any:
     result = ParseResult()
     found = parse_spot(_parsed("DescribeSpotPriceHistory")["SpotPriceHistory"], result, HERE.observed_at)
-    offers = [spot_offer(HERE, key.zone, table()[key.type], price, None, 0.08) for key, price in found.items()]
+    offers = [
+        offer_in_zone(HERE, key.zone, table()[key.type], ListPrice(price.usd_hour), 0.08, spot=True)
+        for key, price in found.items()
+    ]
     return {"offers": offers, "skipped": result.skipped}
 
 

@@ -12,7 +12,7 @@ from gpuwatch import providers
 from gpuwatch.domain.market.offer import Offer, OfferKind, marks
 from gpuwatch.errors import OrderRefused, RefusalKind
 from gpuwatch.ports import Completeness, Query
-from gpuwatch.providers.aws.capacity_blocks import parse_block
+from gpuwatch.providers.aws.market import parse_block
 from tests.clocks import Clock
 from tests.clouds.aws import Ec2
 from tests.clouds.aws_account import Ec2Account

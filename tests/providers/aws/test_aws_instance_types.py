@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.providers.aws.instance_types import parse_instance_type, table
+from gpuwatch.providers.aws.offers import parse_instance_type, table
 
 
 def _rows_with_gpu() -> list[dict[str, Any]]:

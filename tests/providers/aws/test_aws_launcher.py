@@ -19,7 +19,7 @@ from gpuwatch.errors import (
     RefusalScope,
 )
 from gpuwatch.ports import Launcher
-from gpuwatch.providers.aws.error_mapping import ordering_error
+from gpuwatch.providers.aws.client import ordering_error
 from tests.clouds.aws import Ec2
 from tests.providers.aws.aws_bench import (
     LABEL,

@@ -154,7 +154,7 @@ def test_a_region_that_does_not_answer_makes_the_answer_partial(place: Ec2) -> N
         answer = adapter.market.search(Query(gpus=("A10G",)))
     assert answer.completeness is Completeness.PARTIAL
     assert len(answer.offers) == 3
-    assert answer.skipped == {"region mars-north-1 did not answer: PayloadChanged": 1}
+    assert answer.skipped == {"region mars-north-1: not understood": 1}
 
 
 def test_no_region_is_an_error_and_never_no_offers(place: Ec2) -> None:

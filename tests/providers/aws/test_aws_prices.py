@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from gpuwatch.errors import NoRowUnderstood
-from gpuwatch.providers.aws.instance_types import table
-from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
-from gpuwatch.providers.aws.prices import (
+from gpuwatch.providers.aws.catalog import (
     ListPrice,
     PriceList,
     SpotKey,
-    SpotPrice,
     disk_filters,
     drop_placeholders,
     drop_price_jumps,
@@ -24,6 +21,7 @@ from gpuwatch.providers.aws.prices import (
     parse_machines,
     parse_spot,
 )
+from gpuwatch.providers.aws.offers import RegionZones, offer_in_zone, table
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 
 HERE, NOW = "us-east-1", datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -179,9 +177,9 @@ def test_odd_spot_rows_are_counted_and_alone_no_answer(row: object, reason: str)
 def test_a_placeholder_is_no_price_of_a_machine() -> None:
     place, machine = RegionZones(HERE, {}, NOW), table()["p5.48xlarge"]
     with pytest.raises(RowSkipped, match="placeholder"):
-        on_demand_offer(place, "us-east-1a", machine, ListPrice(0.00001), 0.08)
+        offer_in_zone(place, "us-east-1a", machine, ListPrice(0.00001), 0.08)
     with pytest.raises(RowSkipped, match="placeholder"):
-        spot_offer(place, "us-east-1a", machine, SpotPrice(9999.0, NOW), None, 0.08)
+        offer_in_zone(place, "us-east-1a", machine, ListPrice(9999.0), 0.08, spot=True)
 
 
 def test_plain_linux_machines_on_shared_hardware_are_asked_for() -> None:

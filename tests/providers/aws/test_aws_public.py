@@ -11,7 +11,7 @@ from gpuwatch import providers
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Query
-from gpuwatch.providers.aws.prices import PriceList
+from gpuwatch.providers.aws.catalog import PriceList
 from gpuwatch.providers.aws.public_market import parse_on_demand_page, parse_spot_page
 from gpuwatch.testing.hostile import corrupt_body
 from gpuwatch.testing.invariants import answer_problems
@@ -82,7 +82,7 @@ def test_a_region_without_a_page_makes_the_answer_partial(place: PricePages, reg
         for spot in (False, True):
             answer = adapter.market.search(Query(gpus=("A10G",), spot=spot))
             assert (answer.completeness, len(answer.offers)) == (Completeness.PARTIAL, 1)
-            assert list(answer.skipped) == [f"region {region} did not answer: PayloadChanged"]
+            assert list(answer.skipped) == [f"region {region}: not understood"]
 
 
 def test_no_page_is_an_error(place: PricePages, adapter: providers.Adapter) -> None:

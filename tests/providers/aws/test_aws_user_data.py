@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.providers.aws.user_data import BYTES_MAX, exports, user_data
+from gpuwatch.providers.aws.create import BYTES_MAX, exports, user_data
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NASTY = 'it\'s $HOME `id` \\ "quoted" \n second line; ü'

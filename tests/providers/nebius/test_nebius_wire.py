@@ -23,7 +23,7 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.ports import Order, Query
-from gpuwatch.providers.nebius.error_mapping import ordering_error, reading_error
+from gpuwatch.providers.nebius.client import ordering_error, reading_error
 from gpuwatch.testing.invariants import answer_problems
 from tests.late import LateModule
 from tests.providers.nebius.bench import BENCH
