@@ -1,4 +1,4 @@
-"""Parses RunPod's catalogue into offers. Pure.
+"""RunPod's offer ids, and its catalogue parsed into offers. Pure.
 
 A GPU type has one price per GPU everywhere in a cloud. The stock differs by cloud, GPU count and data centre, and is
 requested for each GPU count separately. The price does not include the disk.
@@ -7,10 +7,11 @@ source: REST v2 specification 2.0.0, pricing page (read 2026-11).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,18 +20,101 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferTerms, Place
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.runpod.offer_ids import (
-    COMMUNITY,
-    SECURE,
-    PodPlacement,
-    country_of,
-    is_place,
-    machine_id,
-    offer_id,
-)
 from gpuwatch.providers.toolkit.announced_end import is_ending
-from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import number, objects, usd_hour, whole, word
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
+
+SECURE: Final = "SECURE"
+COMMUNITY: Final = "COMMUNITY"
+ANYWHERE: Final = "*"
+_MAX_LENGTH: Final = 64  # characters of an id in the store
+_VENDOR: Final = "NVIDIA "
+_SHORT_VENDOR: Final = "~"  # replaces the maker if the whole id is too long
+_PLACE: Final = re.compile(r"[A-Z0-9][A-Z0-9-]{0,30}")
+_GPU: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]{0,79}")
+_CLOUDS: Final = {SECURE: SECURE, COMMUNITY: COMMUNITY, "S": SECURE, "C": COMMUNITY}
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,2}")
+
+# Known data centres; the list grows, and ids do not follow a rule ("EU-SE-1" is Sweden, "SEA-SG-1" is not).
+# source: SkyPilot 0.14.1's catalogue, read 2026-11.
+_COUNTRY: Final[dict[str, tuple[str, ...]]] = {
+    "AU": ("OC-AU-1",),
+    "CA": ("CA-MTL-1", "CA-MTL-2", "CA-MTL-3", "CA-MTL-4"),
+    "CZ": ("EU-CZ-1",),
+    "DK": ("EU-DK-1",),
+    "FR": ("EU-FR-1",),
+    "IN": ("AP-IN-1", "AP-IN-2"),
+    "IS": ("EUR-IS-1", "EUR-IS-2", "EUR-IS-3", "EUR-IS-4", "EUR-IS-5"),
+    "JP": ("AP-JP-1",),
+    "NL": ("EU-NL-1",),
+    "NO": ("EUR-NO-1", "EUR-NO-2"),
+    "RO": ("EU-RO-1",),
+    "SE": ("EU-SE-1", "EU-SE-2"),
+    "SG": ("SEA-SG-1",),
+    "US": (
+        "US-CA-1", "US-CA-2", "US-CO-1", "US-DE-1", "US-GA-1", "US-GA-2", "US-IL-1", "US-KS-1", "US-KS-2", "US-KS-3",
+        "US-MD-1", "US-MO-1", "US-MO-2", "US-NC-1", "US-NC-2", "US-NE-1", "US-OR-1", "US-OR-2", "US-PA-1", "US-TX-1",
+        "US-TX-2", "US-TX-3", "US-TX-4", "US-TX-5", "US-TX-6", "US-WA-1",
+    ),
+}  # fmt: skip
+_COUNTRY_OF: Final = {place: country for country, places in _COUNTRY.items() for place in places}
+
+
+class PodPlacement(msgspec.Struct, frozen=True):
+    """What a create needs; `place` None: any place with stock."""
+
+    gpu_id: str
+    cloud: str
+    count: int
+    place: str | None
+
+
+def country_of(place: str | None) -> str | None:
+    """Return the ISO 3166 alpha-2 country of a data centre; None: unknown."""
+    return _COUNTRY_OF.get(place or "")
+
+
+def is_place(text: str | None) -> bool:
+    """Return whether this can be the id of a data centre."""
+    return text is not None and _PLACE.fullmatch(text) is not None
+
+
+def offer_id(placement: PodPlacement) -> str | None:
+    """Return `NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1`, or a short form that `parse_offer_id` parses; None: too long."""
+    return _shortened(placement, (str(placement.count), placement.place or ANYWHERE))
+
+
+def machine_id(placement: PodPlacement) -> str | None:
+    """Return the id of a price series: GPU type, cloud and place. RunPod does not name hosts."""
+    return _shortened(placement, (placement.place or ANYWHERE,))
+
+
+def parse_offer_id(text: str) -> PodPlacement | None:
+    """Parse an offer id; None: it is not one."""
+    parts = text.rsplit("/", 3)
+    if len(parts) != 4:
+        return None
+    gpu_id, cloud, count, place = parts
+    if gpu_id.startswith(_SHORT_VENDOR):
+        gpu_id = _VENDOR + gpu_id.removeprefix(_SHORT_VENDOR)
+    is_valid = _GPU.fullmatch(gpu_id) and cloud in _CLOUDS and _COUNT.fullmatch(count)
+    if not is_valid or not (place == ANYWHERE or is_place(place)):
+        return None
+    return PodPlacement(gpu_id, _CLOUDS[cloud], int(count), None if place == ANYWHERE else place)
+
+
+def _shortened(placement: PodPlacement, suffix: tuple[str, ...]) -> str | None:
+    if not _GPU.fullmatch(placement.gpu_id):
+        return None
+    full_id = "/".join((placement.gpu_id, placement.cloud, *suffix))
+    if len(full_id) <= _MAX_LENGTH:
+        return full_id
+    gpu_id = placement.gpu_id
+    if gpu_id.startswith(_VENDOR):
+        gpu_id = _SHORT_VENDOR + gpu_id.removeprefix(_VENDOR)
+    short_id = "/".join((gpu_id, placement.cloud[0], *suffix))
+    return short_id if len(short_id) <= _MAX_LENGTH else None
+
 
 PROVIDER: Final = "runpod"
 # 0.10 $ a month per GB of container disk while it runs; RunPod's month is taken as 730 h, gpuwatch's has 720.
@@ -75,88 +159,110 @@ def max_gpus_per_pod(types: list[Mapping[str, Any]], cloud: str, gpus: Collectio
     return max((count for count in counts if count is not None), default=1)
 
 
+class GpuTypeRow(NamedTuple):
+    """One GPU type in one cloud, for one GPU count."""
+
+    gpu_id: str
+    memory_gb: int | None  # of one GPU
+    gpu_usd_hour: float | None  # of one GPU, without disk
+    is_in_stock: bool
+    max_count: int | None
+    places: Iterable[str | None]  # None: somewhere
+    somewhere: tuple[str, ...] = ()  # data centres in which a pod without a place may be
+    cuda: float | None = None  # minimum version of all hosts
+
+
 def parse_catalogue(value: Any, request: CatalogueRequest) -> ParseResult:
     """Parse the offers of one cloud and one GPU count.
 
     Raises:
         PayloadChanged: it is not a catalogue, or none of its rows is usable.
     """
+    return parse_types(gpu_types(value), request, _read_type)
+
+
+def parse_types(
+    rows: Iterable[Mapping[str, Any]],
+    request: CatalogueRequest,
+    read: Callable[[Mapping[str, Any], CatalogueRequest, ParseResult], GpuTypeRow | None],
+) -> ParseResult:
+    """Parse the offers of GPU types. A catalogue without a usable row is not a market without offers.
+
+    Args:
+        read: returns one type; None: it is not sold in this cloud, so that a leftover price is ignored. Raises
+            RowSkipped.
+
+    Raises:
+        PayloadChanged: no row is usable.
+    """
     result, usable_rows = ParseResult(), 0
-    for gpu_type in gpu_types(value):
+    for one in rows:
         result.rows += 1
-        if gpu_type.get("id") == SENTINEL or gpu_type.get(request.cloud.lower()) is False:
-            continue  # not sold in this cloud: ignore its leftover price
-        if is_ending(gpu_type, request.observed_at):
+        if one.get("id") == SENTINEL or is_ending(one, request.observed_at):
             continue
-        result.check_drift(gpu_type, _TYPE_FIELDS, _REQUIRED_FIELDS)
-        reason = _skip_reason(gpu_type, request.cloud)
-        if reason is not None:
-            result.skip(reason)
-            continue
-        usable_rows += 1
-        result.offers += _offers(gpu_type, request, result)
-    require_usable_row(usable_rows, result)
+        with result.counting_skips():
+            found = read(one, request, result)
+            if found is None:
+                continue
+            if found.is_in_stock and found.gpu_usd_hour is None:
+                raise RowSkipped("no price")
+            usable_rows += 1
+            result.offers += _offers(found, request)
+    if result.skipped and not usable_rows:
+        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue can be used: {next(iter(result.skipped))}")
     return result
 
 
-def require_usable_row(usable_rows: int, result: ParseResult) -> None:
-    """Reject a catalogue without a usable row: it is not a market without offers. Raises PayloadChanged."""
-    if result.skipped and not usable_rows:
-        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue can be used: {next(iter(result.skipped))}")
+def _read_type(one: Mapping[str, Any], request: CatalogueRequest, result: ParseResult) -> GpuTypeRow | None:
+    """Read a type of REST v2. A community order that names a data centre is refused, even where stock is listed.
 
-
-def _skip_reason(one: Mapping[str, Any], cloud: str) -> str | None:
-    """Return why a row is skipped; None: it is usable."""
-    gpu_id, stock = word(one.get("id"), 80), one.get("availability")
-    if gpu_id is None or one.get("id") != gpu_id:
-        return "no id of a GPU type"
-    if one.get(cloud.lower()) is not True:
-        return f"{cloud.lower()} is not true or false"
-    if not isinstance(stock, str) or stock not in _STOCK:
-        return "availability is not understood"
-    if _STOCK[stock] and usd_hour(_value_for_cloud(one.get("price"), cloud)) is None:
-        return "no price"
-    return None
-
-
-def _offers(one: Mapping[str, Any], request: CatalogueRequest, result: ParseResult) -> Iterator[Offer]:
-    """Yield the offers of a usable row: one per data centre of the secure cloud, one for the community cloud.
-
-    A community order that names a data centre is refused, also if the catalogue lists stock there.
     source: issue 326 of the vendor's runpodctl, 2026-08
     """
-    price, max_count = usd_hour(_value_for_cloud(one.get("price"), request.cloud)), _max_count(one, request.cloud)
-    if not _STOCK[one["availability"]] or price is None or (max_count is not None and request.count > max_count):
+    cloud, stock = request.cloud.lower(), one.get("availability")
+    if one.get(cloud) is False:
+        return None
+    result.check_drift(one, _TYPE_FIELDS, _REQUIRED_FIELDS)
+    gpu_id = gpu_id_of(one)
+    if one.get(cloud) is not True:
+        raise RowSkipped(f"{cloud} is not true or false")
+    if not isinstance(stock, str) or stock not in _STOCK:
+        raise RowSkipped("availability is not understood")
+    is_community = request.cloud == COMMUNITY
+    places = _places(one, result) if _STOCK[stock] else []
+    return GpuTypeRow(
+        gpu_id=gpu_id,
+        memory_gb=whole(one.get("memory"), 1, 4096),
+        gpu_usd_hour=usd_hour(at(one, "price", cloud)),
+        is_in_stock=_STOCK[stock],
+        max_count=_max_count(one, request.cloud),
+        places=(None,) if is_community else places,
+        somewhere=tuple(place for place in places if place is not None) if is_community else (),
+        cuda=_min_cuda(one),
+    )
+
+
+def gpu_id_of(one: Mapping[str, Any]) -> str:
+    """Return the id of a GPU type. Raises RowSkipped."""
+    gpu_id = word(one.get("id"), 80)
+    if gpu_id is None or one.get("id") != gpu_id:
+        raise RowSkipped("no id of a GPU type")
+    return gpu_id
+
+
+def _offers(one: GpuTypeRow, request: CatalogueRequest) -> Iterator[Offer]:
+    """Yield the offers of a type, one per place. Raises RowSkipped: its id cannot be kept."""
+    if not one.is_in_stock or one.gpu_usd_hour is None or (one.max_count is not None and request.count > one.max_count):
         return
-    places = _places(one, result)
-    somewhere = tuple(place for place in places if place is not None) if request.cloud == COMMUNITY else ()
-    for place in (None,) if request.cloud == COMMUNITY else places:
-        placement = PodPlacement(one["id"], request.cloud, request.count, place)
-        memory_gb = whole(one.get("memory"), 1, 4096)
-        offer = offer_of(placement, price, memory_gb, request, _min_cuda(one), places=somewhere)
+    for place in one.places:
+        offer = _offer(one, one.gpu_usd_hour, PodPlacement(one.gpu_id, request.cloud, request.count, place), request)
         if offer is None:
-            result.skip("its id is not one that can be kept")
-            return
+            raise RowSkipped("its id is not one that can be kept")
         yield offer
 
 
-def offer_of(
-    placement: PodPlacement,
-    gpu_usd_hour: float,
-    memory_gb: int | None,
-    request: CatalogueRequest,
-    cuda: float | None = None,
-    places: tuple[str, ...] = (),
-) -> Offer | None:
-    """Build one offer; None: its id does not fit the store.
-
-    Args:
-        gpu_usd_hour: per GPU, without disk.
-        memory_gb: per GPU.
-        cuda: minimum version of all hosts.
-        places: data centres in which a pod without a place may be.
-    """
-    identity, machine = offer_id(placement), machine_id(placement)
+def _offer(one: GpuTypeRow, gpu_usd_hour: float, placement: PodPlacement, request: CatalogueRequest) -> Offer | None:
+    """Build one offer; None: its id does not fit the store."""
+    identity, machine, memory_gb = offer_id(placement), machine_id(placement), one.memory_gb
     if identity is None or machine is None:
         return None
     gpu = catalog().resolve(placement.gpu_id, memory_gb)
@@ -180,8 +286,8 @@ def offer_of(
         datacenter=True if placement.cloud == SECURE else None,
         download_usd_gb=0.0,
         upload_usd_gb=0.0,
-        cuda_max=cuda,
-        terms=_terms(placement.gpu_id, places),
+        cuda_max=one.cuda,
+        terms=_terms(placement.gpu_id, one.somewhere),
     )
 
 
@@ -226,9 +332,5 @@ def _name(one: Mapping[str, Any]) -> str:
 
 
 def _max_count(one: Mapping[str, Any], cloud: str) -> int | None:
-    found = whole(_value_for_cloud(one.get("maxCount"), cloud), 1)
+    found = whole(at(one, "maxCount", cloud.lower()), 1)
     return None if found is None else min(found, MAX_GPUS)
-
-
-def _value_for_cloud(value: Any, cloud: str) -> Any:
-    return value.get(cloud.lower()) if isinstance(value, dict) else None

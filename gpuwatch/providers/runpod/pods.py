@@ -16,9 +16,15 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.providers.runpod.catalogue import DISK_USD_GB_HOUR, PROVIDER, STOPPED_DISK_USD_GB_HOUR
+from gpuwatch.providers.runpod.catalogue import (
+    DISK_USD_GB_HOUR,
+    PROVIDER,
+    STOPPED_DISK_USD_GB_HOUR,
+    PodPlacement,
+    is_place,
+    machine_id,
+)
 from gpuwatch.providers.runpod.create import POD_ID
-from gpuwatch.providers.runpod.offer_ids import PodPlacement, is_place, machine_id
 from gpuwatch.providers.toolkit.basic_launcher import instance_rows
 from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word

@@ -67,11 +67,14 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Build the adapter; searching and renting share one rate limiter."""
+    from gpuwatch.providers.tensordock.error_mapping import ordering, reading  # noqa: PLC0415
     from gpuwatch.providers.tensordock.launcher import TensorDockLauncher  # noqa: PLC0415
-    from gpuwatch.providers.tensordock.market import build_fetch, new_client  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.tensordock.offers import build_fetch  # noqa: PLC0415
+    from gpuwatch.providers.toolkit.api_client import ApiClient  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415
 
-    client = new_client(settings, tools)
+    # reading each machine may use two thirds of the 100 requests a minute
+    client = ApiClient(settings, tools, intervals_s={"list": 1.0, "detail": 1.0}, reading=reading, ordering=ordering)
     return Adapter(
         name=INFO.name,
         info=INFO,

@@ -20,7 +20,7 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit import error_mapping
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, InstanceNotFound, NoSuchObject
 from gpuwatch.providers.toolkit.validation import decode_json, whole
 
 NAME: Final = "tensordock"
@@ -40,16 +40,8 @@ _KEY: Final = ("unauthorized", "unauthenticated", "forbidden", "invalid token", 
 _NOT_FOUND_MESSAGES: Final = ("not found", "already terminated", "already deleted")
 
 
-class NotFound(PayloadChanged):
-    """The 404 of a request that only reads."""
-
-
-class MachineNotFound(NotFound):
-    """The 404 of a read in TensorDock's own words; a web server's 404 differs."""
-
-
-class NoSuchMachine(OrderRefused):
-    """TensorDock's own words state that the machine does not exist; a web server's 404 does not."""
+class UnprovenNotFound(PayloadChanged):
+    """A 404 that is not in TensorDock's own words: a web server's. It does not prove that there is no such machine."""
 
 
 def status_of(reply: HttpReply, value: Any) -> int:
@@ -84,7 +76,8 @@ def reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> Prov
     if status == 400 and isinstance(body.value, list) and reply.status < 300:
         return PayloadChanged(f"{name}: a list where an object was expected")
     if status == 404:
-        return MachineNotFound(line) if _has_error(body.value) and body.has(*_NOT_FOUND_MESSAGES) else NotFound(line)
+        is_stated = _has_error(body.value) and body.has(*_NOT_FOUND_MESSAGES)
+        return InstanceNotFound(line) if is_stated else UnprovenNotFound(line)
     return error_mapping.reading_error(name, body, msgspec.structs.replace(reply, status=status), now)
 
 
@@ -95,7 +88,7 @@ def ordering(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> Ord
     if body.has(*_UNKNOWN_OUTCOME):
         return OutcomeUnknown(line)
     if _is_deleted(body, status):
-        return NoSuchMachine(line)
+        return NoSuchObject(line)
     if status == 410 or (status < 500 and body.has(*_CAPACITY)):
         return OfferGone(line)
     if status < 500 and status != 429 and body.has(*_BALANCE):

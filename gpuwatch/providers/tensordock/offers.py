@@ -1,11 +1,12 @@
-"""Parses TensorDock's locations and hosts into offers, each a sum of GPUs, vCPUs, memory and the minimum disk. Pure.
+"""TensorDock's locations and hosts as offers, each a sum of GPUs, vCPUs, memory and the minimum disk.
 
-A missing rate is not zero: the price is then unknown, and the row is skipped.
+One catalogue of all places serves every query. A missing rate is not zero: the price is then unknown, and the row is
+skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,13 +15,14 @@ import msgspec
 from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.tensordock.error_mapping import NAME
-from gpuwatch.providers.tensordock.names import GPU, ID_LENGTH, PLACE, OfferKey, country_of, gpu_of
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.tensordock.create import GPU, ID_LENGTH, MIN_DISK_GB, PLACE, OfferKey, country_of, gpu_of
+from gpuwatch.providers.tensordock.error_mapping import NAME, accepted_value
 from gpuwatch.providers.toolkit.announced_end import is_ending
+from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
-MIN_DISK_GB: Final = 100.0
 GPUS_MAX: Final = 64  # of one machine; more is implausible
 _RAM_STEP_GB: Final = 8
 _TERMS: Final = OfferTerms(
@@ -296,3 +298,20 @@ def _total_usd_hour(rates: _UnitPrices, offer_key: OfferKey) -> float:
     if total is None:
         raise RowSkipped("a price that nobody would ask")
     return total
+
+
+def build_fetch(options: Mapping[str, Option]) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
+    """Return the function that fetches locations (without a key), or hosts if `source = "hostnodes"`."""
+    hosts = options.get("source") == "hostnodes"
+    given = {name: options.get(name) for name in ResourcesPerGpu.__struct_fields__}
+    per_gpu = ResourcesPerGpu(**{name: value for name, value in given.items() if isinstance(value, float | int)})
+    parse = parse_hostnodes if hosts else parse_locations
+
+    def fetch(client: ApiClient) -> tuple[ParseResult, datetime]:
+        if hosts:
+            client.require_key()
+        reply = client.request("GET", f"/api/v2/{'hostnodes' if hosts else 'locations'}")
+        now = client.tools.now()
+        return parse(accepted_value(reply, now), per_gpu, now), now
+
+    return fetch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.providers.runpod.offer_ids import parse_offer_id
+from gpuwatch.providers.runpod.catalogue import parse_offer_id
 from gpuwatch.testing.bench import Bench
 from tests.clouds.runpod import RunPod
 from tests.clouds.runpod_quota import Quotas

@@ -12,12 +12,11 @@ from typing import Any
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
-from gpuwatch.providers.runpod.charges import charges_of
+from gpuwatch.providers.runpod.client import graphql_data, ordering_error, parse_windows, reading_error, wait_s
 from gpuwatch.providers.runpod.create import parse_created
-from gpuwatch.providers.runpod.error_mapping import graphql_data, ordering_error, reading_error, wait_s
-from gpuwatch.providers.runpod.keyless import parse_keyless
+from gpuwatch.providers.runpod.launcher import charges_of
+from gpuwatch.providers.runpod.market import parse_keyless
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
-from gpuwatch.providers.runpod.quota import parse_windows
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.checkout import TESTS

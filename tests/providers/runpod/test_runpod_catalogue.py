@@ -17,9 +17,16 @@ from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import OfferKind, is_slice
 from gpuwatch.errors import KeyRejected, PayloadChanged, RateLimited
 from gpuwatch.ports import Completeness, ProviderSettings, Query
-from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
-from gpuwatch.providers.runpod.keyless import catalogue_query, parse_keyless
-from gpuwatch.providers.runpod.offer_ids import PodPlacement, country_of, machine_id, offer_id, parse_offer_id
+from gpuwatch.providers.runpod.catalogue import (
+    CatalogueRequest,
+    PodPlacement,
+    country_of,
+    machine_id,
+    offer_id,
+    parse_catalogue,
+    parse_offer_id,
+)
+from gpuwatch.providers.runpod.market import catalogue_query, parse_keyless
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.checkout import TESTS

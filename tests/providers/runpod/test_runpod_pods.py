@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.providers.runpod.charges import charges_of, charges_params
+from gpuwatch.providers.runpod.launcher import charges_of, charges_params
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
 from tests.checkout import TESTS
 

@@ -16,8 +16,7 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import InstanceState, Launcher, Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, PrerequisiteProbe
-from gpuwatch.providers.runpod.client import RunpodClient
-from gpuwatch.providers.runpod.quota import RESERVED, Quota, parse_windows
+from gpuwatch.providers.runpod.client import RESERVED, Quota, RunpodClient, parse_windows
 from tests.clocks import Clock
 from tests.clouds.runpod import RunPod
 from tests.clouds.runpod_pods import Lags

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.ports import Order
-from gpuwatch.providers.runpod.create import create_body
-from gpuwatch.providers.runpod.self_destruct import self_destruct_lines
+from gpuwatch.providers.runpod.create import create_body, self_destruct_lines
 from tests.process.daemon_child import wait_for
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

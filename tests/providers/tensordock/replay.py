@@ -11,7 +11,7 @@ from typing import Any
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.tensordock.create import check_destroyed, parse_created
 from gpuwatch.providers.tensordock.error_mapping import NAME, accepted_value, ordering, reading, status_of
-from gpuwatch.providers.tensordock.machines import MachineRow, instance_of, machine_of, rows_of
+from gpuwatch.providers.tensordock.launcher import MachineRow, instance_of, machine_of, rows_of
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from tests.checkout import TESTS

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
 from gpuwatch.ports import Query
 from gpuwatch.providers.tensordock import INFO
-from gpuwatch.providers.tensordock.names import OfferKey, country_of, gpu_of, parse_offer_key
+from gpuwatch.providers.tensordock.create import OfferKey, country_of, gpu_of, parse_offer_key
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
 from tests.providers.faults import Fault, assert_fails, read_faults
 from tests.providers.tensordock.stand_in import BENCH, HOSTS, recorded
