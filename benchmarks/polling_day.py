@@ -32,7 +32,7 @@ from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.emulator import Marketplace
 from gpuwatch.emulator.http_server import parse_request
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.providers.vastai.query import wire_names
+from gpuwatch.providers.vastai.market import wire_names
 
 RECORDED_BESIDES = 2  # GPUs that are recorded but not watched
 TASKS = ("hunt", "sweep", "health", "roll-up", "auto price")

@@ -181,7 +181,7 @@ def main() -> None:
     """Load the libraries, then serve on the socket with the given number."""
     for name in PRELOADED:
         __import__(name)
-    from gpuwatch.providers.vastai.query import wire_names
+    from gpuwatch.providers.vastai.market import wire_names
     from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 
     sqlite_driver()

@@ -14,8 +14,7 @@ from gpuwatch.bootstrap import secrets_of
 from gpuwatch.domain.setup.fields import table_of
 from gpuwatch.domain.watches.launch_spec import HookSpec, LaunchSpec
 from gpuwatch.domain.watches.launch_text import MAX_ONSTART, MAX_ONSTART_SELF_DESTRUCT
-from gpuwatch.providers.vastai.create import ONSTART_LENGTH, RUNTYPES
-from gpuwatch.providers.vastai.self_destruct import with_self_destruct
+from gpuwatch.providers.vastai.create import ONSTART_LENGTH, RUNTYPES, with_self_destruct
 from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 

@@ -20,12 +20,17 @@ from gpuwatch.errors import (
 from gpuwatch.ports import Created, Instance, InstanceState, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.validation import UNREADABLE
-from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page, charges_params
-from gpuwatch.providers.vastai.client import VastClient
+from gpuwatch.providers.vastai.charges import (
+    ChargeItem,
+    charges_of,
+    charges_page,
+    charges_params,
+    increase_rows,
+    increases_of,
+)
+from gpuwatch.providers.vastai.client import VastClient, ordering_error, read_error_body
 from gpuwatch.providers.vastai.create import ID, LABEL_LENGTH, check_bid, create_body, parse_created
-from gpuwatch.providers.vastai.error_mapping import ordering_error, read_error_body
 from gpuwatch.providers.vastai.instances import parse_instance, parse_page
-from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.rows import PROVIDER
 
 _PAGE_ROWS: Final = 25  # the maximum page size

@@ -9,7 +9,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.watch_fields import named_gpus
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
-from gpuwatch.providers.vastai.query import wire_names
+from gpuwatch.providers.vastai.market import wire_names
 
 # Real cards that the catalogue lacks, as providers spell them, and the name that all spellings share.
 UNLISTED = [

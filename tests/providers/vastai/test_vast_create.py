@@ -9,8 +9,7 @@ import pytest
 
 from gpuwatch.errors import OrderRefused, RefusalKind
 from gpuwatch.ports import Order, Registry, Volume
-from gpuwatch.providers.vastai.create import ONSTART_LENGTH, create_body
-from gpuwatch.providers.vastai.self_destruct import with_self_destruct
+from gpuwatch.providers.vastai.create import ONSTART_LENGTH, create_body, with_self_destruct
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=6)

@@ -15,8 +15,8 @@ from vast_double import URL
 
 from gpuwatch.errors import OrderRefused, PayloadChanged, RefusalKind
 from gpuwatch.ports import Instance, InstanceState, Launcher, Order, PriceIncrease
+from gpuwatch.providers.vastai.charges import increase_rows, increases_of
 from gpuwatch.providers.vastai.instances import parse_page
-from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.redaction import register_secret
 from tests.checkout import TESTS
 from tests.clocks import Clock

@@ -15,7 +15,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Market, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.providers.vastai.query import _known_names, wire_names
+from gpuwatch.providers.vastai.market import _known_names, wire_names
 from tests.builders import shared_gpu_names
 from tests.clocks import Clock
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.providers.vastai.self_destruct import with_self_destruct
+from gpuwatch.providers.vastai.create import with_self_destruct
 from gpuwatch.testing.loopback import ReceivedRequest, Server, serving
 
 pytestmark = pytest.mark.slow
