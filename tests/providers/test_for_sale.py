@@ -10,16 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpuwatch.providers.aws.instance_types import parse_instance_type
 
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Query
-from gpuwatch.providers.azure.prices import parse_prices as azure_prices
-from gpuwatch.providers.gcp.skus import PartPrices, read_skus
-from gpuwatch.providers.gpuhunt.catalogs import parse_items
+from gpuwatch.providers.aws.offers import parse_instance_type
+from gpuwatch.providers.gpuhunt.market import parse_items
 from gpuwatch.providers.hyperstack import parse_prices as book_prices
+from gpuwatch.providers.pricelist.azure import parse_prices as azure_prices
 from gpuwatch.providers.pricelist.declaration import built_in_sources
+from gpuwatch.providers.pricelist.gcp_parts import PartPrices, read_skus
 from gpuwatch.providers.pricelist.source_reader import SourceReader
 from gpuwatch.providers.primeintellect.market import parse_rows
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue

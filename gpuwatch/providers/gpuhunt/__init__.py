@@ -61,6 +61,6 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Build the adapter. The library is imported with the first catalog; if it is missing, every request says so."""
-    from gpuwatch.providers.gpuhunt.catalogs import GpuhuntMarket  # noqa: PLC0415 - start-up does not need archives
+    from gpuwatch.providers.gpuhunt.market import GpuhuntMarket  # noqa: PLC0415 - start-up does not need archives
 
     return Adapter(name=INFO.name, info=INFO, market=GpuhuntMarket(settings, tools))

@@ -59,4 +59,4 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Build the adapter; no key is ever sent."""
     from gpuwatch.providers.pricelist.market import PriceLists  # noqa: PLC0415 - not for start-up
 
-    return Adapter(name=INFO.name, info=INFO, market=PriceLists(settings, tools, INFO))
+    return Adapter(name=INFO.name, info=INFO, market=PriceLists(settings, tools, INFO.base_url))

@@ -1,4 +1,7 @@
-"""Queries all sources in parallel; if one fails, the answer is partial. Also adds the dated lists."""
+"""Requests all sources of price lists: their places, their pages, their rate limits; without a key, from no other host.
+
+The sources are queried in parallel; if one fails, the answer is partial.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,140 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.ports import Answer, ProviderSettings, Query
-from gpuwatch.ports.declarations import ProviderInfo, Tools
+from gpuwatch.ports import ProviderSettings, Query
+from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.pricelist.dated_lists import DatedLists
-from gpuwatch.providers.pricelist.declaration import PriceSource, built_in_sources, own_sources
-from gpuwatch.providers.pricelist.source_client import SourceClient, rebase_url
+from gpuwatch.providers.pricelist.declaration import PriceSource, built_in_sources, count_entries, own_sources
+from gpuwatch.providers.pricelist.source_reader import Rates, SourceReader
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.currency import ExchangeRates
-from gpuwatch.providers.toolkit.fan_out import query_all
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer, matching
+from gpuwatch.providers.toolkit.fan_out import merge_answers, query_all
+from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, ListPriceMarket, RowCountGuard
+from gpuwatch.providers.toolkit.post_processing import ParseResult, matching
+from gpuwatch.providers.toolkit.validation import at, decode_json, word
+
+_PAGES_MAX: Final = 100
+_MAX_BYTES: Final = 48 * 2**20  # OVHcloud's catalogue has several MB
+_TTL: Final = 0.9  # of `every_s`: a slightly early poll fetches again
+
+
+class SourceClient:
+    """One source; its answer is cached as long as its declaration says. Thread-safe."""
+
+    def __init__(self, source: PriceSource, settings: ProviderSettings, tools: Tools, rates: Rates, url: str) -> None:
+        self.source = source
+        self.name = f"{settings.name}: {source.name}"
+        self._client = ApiClient(msgspec.structs.replace(settings, name=self.name, api_key=None), tools, headers={})
+        self._tools = tools
+        self._rates = rates
+        self._url = url
+        self._cache: TtlCache[ParseResult] = TtlCache(source.every_s * _TTL, tools.monotonic)
+        self._row_count_guard = RowCountGuard()
+        self._lock = threading.Lock()
+
+    def read(self) -> ParseResult:
+        """Return the source's offers, fresh or cached. Raises ProviderError: nothing usable."""
+        with self._lock:
+            result = self._cache.get(self._fetch)
+            if result.partial:
+                self._cache.invalidate()
+            return result
+
+    def _fetch(self) -> ParseResult:
+        reader = SourceReader(self.source, self._rates, self._tools.now())
+        first_error = None
+        for place in self.source.places or ("",):
+            try:
+                for value in self._pages(place, reader):
+                    self._parse(reader, value, place)
+            except ProviderError as error:
+                first_error = first_error or error
+                reader.result.note_missing(f"{place}: {error}" if place else str(error))
+                if reader.result.searches == 0 and not isinstance(error, PayloadChanged):
+                    break  # it is down, also for the other places
+        if first_error is not None and not reader.result.offers:
+            raise first_error
+        result = self._finish(reader)
+        if self._row_count_guard.is_too_few(None, len(result.offers)) and self.source.kind == "listed":
+            result.note_missing(TOO_FEW_ROWS)
+        return result
+
+    def _parse(self, reader: SourceReader, value: object, place: str) -> None:
+        try:
+            reader.add_page(value, place)
+        except PayloadChanged as error:
+            raise PayloadChanged(f"{self.name}: {error}") from error
+
+    def _finish(self, reader: SourceReader) -> ParseResult:
+        try:
+            return reader.finish()
+        except PayloadChanged as error:
+            raise PayloadChanged(f"{self.name}: {error}") from error
+
+    def _pages(self, place: str, reader: SourceReader) -> Iterator[Any]:
+        """Yield the answers, page after page. An endless list makes the answer partial."""
+        paging, previous = self.source.paging, object()
+        params = dict(self.source.params)
+        if paging is not None and paging.next is None:
+            params[paging.param] = str(paging.first)
+        for number in range(1, _PAGES_MAX + 1):
+            value = self._request(self._url.replace("{place}", place), params)
+            if value == previous:
+                break  # it does not support the parameter of the next page
+            yield value
+            previous = value
+            if paging is None:
+                return
+            if paging.next is not None:
+                next_value = word(at(value, *paging.next.split(".")), 2000)
+            else:
+                is_full = count_entries(value, self.source.rows) >= paging.size
+                next_value = str(paging.first + number) if is_full else None
+            if next_value is None:
+                return
+            params[paging.param] = next_value
+        reader.result.note_missing("it has more pages than are read")
+
+    def _request(self, url: str, params: Mapping[str, str]) -> Any:
+        options: dict[str, Any] = {"max_bytes": _MAX_BYTES}
+        if self.source.body is not None:
+            options["json"] = msgspec.json.decode(self.source.body)
+        reply = self._client.request(self.source.method, url, params=params, **options)
+        return decode_json(reply.body, self.name)
+
+
+def rebase_url(url: str, name: str, base_url: str | None) -> str:
+    """Return the URL of a source, or of its stand-in below another `base_url`: base/NAME/path.
+
+    Args:
+        base_url: None: the default; each source is then requested at its own URL.
+    """
+    if base_url is None:
+        return url
+    parts = urlsplit(url)
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{base_url.rstrip('/')}/{name}{parts.path}{query}"
+
 
 log = logging.getLogger(__name__)
 
 
-class PriceLists:
-    """The market."""
+class PriceLists(ListPriceMarket):
+    """The market: queries all sources in parallel, and adds the dated lists."""
 
-    def __init__(self, settings: ProviderSettings, tools: Tools, info: ProviderInfo) -> None:
-        self.name = info.name
+    def __init__(self, settings: ProviderSettings, tools: Tools, own_base_url: str) -> None:
+        super().__init__(settings, tools)
         self._settings = settings
-        self._tools = tools
         base = settings.base_url.rstrip("/")
-        self._base_url = None if base == info.base_url else base
+        self._base_url = None if base == own_base_url else base
         rate_url = str(settings.options.get("rate_url") or "")
         self._exchange = ExchangeRates(tools, rebase_url(rate_url, "rates", self._base_url))
         self._dated = DatedLists(settings.options.get("dated"), self._exchange.rate)
@@ -40,33 +150,16 @@ class PriceLists:
         self._clients: list[SourceClient] | None = None
         self._failing: set[str] = set()
 
-    def search(self, query: Query) -> Answer:
-        """Return the matching offers of all sources.
-
-        Raises:
-            ProviderError: no source has a usable answer; or a declaration is wrong.
-        """
-        started_s, now = self._tools.monotonic(), self._tools.now()
-        clients = [
-            source_client
-            for source_client in self._source_clients()
-            if source_client.source.sells_spot or not query.spot
-        ]
+    def _read(self, query: Query, now: datetime) -> ParseResult:
+        clients = [client for client in self._source_clients() if client.source.sells_spot or not query.spot]
         answers = query_all({one.name: one.read for one in clients}, self._tools.stop)
-        result, errors = ParseResult(searches=0), list[ProviderError]()
         for client, answer in zip(clients, answers, strict=True):
-            if isinstance(answer, ProviderError):
-                errors.append(answer)
-                kind = "not understood" if isinstance(answer, PayloadChanged) else "no answer"
-                result.skip(f"{client.source.name}: {kind}")
-                result.note_missing(f"{client.source.name}: {answer}")
-            else:
-                _add_matching(result, client.source, answer, query, now)
             self._log_change(client, answer)
-        if errors and len(errors) == len(clients):
-            raise errors[0]
+        names = [client.source.name for client in clients]
+        found = [one if isinstance(one, ProviderError) else _matching(one, query, now) for one in answers]
+        result = merge_answers(zip(names, found, strict=True), prefixed=True)
         result.add(self._dated.read(now))
-        return build_answer(result, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - started_s)
+        return result
 
     def findings(self) -> Iterator[Finding]:
         """For `gpuwatch doctor`: return the age of the dated lists."""
@@ -109,7 +202,7 @@ def selected_sources(options: Mapping[str, Option]) -> list[PriceSource]:
     return list(({name: built_in[name] for name in names if name in built_in} | own).values())
 
 
-def _add_matching(result: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:
-    """Add the matching offers. A cached price still applies, so it gets the time of the others."""
+def _matching(found: ParseResult, query: Query, now: datetime) -> ParseResult:
+    """Return the matching offers. A cached price still applies, so it gets the time of the others."""
     offers = [msgspec.structs.replace(offer, observed_at=now) for offer in matching(found.offers, query)]
-    result.add(msgspec.structs.replace(found, offers=offers), source.name)
+    return msgspec.structs.replace(found, offers=offers)

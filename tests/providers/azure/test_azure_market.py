@@ -15,7 +15,7 @@ from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.azure import INFO
-from gpuwatch.providers.azure.machine_types import filter_of
+from gpuwatch.providers.pricelist.azure import filter_of
 from tests.checkout import TESTS
 from tests.clouds.azure import price_row
 from tests.providers.azure.bench import BENCH
@@ -106,7 +106,7 @@ def test_a_family_that_is_not_understood_makes_a_part_of_the_answer(
     first, others = httpx.Response(200, json={"Items": "none"}), httpx.Response(200, json=page(ROW))
     respx_mock.get(PATH).side_effect = [first, *[others] * 7]
     answer = adapter.market.search(Query())
-    assert (answer.completeness, answer.skipped["GB200: no answer"]) == (Completeness.PARTIAL, 1)
+    assert (answer.completeness, answer.skipped["GB200: not understood"]) == (Completeness.PARTIAL, 1)
     assert {offer.gpu for offer in answer.offers} == {"H100 NVL"}
 
 

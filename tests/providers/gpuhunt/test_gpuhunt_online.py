@@ -17,7 +17,7 @@ from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.gpuhunt import ONLINE
-from gpuwatch.providers.gpuhunt.online import _CLASSES, TimeBox, query_library
+from gpuwatch.providers.gpuhunt.market import _CLASSES, TimeBox, query_library
 from gpuwatch.testing.bench import Bench
 from tests.clouds.gpuhunt import GpuhuntCatalogs
 
@@ -133,7 +133,7 @@ def test_a_stop_ends_the_wait() -> None:
 def test_what_hangs_does_not_keep_a_process_alive() -> None:
     program = (
         "import threading\n"
-        "from gpuwatch.providers.gpuhunt.online import TimeBox\n"
+        "from gpuwatch.providers.gpuhunt.market import TimeBox\n"
         "try:\n    TimeBox(threading.Event()).run('x', threading.Event().wait, 0.05)\n"
         "except Exception as error:\n    print(type(error).__name__)\n"
     )

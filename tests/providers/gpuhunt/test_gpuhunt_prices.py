@@ -20,7 +20,7 @@ from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.installation import install_hint
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
-from gpuwatch.providers.gpuhunt.catalogs import read_items, resolve_gpu, unpack_csv
+from gpuwatch.providers.gpuhunt.market import read_items, resolve_gpu, unpack_csv
 from gpuwatch.testing.bench import Bench
 from tests.clouds.gpuhunt import COLUMNS, GpuhuntCatalogs, archive, market, row
 
@@ -152,7 +152,7 @@ def test_a_cloud_without_a_catalog_makes_the_answer_a_part() -> None:
     answer = found(rows)
     assert answer.completeness is Completeness.PARTIAL
     assert {offer.terms.seller for offer in answer.offers} == {"verda", "nebius", "cloudrift"}
-    assert answer.skipped["oci: no answer"] == 1
+    assert answer.skipped["oci: not understood"] == 1
 
 
 def test_an_empty_catalog_is_no_data_and_never_a_market_without_offers() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.pricelist.paths import (
+from gpuwatch.providers.pricelist.declaration import (
     check_field_path,
     check_rows_path,
     count_entries,
@@ -16,7 +16,7 @@ from gpuwatch.providers.pricelist.paths import (
     first_value,
     rows_of,
 )
-from gpuwatch.providers.pricelist.paths import first_text as text_of
+from gpuwatch.providers.pricelist.declaration import first_text as text_of
 
 NESTED = {"name": "all", "items": [{"id": "a", "prices": {"eu": {"usd": 1}, "us": {"usd": 2}}}, {"id": "b"}, 5, None]}
 

@@ -1,4 +1,7 @@
-"""The catalogs: fetched when there is a new version, unpacked, read by the library, parsed into offers."""
+"""The catalogs: fetched when there is a new version, unpacked, read by the library, parsed into offers.
+
+Other clouds the library queries itself: it runs in a thread, which is abandoned after its deadline.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ import tempfile
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,17 +28,106 @@ from gpuwatch.domain.market.gpu_cards import WHOLE, gpu_fraction
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.domain.market.spellings import socket_of
-from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.installation import install_hint
-from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
-from gpuwatch.providers.gpuhunt.online import TimeBox, query_library
 from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard, is_plausible, without_placeholders
-from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer, short_id
+from gpuwatch.providers.toolkit.fan_out import merge_answers, query_in_turn
+from gpuwatch.providers.toolkit.list_prices import (
+    TOO_FEW_ROWS,
+    ListPriceMarket,
+    RowCountGuard,
+    is_plausible,
+    without_placeholders,
+)
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, short_id
 from gpuwatch.providers.toolkit.validation import number, usd_hour, whole, word
+
+_POLL_S: Final = 0.05  # how often to check whether gpuwatch is stopping
+_CLASSES: Final = {  # the library's modules and classes that may be used
+    "daytona": "DaytonaProvider",
+    "digitalocean": "DigitalOceanProvider",
+    "hotaisle": "HotAisleProvider",
+    "jarvislabs": "JarvisLabsProvider",
+    "lium": "LiumProvider",
+    "seeweb": "SeewebProvider",
+    "vultr": "VultrProvider",
+}
+
+
+class TimeBox:
+    """Runs what may hang. A hanging call is abandoned: its thread ends with the process, and it is not started again.
+
+    Args:
+        stop: ends every wait when set.
+    """
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._running: dict[str, threading.Thread] = {}
+
+    def run(self, name: str, call: Callable[[], Sequence[Any]], deadline_s: float) -> Sequence[Any]:
+        """Return the result of `call`; passes on its errors.
+
+        Raises:
+            ProviderDown: it takes too long, an earlier call has not returned yet, or gpuwatch is stopping.
+        """
+        previous = self._running.get(name)
+        if previous is not None and previous.is_alive():
+            raise ProviderDown(f"gpuhunt: {name} has not answered an earlier request yet")
+        results: list[Sequence[Any]] = []
+        errors: list[Exception] = []
+
+        def run_call() -> None:
+            try:
+                results.append(call())
+            except Exception as error:  # raised again by the waiting thread
+                errors.append(error)
+
+        thread = self._running[name] = threading.Thread(target=run_call, name=f"gpuhunt {name}", daemon=True)
+        thread.start()
+        for _ in range(max(round(deadline_s / _POLL_S), 1)):
+            thread.join(_POLL_S)
+            if not thread.is_alive() or self._stop.is_set():
+                break
+        if errors:
+            raise errors[0]
+        if not results:
+            raise ProviderDown(f"gpuhunt: {name}: no complete answer in time")
+        return results[0]
+
+
+def query_library(seller: str) -> Sequence[Any]:
+    """Query the library's items of one cloud now. May hang.
+
+    Raises:
+        ProviderError: no answer, no key, or an answer that the library cannot read. Drops the library's own message: it
+            may contain a URL with a key.
+    """
+    logging.getLogger("gpuhunt").setLevel(logging.CRITICAL)  # it logs complete errors, with their URLs
+    try:
+        provider_class = getattr(import_module(f"gpuhunt.providers.{seller}"), _CLASSES[seller])
+        return [item for item in provider_class.from_env().get(balance_resources=False) if item.gpu_count != 0]
+    except ImportError as error:
+        raise ProviderDown(f"gpuhunt: this version of the library cannot query {seller}") from error
+    except Exception as error:
+        raise _error_text(seller, error) from None
+
+
+def _error_text(seller: str, error: Exception) -> ProviderError:
+    kind = type(error).__name__
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if kind == "MissingCredsError":
+        return KeyRejected(f"gpuhunt: {seller} requires a key in the environment: {error}")
+    if status in (401, 403):
+        return KeyRejected(f"gpuhunt: {seller} rejects the key: {status}")
+    if isinstance(error, OSError):  # includes the errors of the library's HTTP client
+        return ProviderDown(f"gpuhunt: {seller}: {status or kind}")
+    return PayloadChanged(f"gpuhunt: {seller}: the library cannot parse the answer: {kind}")
+
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +156,12 @@ class SellerCatalog(msgspec.Struct, frozen=True):
     unreadable_rows: int  # rows that the library could not read
 
 
-class GpuhuntMarket:
+class GpuhuntMarket(ListPriceMarket):
     """The market. Each poll checks for a new version once; unchanged catalogs are cached."""
 
-    name = INFO.name
-
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        super().__init__(settings, tools)
         self._client = ApiClient(settings, tools, headers={})
-        self._tools = tools
         self._sellers = _texts(settings, "sellers")
         self._online = _texts(settings, "online")
         self._time_box, self._timeout_s = TimeBox(tools.stop), settings.timeout_s
@@ -78,31 +170,11 @@ class GpuhuntMarket:
         self._row_count_guard = RowCountGuard()
         self._lock = threading.Lock()  # one poll fetches; others use its result
 
-    def search(self, query: Query) -> Answer:
-        """Return matching prices. If a seller fails, the answer is partial; if all fail, raises the first one's error.
-
-        Raises:
-            ProviderError: no usable answer.
-        """
-        started_s = self._tools.monotonic()
+    def _read(self, query: Query, now: datetime) -> ParseResult:
         need_library()
-        result, first_error, is_down, now = ParseResult(searches=0), None, False, self._tools.now()
-        for seller in (*self._sellers, *self._online):
-            if is_down and seller in self._sellers:
-                continue  # one server has all the catalogs
-            try:
-                seller_result = self._result_of(seller)
-            except ProviderError as error:
-                first_error = first_error or error
-                result.skip(f"{seller}: no answer")
-                result.note_missing(f"{seller}: {error}")
-                is_down = is_down or (isinstance(error, ProviderDown) and seller in self._sellers)
-                continue
-            result.add(seller_result)
-        if first_error is not None and not result.searches:
-            raise first_error
-        elapsed_s = self._tools.monotonic() - started_s
-        return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s)
+        catalogs = [(seller, partial(self._result_of, seller)) for seller in self._sellers]
+        online = [(seller, partial(self._result_of, seller)) for seller in self._online]
+        return merge_answers(chain(query_in_turn(catalogs, one_server=True), query_in_turn(online)))
 
     def _result_of(self, seller: str) -> ParseResult:
         with self._lock:

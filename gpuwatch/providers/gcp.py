@@ -37,6 +37,6 @@ INFO: Final = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Build the adapter; imports its parts on demand."""
-    from gpuwatch.providers.gcp.market import GoogleMarket  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.pricelist.gcp import GoogleMarket  # noqa: PLC0415 - not for start-up
 
-    return Adapter(name=INFO.name, info=INFO, market=GoogleMarket(settings, tools, INFO))
+    return Adapter(name=INFO.name, info=INFO, market=GoogleMarket(settings, tools, INFO.base_url))

@@ -30,6 +30,6 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Build the adapter; the price list is public, and no key is ever sent to it."""
-    from gpuwatch.providers.azure.market import AzureMarket  # noqa: PLC0415 - start-up does not need the tables
+    from gpuwatch.providers.pricelist.azure import AzureMarket  # noqa: PLC0415 - start-up does not need the tables
 
-    return Adapter(name=INFO.name, info=INFO, market=AzureMarket(settings, tools, INFO.name))
+    return Adapter(name=INFO.name, info=INFO, market=AzureMarket(settings, tools))

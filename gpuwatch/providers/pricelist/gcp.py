@@ -1,33 +1,86 @@
-"""The market of Google Cloud: one of two price sources, cached for hours, and their offers."""
+"""The market of Google Cloud: one of two price sources, cached for hours, and their offers.
+
+Without a key that is the weekly pricing.yml of a public project: prices of whole machines, computed from Google's own
+list. A program writes the file, always in the same form: two spaces per level, one key per line. Only that form is
+read, by no YAML parser: anchors, tags and other features of an untrusted file have no effect here.
+source: github.com/Cyclenerd/google-cloud-pricing-cost-calculator (Apache-2.0), its file of 2025-03-06, read 2026-11.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
-from gpuwatch.ports import Answer, ProviderSettings, Query
-from gpuwatch.ports.declarations import ProviderInfo, Tools
+from gpuwatch.ports import ProviderSettings, Query
+from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.gcp.machine_types import MACHINES, GcpMachine
-from gpuwatch.providers.gcp.skus import PartPrices, machine_price, read_skus, regions_of
-from gpuwatch.providers.gcp.weekly import WeeklyPrices, read_weekly
+from gpuwatch.providers.pricelist.gcp_parts import (
+    MACHINES,
+    GcpMachine,
+    PartPrices,
+    machine_price,
+    read_skus,
+    regions_of,
+)
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, reading_error
-from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard, is_plausible, without_placeholders
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
-from gpuwatch.providers.toolkit.validation import at, usd_hour, word
+from gpuwatch.providers.toolkit.list_prices import (
+    TOO_FEW_ROWS,
+    ListPriceMarket,
+    RowCountGuard,
+    is_plausible,
+    without_placeholders,
+)
+from gpuwatch.providers.toolkit.machine_type import MachineType
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.validation import at, number, time_from_unix, usd_hour, word
+
+_LINE: Final = re.compile(r"( *)([A-Za-z0-9_.-]{1,60}):(?: (.{1,100}))?$")
+_PRICES: Final = {"hour": False, "hour_spot": True}
+_MAX_UNIX_S: Final = 4_102_444_800.0  # 2100
+
+
+class WeeklyPrices(NamedTuple):
+    """When the prices were computed, and the prices by machine type, region and spot."""
+
+    computed_at: datetime | None
+    prices: dict[tuple[str, str, bool], str]
+
+
+def read_weekly(body: bytes) -> WeeklyPrices:
+    """Parse the machines of a pricing.yml. Raises PayloadChanged: there are none."""
+    path: list[str] = []
+    computed_at, prices = None, {}
+    for raw in body.decode("utf-8", "replace").splitlines():
+        line = _LINE.match(raw)
+        if line is None:
+            continue
+        depth = len(line[1]) // 2
+        if depth > len(path):
+            continue
+        path[depth:] = [line[2]]
+        if line[3] is None:
+            continue
+        if path == ["about", "timestamp"]:
+            computed_at = time_from_unix(number(line[3], 1.0, _MAX_UNIX_S))
+        elif path[:2] == ["compute", "instance"] and len(path) == 6 and path[3] == "cost" and path[5] in _PRICES:
+            prices[path[2], path[4], _PRICES[path[5]]] = line[3]
+    if not prices:
+        raise PayloadChanged("gcp: pricing.yml has no machine prices")
+    return WeeklyPrices(computed_at, prices)
+
 
 WEEKLY_URL: Final = (
     "https://raw.githubusercontent.com/Cyclenerd/google-cloud-pricing-cost-calculator/master/pricing.yml"
 )
 _SKUS: Final = "/v1/services/6F81-5844-456A/skus"  # Compute Engine
 _PAGE: Final = {"pageSize": "5000", "currencyCode": "USD"}
-_LISTABLE: Final = frozenset(machine.gpu for machine in MACHINES.values())
 _PARTIAL_TTL_S: Final = 60.0
 _PAGES_MAX: Final = 40  # there are eight
 _STALE_AFTER: Final = timedelta(days=30)  # the file is created every week
@@ -46,31 +99,30 @@ class MachinePrice(NamedTuple):
     usd_hour: object
 
 
-class GoogleMarket:
+class GoogleMarket(ListPriceMarket):
     """Prices of one source: the price list with a key, the weekly file without. Fetched at most twice a poll."""
 
-    def __init__(self, settings: ProviderSettings, tools: Tools, info: ProviderInfo) -> None:
-        self.name = info.name
-        self._tools = tools
+    listable = frozenset(machine.gpu for machine in MACHINES.values())
+
+    def __init__(self, settings: ProviderSettings, tools: Tools, own_base_url: str) -> None:
+        super().__init__(settings, tools)
         key = settings.api_key
         self._client = ApiClient(
             settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_map_read_error
         )
-        self._weekly_url = _weekly_url(settings, info)
+        below = WEEKLY_URL if settings.base_url == own_base_url else f"{settings.base_url.rstrip('/')}/pricing.yml"
+        self._weekly_url = str(settings.options.get("pricing_url") or below)
         self._cache: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
         self._partial_cache: TtlCache[ParseResult] = TtlCache(_PARTIAL_TTL_S, tools.monotonic)  # partial results
         self._row_count_guard = RowCountGuard()
 
-    def search(self, query: Query) -> Answer:
-        """Return matching prices. Raises ProviderError: no usable answer."""
-        started_s, now = self._tools.monotonic(), self._tools.now()
+    def _read(self, query: Query, now: datetime) -> ParseResult:
         result = self._partial_cache.get(
             lambda: self._cache.get(self._fetch_price_list if self._client.has_key else self._fetch_weekly)
         )
         if result.partial:
             self._cache.invalidate()
-        elapsed_s = self._tools.monotonic() - started_s
-        return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s, listable=_LISTABLE)
+        return result
 
     def _fetch_price_list(self) -> ParseResult:
         """With a key: fetch all pages of the price list, and compute the machines from their parts."""
@@ -156,27 +208,29 @@ def _offers(
 
 def _offer(one: MachinePrice, price: float, note: str, kind: OfferKind, observed_at: datetime) -> Offer:
     machine = one.machine
-    gpu = catalog().get(machine.gpu)
-    return Offer(
+    return _hardware(machine).offer(
         provider="gcp",
         offer_id=f"{machine.name}/{one.region}/{'spot' if one.spot else 'on-demand'}",
         machine_id=f"{machine.name}/{one.region}",
-        gpu=machine.gpu,
-        gpu_family=gpu.family if gpu else machine.gpu,
+        usd_hour=price,
+        terms=_terms(machine.name, min(machine.gpus, 1.0), note),
+        observed_at=observed_at,
+        spot=one.spot,
+        region=one.region,
+        datacenter=None,
+        kind=kind,
+    )
+
+
+@cache
+def _hardware(machine: GcpMachine) -> MachineType:
+    return MachineType(
+        gpu=catalog().resolve(machine.gpu),
         gpu_wire=machine.accelerator,
-        gpu_known=gpu is not None,
         gpu_count=max(int(machine.gpus), 1),
         gpu_memory_gib=machine.memory_gib,
-        spot=one.spot,
-        quoted_usd_hour=price,
-        quoted_disk_gb=0.0,
-        disk_usd_gb_month=None,
-        observed_at=observed_at,
-        region=one.region,
         vcpu=float(machine.vcpus),
         ram_gib=machine.ram_gib,
-        kind=kind,
-        terms=_terms(machine.name, min(machine.gpus, 1.0), note),
     )
 
 
@@ -206,13 +260,6 @@ def _next_token(page: object) -> str:
     if not isinstance(token, str):
         raise PayloadChanged("gcp: the token of the next page is not a text")
     return token[:4000]
-
-
-def _weekly_url(settings: ProviderSettings, info: ProviderInfo) -> str:
-    url = settings.options.get("pricing_url")
-    if isinstance(url, str) and url:
-        return url
-    return WEEKLY_URL if settings.base_url == info.base_url else f"{settings.base_url.rstrip('/')}/pricing.yml"
 
 
 def _map_read_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
