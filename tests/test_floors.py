@@ -50,7 +50,7 @@ BESIDE = {
         "interface": "finds and runs the interfaces to messengers",
         "replies": "the type of a reply",
     },
-    "app": {},
+    "app": {"owner_audit": "the event that every change by the owner leaves, of whichever noun"},
     "engine": {},
     "storage": {"unit_of_work": "one transaction over the rows of several nouns"},
     "domain": {},
@@ -64,6 +64,7 @@ LARGE = {
 SAME_NAME = {
     "market": "the noun, the port of that name, and its side of each provider",
     "offers": "offers: as the owner lists them, and as providers' answers are parsed",
+    "pauses": "pauses of watches, and their rows beside those of the alerts",
     "prerequisites": "the port, and its side of each provider",
     "server": "an HTTP server: of the web page, and of the marketplace on loopback",
     "store": "the port to the store, and its maintenance",

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gpuwatch.app.launches.owner_actions import record_audit
 from gpuwatch.chat import deciding, reading
 from gpuwatch.chat.jobs import jobs
 from gpuwatch.chat.plan.plan import plan
 from gpuwatch.chat.replies import ChatContext, ChatReply, simple_reply
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, SignedButton, subject_key
-from gpuwatch.errors import GpuwatchError, StoreError, UsageError
+from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
@@ -54,25 +53,12 @@ def answer_command(context: ChatContext, name: str, argument: str) -> ChatReply:
     command = COMMANDS.get(name)
     if command is None:
         return simple_reply(f"Unknown command {name!r}. See /help.")
-    is_change = name in _CHANGING or (name in _CHANGING_WHAT and argument != "")
-    return _run_guarded(lambda: _audited(context, f"/{name} {argument}", is_change, command.run(context, argument)))
+    return _run_guarded(lambda: command.run(context, argument))
 
 
 def run_press(context: ChatContext, button: SignedButton) -> ChatReply:
     """Carry out a button press. Never raises."""
-    action = f"{button.action.name.lower()} {button.subject}"
-    is_change = button.action in _CHANGING_PRESSES
-    return _run_guarded(lambda: _audited(context, action, is_change, _PRESSES[button.action](context, button)))
-
-
-def _audited(context: ChatContext, action: str, is_change: bool, reply: ChatReply) -> ChatReply:
-    """Return the reply; an action that may change something stores an audit event with its result."""
-    if is_change and not reply.is_question:
-        try:
-            record_audit(context.settings, context.actor, f"{action.strip()}: {reply.outcome}", subject="chat")
-        except StoreError as error:
-            log.warning("cannot record %s by %s: %s", action, context.actor, error)
-    return reply
+    return _run_guarded(lambda: _PRESSES[button.action](context, button))
 
 
 def _run_guarded(work: Callable[[], ChatReply]) -> ChatReply:
@@ -123,13 +109,4 @@ _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.JOB_RETRY: jobs.retry_pressed,
     ButtonAction.JOB_RETRY_NOW: jobs.retry_confirmed,
 }
-_CHANGING = frozenset({"pause", "resume"})
-_CHANGING_WHAT = frozenset({"approve", "deny", "silence"})  # with a name or id; without one they list
-# actions on a job store their own event, as they do for the page and the API
-_CHANGING_PRESSES = frozenset(
-    {
-        ButtonAction.APPROVE, ButtonAction.DENY, ButtonAction.SILENCE, ButtonAction.STOP_NOW, ButtonAction.EXTEND_NOW,
-        ButtonAction.PAUSE, ButtonAction.RESUME,
-    }
-)  # fmt: skip
 assert set(_PRESSES) == set(ButtonAction)

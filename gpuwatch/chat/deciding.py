@@ -10,12 +10,13 @@ from gpuwatch.app.alerts.alerts import silence as silence_watch
 from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.approvals import approve as approve_quote
 from gpuwatch.app.launches.approvals import deny as deny_quote
-from gpuwatch.app.launches.approvals import open_approvals, pause_lines, pauses, recent_approvals
-from gpuwatch.app.launches.approvals import pause as pause_renting
-from gpuwatch.app.launches.approvals import resume as resume_renting
+from gpuwatch.app.launches.approvals import open_approvals, recent_approvals
+from gpuwatch.app.launches.extend import extend as extend_launch
 from gpuwatch.app.launches.launches import all_launches
-from gpuwatch.app.launches.stop import extend as extend_launch
 from gpuwatch.app.launches.stop import stop as stop_launches
+from gpuwatch.app.watches.pauses import pause as pause_renting
+from gpuwatch.app.watches.pauses import pause_lines, pauses
+from gpuwatch.app.watches.pauses import resume as resume_renting
 from gpuwatch.app.watches.watch_selection import no_such_watch
 from gpuwatch.chat.jobs.jobs import job_buttons
 from gpuwatch.chat.reading import launch_text
@@ -56,16 +57,15 @@ def deny(context: ChatContext, argument: str) -> ChatReply:
     if not argument:
         return _list_approvals(context)
     approval_id, _, reason = argument.partition(" ")
-    reply = deny_quote(context.settings, approval_id, reason or _FROM)
+    reply = deny_quote(context.settings, approval_id, reason or _FROM, actor=context.actor).reply
     return simple_reply(reply.text, notice=reply.text)
 
 
 def _answer(context: ChatContext, approval_id: str) -> ChatReply:
-    reply = approve_quote(context.settings, approval_id)
-    still_open = reply.outcome in {ApprovalOutcome.NO_ANSWER, ApprovalOutcome.REFUSED} and reply.launch is None
-    approval = _approval(context, approval_id) if still_open else None
+    answer = approve_quote(context.settings, approval_id, actor=context.actor)
+    reply, approval = answer.reply, answer.approval
     rows: ButtonRows = []
-    if approval is not None and approval.state_at(context.now) is ApprovalState.OPEN:
+    if reply.launch is None and approval.state_at(context.now) is ApprovalState.OPEN:
         rows = [approval_buttons(approval, context.signer)]
     elif reply.outcome is ApprovalOutcome.RENTED and reply.launch is not None:
         rows = [context.launch_buttons(reply.launch.launch_id)]
@@ -131,7 +131,7 @@ def stop(context: ChatContext, argument: str) -> ChatReply:
 def stop_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     """End it, and wait for the provider's confirmation."""
     reported: list[str] = []
-    is_over = stop_launches(context.settings, [button.subject], reported.append)
+    is_over = stop_launches(context.settings, [button.subject], reported.append, actor=context.actor)
     end = f"Launch {button.subject} has ended." if is_over else "Its end is not confirmed yet; gpuwatch keeps trying."
     rows = [[context.button("Cost", ButtonAction.COST, button.subject)]]
     return simple_reply("\n".join([*reported, end]), rows, notice=end)
@@ -164,7 +164,7 @@ def extend_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Extend it, provided that its end is still the displayed one, so that a second press adds nothing."""
     launch_id, _, by = button.subject.partition("-")
     launch = _require_same_end(context, launch_id, button.bound)
-    extension = extend_launch(context.settings, launch.launch_id, float(_duration(by)))
+    extension = extend_launch(context.settings, launch.launch_id, float(_duration(by)), actor=context.actor)
     until = format_moment(extension.ends_at, ZoneInfo(context.settings.timezone))
     more = dollars(usd(extension.more_microusd))
     text = f"Launch {launch_id} now runs until {until} at the latest; additional cost up to {more}."
@@ -246,8 +246,8 @@ def _alive_launches(context: ChatContext, title: str, label: str, action: Button
 def pause(context: ChatContext, argument: str) -> ChatReply:
     """Pause renting: everything, or one watch, perhaps for a while. Needs no confirmation: it only saves money."""
     watch, for_s = _watch_and_time(context, argument)
-    pauses = pause_renting(context.settings, watch, for_s, _FROM)
-    return _pauses_reply(context, pause_lines(pauses, context.now, context.settings.timezone))
+    _, paused = pause_renting(context.settings, watch, for_s, _FROM, actor=context.actor)
+    return _pauses_reply(context, pause_lines(paused, context.now, context.settings.timezone))
 
 
 def pause_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
@@ -258,7 +258,7 @@ def pause_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 def resume(context: ChatContext, argument: str) -> ChatReply:
     """Resume renting: everything, or one watch, which also closes its circuit breaker."""
     name = None if argument.lower() in {"", _EVERYTHING} else argument
-    resumed, left = resume_renting(context.settings, name)
+    resumed, left = resume_renting(context.settings, name, actor=context.actor)
     subject = "everything" if name is None else f"watch {name}"
     text = f"Resumed: {subject}." if resumed else f"Not paused: {subject}."
     return _pauses_reply(context, [text, *pause_lines(left, context.now, context.settings.timezone)])
@@ -280,7 +280,7 @@ def silence(context: ChatContext, argument: str) -> ChatReply:
     watch, for_s = _watch_and_time(context, argument)
     if watch is None:
         raise UsageError("expected a watch: /silence NAME 6h")
-    silences = silence_watch(context.settings, watch, for_s or SILENCE_FOR.total_seconds())
+    silences = silence_watch(context.settings, watch, for_s or SILENCE_FOR.total_seconds(), actor=context.actor)
     until = format_moment(silences.until, ZoneInfo(context.settings.timezone))
     text = f"No offer alerts for {watch} until {until}. Alerts about launches and money are still sent."
     return simple_reply(text, notice=text)

@@ -9,11 +9,12 @@ from zoneinfo import ZoneInfo
 from gpuwatch.app.alerts.alerts import silences, stored_events
 from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_chart, price_history
 from gpuwatch.app.history.svg_charts import picture
-from gpuwatch.app.launches.approvals import open_approvals, pause_lines, pauses
+from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.provider_status import provider_statuses
+from gpuwatch.app.watches.pauses import pause_lines, pauses
 from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply
 from gpuwatch.domain.history.market_history import MarketFilter

@@ -14,6 +14,18 @@ from gpuwatch.errors import UsageError
 Entry = tuple[str, str]  # one line of help, "module:attribute"
 
 
+def command_actor() -> str:
+    """Who runs this command, for the audit event of what it changes: "command line (root)"."""
+    import os
+    import pwd
+
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without a name for its user
+        name = f"user {os.getuid()}"
+    return f"command line ({name})"
+
+
 class GroupEntry(NamedTuple):
     """A group of commands, before any of them is imported."""
 

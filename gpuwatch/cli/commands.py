@@ -7,8 +7,8 @@ from gpuwatch.cli.base import Entry, GroupEntry
 _WATCHES = GroupEntry(
     "Pause or resume renting; rehearse a launch; tick a checklist.",
     {
-        "pause": ("Stop renting until you resume.", "launches.approvals:pause"),
-        "resume": ("Allow renting again.", "launches.approvals:resume"),
+        "pause": ("Stop renting until you resume.", "watches.pauses:pause"),
+        "resume": ("Allow renting again.", "watches.pauses:resume"),
         "rehearse": ("Check everything a launch needs, without placing the order.", "watches.check:rehearse"),
         "checklist": ("Show or tick the items a watch requires before it rents.", "watches.checklist:checklist"),
         "handover": ("Print a watch's offer as a task of SkyPilot or dstack.", "watches.checklist:handover"),

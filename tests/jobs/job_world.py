@@ -108,6 +108,7 @@ class MemoryLaunches:
         *,
         message: str | None = None,
         hook: str | None = None,
+        audit: None = None,
         **changes: Any,
     ) -> Launch:
         after = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.app.launches.owner_actions import audit_alert
+from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
 from gpuwatch.daemon.task_supervisor import task_alert
 from gpuwatch.domain.alerts import service_texts
@@ -127,8 +127,8 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
 
 def _audit() -> Alert:
     by, what = "web page (password)", "launch k3m5pq7rstuv stopped"
-    subject, watch = "k3m5pq7rstuv", "h100-night"
-    return audit_alert(by, what, subject=subject, watch=watch, alert_id=_id(), now=NOON).alert
+    sample = audit_event(by, what, subject="k3m5pq7rstuv", watch="h100-night").alert
+    return msgspec.structs.replace(sample, alert_id=_id(), created_at=NOON)
 
 
 def golden_files() -> Mapping[Path, str]:

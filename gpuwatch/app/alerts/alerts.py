@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch import notifiers
-from gpuwatch.app.watches.watch_selection import no_such_watch, require_watch
+from gpuwatch.app.owner_audit import audit_event
+from gpuwatch.app.watches.watch_selection import require_watch
 from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, open_store_read_only, real_now
 from gpuwatch.domain.alerts.alert import event_json
 from gpuwatch.domain.alerts.service_texts import TEST
@@ -71,7 +72,7 @@ def event_with_delivery(event: StoredEvent) -> dict[str, Any]:
 # --- silences ---------------------------------------------------------------------------------------------------------
 
 
-def silence(settings: Settings, watch: str, for_s: float) -> Silence:
+def silence(settings: Settings, watch: str, for_s: float, *, actor: str) -> Silence:
     """Silence the alerts about offers of a watch for a while.
 
     Raises:
@@ -81,19 +82,19 @@ def silence(settings: Settings, watch: str, for_s: float) -> Silence:
     require_watch(settings, watch)
     now = real_now()
     new_silence = Silence(watch=watch, at=now, until=now + timedelta(seconds=for_s))
+    audit = audit_event(actor, f"watch {watch} silenced", subject=watch, watch=watch)
     with open_store(settings) as store:
-        SqlSilences(store).silence(new_silence)
+        SqlSilences(store).silence(new_silence, audit)
     return new_silence
 
 
-def end_silence(settings: Settings, watch: str) -> bool:
+def end_silence(settings: Settings, watch: str, *, actor: str) -> bool:
     """Send its alerts again; False: it was not silenced. Raises UsageError (no such watch), StoreError."""
+    audit = audit_event(actor, f"silence of watch {watch} ended", subject=watch, watch=watch)
     with open_store(settings) as store:
-        if SqlSilences(store).end(watch, real_now()):
+        if SqlSilences(store).end(watch, real_now(), audit):
             return True
-    watch_names = [watch.name for watch in settings.watches]
-    if watch not in watch_names:
-        raise no_such_watch(watch, watch_names)
+    require_watch(settings, watch)
     return False
 
 

@@ -1,15 +1,14 @@
-"""Jobs: submit, list, show, cancel, retry. A daemon may run at the same time; it rents instances and runs the jobs."""
+"""Jobs: submit, list, show. A daemon may run at the same time; it rents instances and runs the jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from gpuwatch.app.jobs.job_files import check_inputs
 from gpuwatch.app.watches.watch_selection import known_job
@@ -21,14 +20,13 @@ from gpuwatch.domain.jobs.job import (
     JobEvent,
     JobRun,
     JobState,
-    JobTransition,
     definition_json,
     job_event_json,
     job_json,
     run_json,
 )
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
-from gpuwatch.errors import JobConflict, SettingsError, UsageError
+from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.providers import info
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 RETRIABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.PAUSED})
-_CONFLICTS_MAX = 5
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,8 +107,6 @@ def unreachable_deadlines(jobs: Sequence[Job]) -> Iterator[tuple[str, float]]:
 
 def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
     """Queue these jobs, either all or none. Raises UsageError, StoreError."""
-    for definition in definitions:
-        _check_nodes(settings, definition)
     names = [definition.name for definition in definitions]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
@@ -125,13 +120,19 @@ def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition],
     if late is not None:
         raise UsageError(f"the deadline of job {late.name!r} has passed")
     for job in submitted:
-        _check_providers(settings, job.definition)
-        check_inputs(job.definition)
+        check_runnable(settings, job.definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
         _check_dependencies(repository, submitted)
         repository.submit(submitted)
     return submitted
+
+
+def check_runnable(settings: Settings, definition: JobDefinition) -> None:
+    """Raises UsageError: it could run nowhere with these settings, or an input is missing."""
+    _check_nodes(settings, definition)
+    _check_providers(settings, definition)
+    check_inputs(definition)
 
 
 def _check_nodes(settings: Settings, definition: JobDefinition) -> None:
@@ -232,125 +233,6 @@ def job_details(settings: Settings, name_or_id: str) -> JobDetails:
         runs, events = repository.runs(job.job_id), repository.events(job.job_id)
         launch = SqlLaunchRepository(store).get(job.launch_id) if is_cluster(job) and job.launch_id else None
     return JobDetails(job=job, runs=tuple(runs), events=tuple(events), cluster=None if launch is None else launch.label)
-
-
-def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None]) -> tuple[Job, bool]:
-    """Cancel a job and end its instance, if it has one. A cancelled job stays as it is.
-
-    Args:
-        report: receives one line per change of its launch.
-
-    Returns:
-        The job, and whether the end of its instance is confirmed.
-
-    Raises:
-        UsageError: no such job, or it is over.
-        StoreError: nothing was changed.
-    """
-    with open_store(settings) as store:
-        job, _, alive = mark_cancelled(SqlJobRepository(store), SqlLaunchRepository(store), name_or_id)
-    if not alive:
-        return job, True
-    from gpuwatch.app.launches.stop import stop  # noqa: PLC0415 - most jobs have no instance
-
-    return job, stop(settings, alive, report)
-
-
-def mark_cancelled(
-    repository: SqlJobRepository, launches: SqlLaunchRepository, name_or_id: str
-) -> tuple[Job, bool, list[str]]:
-    """Record that a job is cancelled; the daemon and the caller end the instance.
-
-    Returns:
-        The job, whether this call changed it, and its active launches.
-
-    Raises:
-        UsageError: no such job, or it is done or failed.
-        JobConflict: it keeps changing concurrently.
-    """
-    job, changed = known_job(repository, name_or_id), False
-    if job.state is not JobState.CANCELLED:
-        if job.is_over:
-            raise UsageError(f"job {job.name!r} is {job.state.value}; it cannot be cancelled")
-        job, changed = _move(repository, job, JobState.CANCELLED, "cancelled by the owner"), True
-    others = {
-        other.launch_id for other in repository.open_jobs() if other.job_id != job.job_id
-    }  # other jobs may own a shared instance
-    alive = [
-        launch.launch_id
-        for launch in launches.alive()
-        if job.job_id == launch.watch_id or job.launch_id == launch.launch_id
-        if launch.launch_id not in others and not launch.dry_run
-    ]
-    return job, changed, alive
-
-
-def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> Job:
-    """Queue a failed, cancelled or paused job again, from its last complete checkpoint, with all its retries.
-
-    Args:
-        file: its changed job file, for example with a higher limit. None: as it was submitted.
-
-    Raises:
-        UsageError: there is no such job, it is in another state, its deadline is past, or the file is of another job.
-        SettingsError: the file is invalid.
-        StoreError: nothing was changed.
-    """
-    definition = None
-    if file is not None:
-        from gpuwatch.settings.validate import read_job_file  # noqa: PLC0415 - pydantic is needed only for files
-
-        definition = read_job_file(file)
-        _check_nodes(settings, definition)
-        _check_providers(settings, definition)
-        check_inputs(definition)
-    with open_store(settings) as store:
-        repository = SqlJobRepository(store)
-        job = known_job(repository, name_or_id)
-        if definition is not None and definition.name != job.name:
-            raise UsageError(f"{file} defines job {definition.name!r}, not {job.name!r}")
-        return requeue(repository, job, definition)
-
-
-def requeue(repository: SqlJobRepository, job: Job, definition: JobDefinition | None = None) -> Job:
-    """Queue a failed, cancelled or paused job again, with all its retries.
-
-    Args:
-        definition: the new definition; None: as it was submitted.
-
-    Raises:
-        UsageError: it is in another state, or its deadline is past.
-        JobConflict: it keeps changing concurrently.
-    """
-    now = real_now()
-    if job.state not in RETRIABLE:
-        raise UsageError(
-            f"job {job.name!r} is {job.state.value}; only a failed, cancelled or paused job can be retried"
-        )
-    requeued = new_job(definition or job.definition, job.job_id, now)
-    deadline = requeued.deadline if definition or job.definition.deadline_s else job.deadline
-    if deadline is not None and deadline <= now:
-        raise UsageError(f"job {job.name!r}: its deadline has passed; submit it with a later one")
-    changes = {
-        "definition": requeued.definition,
-        "priority": requeued.priority,
-        "retries_left": requeued.retries_left,
-        "deadline": deadline,
-        "exit_code": None,
-    }
-    return _move(repository, job, JobState.QUEUED, "retried by the owner", changes)
-
-
-def _move(
-    repository: SqlJobRepository, job: Job, to_state: JobState, reason: str, changes: Mapping[str, Any] | None = None
-) -> Job:
-    """Apply the owner's transition despite concurrent changes of the daemon. Raises JobConflict: it keeps changing."""
-    step = JobTransition(to_state=to_state, at=real_now(), reason=reason, changes=changes or {})
-    retrying = Retrying(retry=retry_if_exception_type(JobConflict), stop=stop_after_attempt(_CONFLICTS_MAX))
-    try:
-        return retrying(lambda: repository.record(repository.job(job.job_id) or job, step))
-    except RetryError as error:
-        raise JobConflict(f"job {job.name!r} keeps changing; try again") from error
 
 
 def details_json(details: JobDetails) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.launches.launches import launcher_of
+from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.bootstrap import http_client, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, resolve_provider
 from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.errors import UsageError
+from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.account_rows import KnownAccount, SqlAccountRepository, is_key_hash, root_of
 
@@ -80,7 +82,7 @@ def _at_one_provider(
     ]
 
 
-def link_accounts(settings: Settings, provider: str | None) -> list[Launch]:
+def link_accounts(settings: Settings, provider: str | None, *, actor: str) -> list[Launch]:
     """Confirm, for the owner, that the key in the settings belongs to the account of the active launches.
 
     Returns:
@@ -104,6 +106,9 @@ def link_accounts(settings: Settings, provider: str | None) -> list[Launch]:
                 repository.set_launch_account(launch.launch_id, current)
             else:
                 _join(repository, name, launch.account_id, current, now)
+        if joined:
+            action = f"key of {name} confirmed as that of {len(joined)} active launches"
+            Outbox(store).enqueue(audit_event(actor, action, subject=name))
         return joined
 
 

@@ -1,17 +1,16 @@
-"""What the owner allows: approvals of single quotes, and pauses of renting. Works with and without a running daemon."""
+"""What the owner allows: approvals of single quotes. Works with and without a running daemon."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from gpuwatch.app.market.offers import offer_json
-from gpuwatch.app.watches.watch_selection import require_watch
+from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.bootstrap import (
     build_adapters,
     http_client,
@@ -27,20 +26,24 @@ from gpuwatch.bootstrap.provider_access import has_credentials, identified_accou
 from gpuwatch.bootstrap.rules import commissions_of
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
-from gpuwatch.domain.launches.life.owner_decisions import ApprovalState, Pause
+from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.market.money import rfc3339
-from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.provider_account import other_account_reason
 from gpuwatch.engine.launches.following.strays import LostLaunches
 from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
-from gpuwatch.engine.launches.renting.owner_decisions import ApprovalHandler, ApprovalReply, ApprovalTerms
+from gpuwatch.engine.launches.renting.owner_decisions import (
+    ApprovalHandler,
+    ApprovalOutcome,
+    ApprovalReply,
+    ApprovalTerms,
+)
 from gpuwatch.engine.launches.renting.prerequisite_gate import why_held
 from gpuwatch.engine.launches.renting.requoter import BalanceCache
-from gpuwatch.errors import UsageError
-from gpuwatch.storage.alerts.pauses import PauseTable, SqlPauseRepository
+from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -48,7 +51,6 @@ from gpuwatch.storage.launches.renting_blocks import SqlSkippedScopes
 from gpuwatch.storage.market.provider_holds import SqlHolds
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.launches.life.owner_decisions import Approval
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
@@ -59,21 +61,70 @@ if TYPE_CHECKING:
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
-def approve(settings: Settings, approval_id: str) -> ApprovalReply:
-    """Rent the quoted offer at its price or less, and wait for the provider's answer.
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of an answer. `changed`: this call decided; `conflict`: it was decided otherwise before."""
+
+    approval: Approval
+    reply: ApprovalReply
+    changed: bool
+    conflict: bool
+
+    @property
+    def outcome(self) -> ApprovalOutcome:
+        """As of the first time: the same answer again is no failure."""
+        if self.reply.changed or self.conflict:
+            return self.reply.outcome
+        is_denied = self.approval.state is ApprovalState.DENIED
+        return ApprovalOutcome.DENIED if is_denied else ApprovalOutcome.RENTED
+
+
+def approve(settings: Settings, approval_id: str, *, actor: str) -> ApprovalAnswer:
+    """Rent the quoted offer at its price or less, and wait for the provider's answer. Repeating it changes nothing.
+
+    Args:
+        actor: who answers and how, such as "web page (password)".
 
     Raises:
         UsageError: no such approval, or the settings no longer allow it.
         StoreError: nothing was started, or the store holds what was started.
     """
-    with _handler(settings) as handler:
-        return handler.approve(approval_id)
+    return _answered(settings, approval_id, actor, ApprovalState.APPROVED, "")
 
 
-def deny(settings: Settings, approval_id: str, why: str = "") -> ApprovalReply:
+def deny(settings: Settings, approval_id: str, why: str = "", *, actor: str) -> ApprovalAnswer:
     """Deny the quoted offer, so that it is not requested again for a day. Raises UsageError, StoreError."""
-    with _handler(settings) as handler:
-        return handler.deny(approval_id, why)
+    return _answered(settings, approval_id, actor, ApprovalState.DENIED, why)
+
+
+def _answered(settings: Settings, approval_id: str, actor: str, decision: ApprovalState, why: str) -> ApprovalAnswer:
+    with open_store(settings) as store, http_client(settings) as http:
+        before = _known_approval(store, approval_id)
+        action = f"approval {approval_id} {decision.value}{f': {why}' if why else ''}"
+        audit = audit_event(actor, action, subject=approval_id, watch=before.watch)
+        handler = build_approval_handler(settings, store, http)
+        if decision is ApprovalState.APPROVED:
+            reply = handler.approve(approval_id, audit)
+        else:
+            reply = handler.deny(approval_id, why, audit)
+        after = SqlApprovalRepository(store).get(approval_id) or before
+    state = after.state_at(real_now())
+    conflict = not reply.changed and state is not decision
+    return ApprovalAnswer(
+        approval=after, reply=reply, changed=reply.changed and state is not ApprovalState.OPEN, conflict=conflict
+    )
+
+
+def approval_of(settings: Settings, approval_id: str) -> Approval:
+    """One approval. Raises UsageError: there is none; StoreError."""
+    with open_store_read_only(settings) as store:
+        return _known_approval(store, approval_id)
+
+
+def _known_approval(store: Database, approval_id: str) -> Approval:
+    approval = SqlApprovalRepository(store).get(approval_id) if is_approval_id(approval_id) else None
+    if approval is None:
+        raise ResourceNotFound(f"there is no approval {clean(approval_id, 40)!r}; see: gpuwatch asks")
+    return approval
 
 
 def recent_approvals(settings: Settings) -> list[Approval]:
@@ -85,12 +136,6 @@ def recent_approvals(settings: Settings) -> list[Approval]:
 def open_approvals(settings: Settings, now: datetime) -> list[Approval]:
     """Those that await a decision, newest first. Raises StoreError."""
     return [approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN]
-
-
-@contextmanager
-def _handler(settings: Settings) -> Iterator[ApprovalHandler]:
-    with open_store(settings) as store, http_client(settings) as http:
-        yield build_approval_handler(settings, store, http)
 
 
 def build_approval_handler(settings: Settings, store: Database, http: HttpClient) -> ApprovalHandler:
@@ -201,80 +246,14 @@ def reply_json(reply: ApprovalReply) -> dict[str, Any]:
     }
 
 
-# --- pauses -----------------------------------------------------------------------------------------------------------
-
-
-def pauses(settings: Settings) -> PauseTable:
-    """The pauses, and the circuit breakers of the watches. Raises StoreError."""
-    with open_store_read_only(settings) as store:
-        return SqlPauseRepository(store).load()
-
-
-def pause(settings: Settings, watch: str | None, for_s: float | None, why: str) -> PauseTable:
-    """Stop all daemons on this database from renting anything new. Running instances continue.
-
-    Args:
-        watch: None: all watches.
-        for_s: None: until `resume`.
-
-    Raises:
-        UsageError: no such watch. A typo must not leave the watch renting.
-        StoreError: nothing was written and nothing is paused.
-    """
-    if watch is not None:
-        require_watch(settings, watch)
+def approval_answer_json(answer: ApprovalAnswer) -> dict[str, Any]:
+    """JSON of an answer: as in `gpuwatch approve --json`, and the current approval."""
     now = real_now()
-    until = None if for_s is None else now + timedelta(seconds=for_s)
-    with open_store(settings) as store:
-        return SqlPauseRepository(store).pause(Pause(watch=watch, at=now, until=until, why=why))
-
-
-def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
-    """Lift a pause; for a watch, also close its circuit breaker.
-
-    Returns:
-        Whether anything was lifted, and what is still paused.
-
-    Raises:
-        UsageError: there is no such watch, and no pause with that name.
-        StoreError: nothing was written.
-    """
-    with open_store(settings) as store:
-        repository = SqlPauseRepository(store)
-        pauses = repository.load()
-        paused_watches = {pause_.watch for pause_ in pauses.by_hand} | {pause_.watch for pause_ in pauses.breakers}
-        if watch is not None and watch not in paused_watches:
-            require_watch(settings, watch)
-        return repository.resume(watch, real_now(), "resumed by the owner")
-
-
-def pause_lines(pauses: PauseTable, now: datetime, zone: str) -> list[str]:
-    """The reasons why watches cannot rent now, one sentence each."""
-    zone_info = ZoneInfo(zone)
-    by_hand = [
-        f"{pause_.text(zone_info)}; to resume: {_resume_command(pause_.watch)}" for pause_ in pauses.in_force(now)
-    ]
-    breaker_lines = []
-    for breaker in pauses.open_breakers():
-        later = f"retries once after {format_moment(breaker.until, zone_info)}"
-        again = "is retrying once" if breaker.until <= now else later
-        breaker_lines.append(
-            f"Watch {breaker.watch!r} {again}: {breaker.why}; to resume: {_resume_command(breaker.watch)}"
-        )
-    return by_hand + breaker_lines
-
-
-def pauses_json(pauses: PauseTable) -> list[dict[str, Any]]:
-    """JSON of `gpuwatch pause`. The `until` of a breaker is the time of its next attempt."""
-    by_hand = [("hand", pause_.watch, pause_.at, pause_.until, pause_.why) for pause_ in pauses.in_force(real_now())]
-    breakers = [
-        ("breaker", breaker.watch, breaker.at, breaker.until, breaker.why) for breaker in pauses.open_breakers()
-    ]
-    return [
-        {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}
-        for kind, watch, since, until, why in [*by_hand, *breakers]
-    ]
-
-
-def _resume_command(watch: str | None) -> str:
-    return "gpuwatch resume" if watch is None else f"gpuwatch resume {shlex.quote(watch)}"
+    return {
+        **reply_json(answer.reply),
+        "outcome": answer.outcome.value,
+        "launch_id": answer.approval.launch_id,
+        "state": answer.approval.state_at(now).value,
+        "changed": answer.changed,
+        "approval": approval_json(answer.approval, now),
+    }

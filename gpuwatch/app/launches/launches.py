@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper_building import obligation_file
@@ -28,6 +29,7 @@ from gpuwatch.domain.launches.life.command_life import (
 )
 from gpuwatch.domain.launches.life.launch_events import ClockReading, LifecycleEvent, OwnerAdopted, OwnerFoundNothing
 from gpuwatch.domain.launches.life.launch_record import launch_json
+from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.domain.launches.life.strays import adopted_launch, has_stopped_running
 from gpuwatch.domain.market.money import rfc3339, usd_number
 from gpuwatch.domain.market.offer import clean
@@ -132,7 +134,7 @@ def launch_event_json(event: LaunchEvent) -> dict[str, Any]:
 # --- held launches: what the owner found ------------------------------------------------------------------------------
 
 
-def resolve_absent(settings: Settings, launch_id: str) -> Launch:
+def resolve_absent(settings: Settings, launch_id: str, *, actor: str) -> Launch:
     """Close a held launch, or one that no key reaches any more, after the owner has checked that there is no instance.
 
     Raises:
@@ -144,19 +146,19 @@ def resolve_absent(settings: Settings, launch_id: str) -> Launch:
         launch = known_launch(repository, launch_id)
         if launch.is_by_command:
             unresolved = launch if launch.state is LaunchState.RUNNING else _unresolved_launch(repository, launch_id)
-            return _decided(repository, unresolved, OwnerFoundNothingRented())
+            return _decided(repository, unresolved, OwnerFoundNothingRented(), actor)
         if launch.instance_id is not None and _is_elsewhere(settings, store, http, launch):
             gone = OwnerFoundNothing(EndReason.GONE, "resolved by the owner, as its account is unreachable")
-            return _decided(repository, launch, gone)
+            return _decided(repository, launch, gone, actor)
         launch = _unresolved_launch(repository, launch_id)
         instances = list_instances_of(settings, http, launch.provider) or ()
         instance_ids = [instance.instance_id for instance in instances if launch_id_in(instance.label) == launch_id]
         if instance_ids:
             raise UsageError(f"instance {instance_ids[0]} has the label {launch.label}; use --adopt {instance_ids[0]}")
-        return _decided(repository, launch, OwnerFoundNothing(EndReason.RESOLVED_ABSENT))
+        return _decided(repository, launch, OwnerFoundNothing(EndReason.RESOLVED_ABSENT), actor)
 
 
-def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Launch:
+def resolve_adopted(settings: Settings, launch_id: str, instance_id: str, *, actor: str) -> Launch:
     """Continue a held launch after the owner has checked that this instance belongs to it.
 
     Raises:
@@ -166,18 +168,18 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
     with open_launches(settings) as repository, http_client(settings) as http:
         launch = _unresolved_launch(repository, launch_id)
         if launch.is_by_command:
-            return _decided(repository, launch, OwnerFoundRented(clean(instance_id)))
+            return _decided(repository, launch, OwnerFoundRented(clean(instance_id)), actor)
         instance = _instance_for(repository, launch, list_instances_of(settings, http, launch.provider), instance_id)
-        return _decided(repository, launch, OwnerAdopted(instance_id, has_stopped_running(instance)))
+        return _decided(repository, launch, OwnerAdopted(instance_id, has_stopped_running(instance)), actor)
 
 
-def _decided(repository: SqlLaunchRepository, launch: Launch, event: LifecycleEvent | CommandEvent) -> Launch:
+def _decided(
+    repository: SqlLaunchRepository, launch: Launch, event: LifecycleEvent | CommandEvent, actor: str
+) -> Launch:
     """Apply the owner's decision, with everything that such a change does. Raises LaunchConflict, StoreError."""
-    now, alerts = real_now(), LaunchAlerts(new_id)
-    if launch.is_by_command:
-        transitions = TransitionExecutor(repository, alerts, command_transition)
-    else:
-        transitions = TransitionExecutor(repository, alerts)
+    now, rules = real_now(), command_transition if launch.is_by_command else transition
+    audit = audit_event(actor, f"launch {launch.launch_id} resolved", subject=launch.launch_id, watch=launch.watch)
+    transitions = TransitionExecutor(repository, LaunchAlerts(new_id), rules, audit)
     return transitions.apply(launch, event, ClockReading(now, now))[0]
 
 
@@ -253,7 +255,7 @@ def list_instances_of(settings: Settings, http: HttpClient, provider: str) -> Se
 # --- labelled instances without a launch: adopt one, or mark it as foreign --------------------------------------------
 
 
-def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str | None) -> Launch:
+def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str | None, *, actor: str) -> Launch:
     """Record a launch for the instance, so that gpuwatch manages it as if it had just rented it.
 
     Args:
@@ -286,12 +288,16 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
             raise ProviderStateUnknown(f"cannot adopt instance {instance_id}: {fault}") from fault
         reason = "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now."
         launch_alerts = LaunchAlerts(new_id)
-        if not repository.adopt(launch, now, launch_alerts.of(CHANGED, launch, now, headline="adopted", why=reason)):
+        action = f"instance {instance_id} at {name} adopted as launch {launch_id}"
+        audit = audit_event(actor, action, subject=launch_id, watch=rules.name)
+        if not repository.adopt(
+            launch, now, launch_alerts.of(CHANGED, launch, now, headline="adopted", why=reason), audit
+        ):
             raise UsageError(f"another launch has just taken over instance {instance_id}")
         return launch
 
 
-def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> bool:
+def mark_foreign(settings: Settings, instance_id: str, provider: str | None, *, actor: str) -> bool:
     """Record that the instance belongs to another installation; False: it was recorded before.
 
     If its label names that installation, all instances of the installation are recorded.
@@ -307,7 +313,9 @@ def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> 
         ]
         ids = label_ids(labels[0] if labels else _labelled(settings, http, name, instance_id).label)
         _refuse_if_ours(repository, name, instance_id)
-        return repository.mark_foreign(name, instance_id, real_now(), None if ids is None else ids.install_id)
+        action = f"instance {instance_id} at {name} marked as another installation's"
+        audit = audit_event(actor, action, subject=instance_id)
+        return repository.mark_foreign(name, instance_id, real_now(), None if ids is None else ids.install_id, audit)
 
 
 def _watch(settings: Settings, name: str | None) -> Watch:

@@ -1,4 +1,4 @@
-"""Stop launches and wait until the provider confirms it, or extend one. A daemon may run at the same time."""
+"""Stop launches, and wait until the provider confirms it. A daemon may run at the same time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from gpuwatch.app.launches.launches import (
     known_launch,
@@ -20,20 +18,16 @@ from gpuwatch.app.launches.launches import (
     open_launches,
     unknown_instances,
 )
+from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, pace, real_monotonic, real_now
 from gpuwatch.bootstrap.keeper_building import obligation_file
 from gpuwatch.bootstrap.provider_access import can_rent, provider_account, with_previous_keys
 from gpuwatch.bootstrap.settings_loading import manual_end_hints
-from gpuwatch.domain.jobs.cluster_task import TOOL
-from gpuwatch.domain.launches.instances.obligation import latest_end
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchRefusal, LaunchState
-from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.following.instance_details import instance_by_id
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.following.transition_executor import request_end
-from gpuwatch.errors import ProviderError, ProviderStateUnknown, StoreInUse, StoreNotReady, UsageError
+from gpuwatch.errors import GpuwatchError, ProviderStateUnknown, StoreInUse, StoreNotReady, UsageError
 from gpuwatch.settings import Settings
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import sqlite_path
@@ -82,7 +76,7 @@ def plan_stop_all(settings: Settings) -> StopAllPlan:
         return StopAllPlan(launches=tuple(alive), unknown=tuple(unknown), unlisted=tuple(unlisted))
 
 
-def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
+def stop(settings: Settings, launch_ids: Sequence[str], report: Report, *, actor: str) -> bool:
     """End launches and wait for the confirmation, for two minutes plus the time of the hooks.
 
     A daemon may run at the same time: the rows decide, and ending an instance twice is harmless. Whichever is first
@@ -107,7 +101,7 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
     ):
         repository = SqlLaunchRepository(store, obligation_file(settings))
         launches = [known_launch(repository, launch_id) for launch_id in launch_ids]
-        stopping = [mark_stopping(repository, launch) for launch in launches]
+        stopping = [_mark_stopping(repository, launch, actor) for launch in launches]
         accounts = [
             (launcher, provider_account(each, store, launcher, accepts_older=each is settings))
             for name in dict.fromkeys(launch.provider for launch in stopping if not launch.is_over)
@@ -120,6 +114,36 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
         ]
         waiter = StopWaiter(repository, keys, report)
         return waiter.wait([launch.launch_id for launch in stopping], STOP_TIMEOUT_S + hooks.longest_s)
+
+
+def request_stop(settings: Settings, launch_id: str, *, actor: str) -> tuple[Launch, bool]:
+    """Mark a launch to be ended, and end it in a separate thread; a daemon does so, too.
+
+    Returns:
+        The launch, and whether this call changed it: a launch that is ending or over stays as it is.
+
+    Raises:
+        UsageError: no such launch, or a command carries it out.
+        StoreError: nothing was marked.
+    """
+    with open_launches(settings) as repository:
+        before = known_launch(repository, launch_id)
+        if before.is_by_command and not before.is_over:
+            raise UsageError(own_tool_text(before))
+        after = _mark_stopping(repository, before, actor)
+    if not after.is_over:
+        arguments = (settings, launch_id, actor)
+        threading.Thread(target=_stop_quietly, args=arguments, name=f"stop {launch_id}", daemon=True).start()
+    return after, after.version != before.version
+
+
+def _stop_quietly(settings: Settings, launch_id: str, actor: str) -> None:
+    try:
+        stop(settings, [launch_id], lambda line: log.info("%s", line), actor=actor)
+    except GpuwatchError as error:
+        log.warning("%s", error)
+    except Exception:
+        log.exception("cannot end launch %s; gpuwatch run keeps trying", launch_id)
 
 
 def _upgrade_store(settings: Settings) -> None:
@@ -235,12 +259,13 @@ def _reconciler(
     )
 
 
-def mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
+def _mark_stopping(repository: SqlLaunchRepository, launch: Launch, actor: str) -> Launch:
     """Record that the launch must end. If a daemon changes it concurrently, the newest row counts."""
     if launch.is_by_command:
         return launch
+    audit = audit_event(actor, f"launch {launch.launch_id} stopped", subject=launch.launch_id, watch=launch.watch)
     try:
-        return request_end(repository, launch, EndReason.STOPPED, real_now())
+        return request_end(repository, launch, EndReason.STOPPED, real_now(), audit=audit)
     except LaunchConflict as error:
         raise ProviderStateUnknown(f"launch {launch.launch_id} keeps changing; try again") from error
 
@@ -265,94 +290,3 @@ def _not_found(launch: Launch) -> str:
         f"launch {launch.launch_id}: {launch.provider} lists no instance with the label {launch.label}; if one appears,"
         f" gpuwatch ends it. Then run: gpuwatch launches resolve {launch.launch_id} --absent, or --adopt INSTANCE"
     )
-
-
-# --- extend: the keeper's file gets the new end before the row does ---------------------------------------------------
-
-_CONFLICTS_MAX = 5
-
-
-class Extension(msgspec.Struct, frozen=True, kw_only=True):
-    """The granted extension.
-
-    Attributes:
-        ends_at: the new time of the destroy.
-        more_microusd: highest cost of the additional time, at the launch's price.
-        is_contract_known: whether the provider's own end of the contract could be checked.
-    """
-
-    launch: Launch
-    ends_at: datetime
-    more_microusd: int
-    is_contract_known: bool
-
-
-def extend(settings: Settings, launch_id: str, by_s: float) -> Extension:
-    """Extend the launch by this many seconds; budgets are checked with the longer time.
-
-    Raises:
-        UsageError: it cannot be extended, or a budget does not allow it; the old end applies.
-        StoreError: it was not written; the old end applies.
-        ProviderStateUnknown: the launch keeps changing concurrently.
-    """
-    watch = next((watch for watch in settings.watches if watch.name == known_watch_name(settings, launch_id)), None)
-    if watch is not None and watch.launch is not None and watch.launch.self_destruct:
-        raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); its end cannot be moved")
-    watch_budget = Budget() if watch is None else watch.budget
-    retrying = Retrying(retry=retry_if_exception_type(LaunchConflict), stop=stop_after_attempt(_CONFLICTS_MAX))
-    with open_launches(settings) as repository:
-        try:
-            return retrying(_extend, settings, repository, launch_id, by_s, watch_budget)
-        except RetryError as error:
-            raise ProviderStateUnknown(f"launch {launch_id} keeps changing; try again") from error
-
-
-def _extend(
-    settings: Settings, repository: SqlLaunchRepository, launch_id: str, by_s: float, watch_budget: Budget
-) -> Extension:
-    """Extend the current row. Raises LaunchConflict: it changed in the meantime."""
-    launch = known_launch(repository, launch_id)
-    ends_at = _extended_end(launch, by_s)
-    is_known = _fits_contract(settings, launch, ends_at)
-    extended = repository.extend(launch, by_s, settings.budget, watch_budget, real_now())
-    if isinstance(extended, LaunchRefusal):
-        raise UsageError(f"launch {launch_id} was not extended: {extended.text}")
-    more = round(extended.bound_microusd_hour * by_s / 3600)
-    return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
-
-
-def known_watch_name(settings: Settings, launch_id: str) -> str:
-    """The name of its watch. Raises UsageError: no such launch."""
-    with open_launches(settings) as repository:
-        return known_launch(repository, launch_id).watch
-
-
-def _extended_end(launch: Launch, by_s: float) -> datetime:
-    """Its end after the extension. Raises UsageError: it cannot be extended."""
-    if launch.provider == TOOL:
-        raise UsageError(f"launch {launch.launch_id} is a run of {TOOL}, which ends it at its own max_duration")
-    if launch.max_runtime_s is None:
-        raise UsageError(f"launch {launch.launch_id} has no max_runtime; it runs until you stop it")
-    if launch.dry_run or launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
-        raise UsageError(f"launch {launch.launch_id} is {launch.state.value}; only a running launch can be extended")
-    later = latest_end(msgspec.structs.replace(launch, max_runtime_s=launch.max_runtime_s + by_s))
-    assert later is not None
-    return later
-
-
-def _fits_contract(settings: Settings, launch: Launch, ends_at: datetime) -> bool:
-    """Whether the provider's own end is known. Raises UsageError: the provider ends it before that."""
-    instance = None
-    with http_client(settings) as http:
-        launcher = launcher_of(settings, http, launch.provider)
-        if launcher is not None and launch.instance_id is not None:
-            try:
-                instance = instance_by_id(launcher, launch.instance_id)
-            except ProviderError as error:
-                log.warning("%s", error)
-    if instance is not None and instance.ends_at is not None and instance.ends_at < ends_at:
-        raise UsageError(
-            f"launch {launch.launch_id} was not extended: its contract at {launch.provider} ends at "
-            f"{format_moment(instance.ends_at)}"
-        )
-    return instance is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.instances.machines_and_places import AvoidedMachine, MachineNote, MachineVerdict
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from gpuwatch.domain.launches.life.refused_scopes import SkippedScope
     from gpuwatch.domain.watches.past_limits import MachineRecords, ProviderMachine
+    from gpuwatch.ports import OutboxAlert
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 
@@ -41,7 +43,7 @@ def skipped_scopes(settings: Settings) -> Sequence[SkippedScope]:
 
 
 def block_machine(
-    settings: Settings, provider: str | None, machine_id: str, for_s: float | None, why: str
+    settings: Settings, provider: str | None, machine_id: str, for_s: float | None, why: str, *, actor: str
 ) -> MachineNote:
     """Block this machine for a while, or (None) permanently. Raises UsageError, StoreError."""
     if not machine_id.strip() or not machine_id.isprintable():
@@ -57,12 +59,18 @@ def block_machine(
         why=why,
     )
     with open_store(settings) as store:
-        SqlMachineNoteRepository(store).note(note)
+        blocked = [one for one in _read_avoided(settings, store) if one.by_owner and one.machine_id == machine_id]
+        is_repeated = any(
+            one.provider == note.provider and one.until is None is until and why in {"", one.why} for one in blocked
+        )
+        if not is_repeated:
+            audit = _audit(actor, note, f"blocked{f': {why}' if why else ''}")
+            SqlMachineNoteRepository(store).note(note, audit)
     return note
 
 
 def allow_machine(
-    settings: Settings, provider: str | None, machine_id: str, forgive_only: bool
+    settings: Settings, provider: str | None, machine_id: str, forgive_only: bool, *, actor: str
 ) -> AvoidedMachine | None:
     """Rent a machine again: unblock it and clear its failures.
 
@@ -85,8 +93,12 @@ def allow_machine(
         if forgive_only and before is not None and before.by_owner:
             raise UsageError(f"you blocked machine {machine_id}; unblock it with: gpuwatch machines allow {machine_id}")
         allowed = MachineNote(provider=name, machine_id=machine_id, verdict=MachineVerdict.ALLOWED, at=real_now())
-        SqlMachineNoteRepository(store).note(allowed)
+        SqlMachineNoteRepository(store).note(allowed, None if before is None else _audit(actor, allowed, "allowed"))
         return before
+
+
+def _audit(actor: str, note: MachineNote, action: str) -> OutboxAlert:
+    return audit_event(actor, f"machine {note.machine_id} at {note.provider} {action}", subject=note.machine_id)
 
 
 def _read_avoided(settings: Settings, store: Database) -> list[AvoidedMachine]:

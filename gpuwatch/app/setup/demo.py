@@ -162,7 +162,7 @@ def _run_steps(
     )
     time.sleep(1.5)
     print_line("5. ending the launch (gpuwatch stop):")
-    if not stop(settings, [launch.launch_id], lambda line: print_line(f"   {line}")):
+    if not stop(settings, [launch.launch_id], lambda line: print_line(f"   {line}"), actor="gpuwatch demo"):
         raise DemoFailed("the end of the instance was not confirmed")
     ended = service.launch_repository.get(launch.launch_id) or launch
     cost = cost_microusd(ended, real_now()) / MICRO

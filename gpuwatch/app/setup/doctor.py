@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.launches.approvals import pause_lines
 from gpuwatch.app.launches.costs import budgets_used
 from gpuwatch.app.market.provider_status import blind_lanes, provider_statuses
 from gpuwatch.app.setup.doctor_account import KnownLaunches, account_findings, image_findings, rented_findings
 from gpuwatch.app.setup.doctor_adapters import channel_findings, own_checks, prerequisite_findings
 from gpuwatch.app.watches.checklist import unticked_watches
+from gpuwatch.app.watches.pauses import pause_lines
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
 from gpuwatch.bootstrap.polling import polling_warnings
 from gpuwatch.bootstrap.provider_access import (

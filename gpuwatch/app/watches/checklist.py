@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import known_job, watch_named
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.job_watch import pilot_items
@@ -100,7 +101,7 @@ def _job_status(store: Database, job: Job) -> ChecklistStatus:
     return ChecklistStatus(watch=watch, ticks=tuple(ticks), pilot=pilot_items(job.definition))
 
 
-def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> ChecklistStatus:
+def tick(settings: Settings, name: str, items: Sequence[str], words: str, *, actor: str) -> ChecklistStatus:
     """Tick these items of a watch.
 
     Raises:
@@ -112,7 +113,8 @@ def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> Che
         watch = _status(settings, store, name).watch
         for item in items:
             _check_required(watch, item)
-        SqlChecklistRepository(store).tick(watch.name, tuple(dict.fromkeys(items)), words, real_now())
+        audit = audit_event(actor, f"ticked {', '.join(items)} of {watch.name}", subject=watch.name, watch=watch.name)
+        SqlChecklistRepository(store).tick(watch.name, tuple(dict.fromkeys(items)), words, real_now(), audit)
         return _status(settings, store, name)
 
 
@@ -122,7 +124,7 @@ def _check_watch(settings: Settings, name: str) -> None:
         watch_named(settings, name)
 
 
-def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[str], ChecklistStatus]:
+def untick(settings: Settings, name: str, items: Sequence[str], *, actor: str) -> tuple[list[str], ChecklistStatus]:
     """Remove the ticks of these items; without items, all ticks.
 
     Returns:
@@ -140,7 +142,11 @@ def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[st
         for item in items:
             if item not in ticked:
                 _check_required(watch, item)
-        unticked_items = checklist_repository.untick(watch.name, tuple(dict.fromkeys(items)) or ticked)
+        chosen = tuple(dict.fromkeys(items)) or ticked
+        audit = audit_event(
+            actor, f"unticked {', '.join(chosen)} of {watch.name}", subject=watch.name, watch=watch.name
+        )
+        unticked_items = checklist_repository.untick(watch.name, chosen, audit)
         return unticked_items, _status(settings, store, name)
 
 

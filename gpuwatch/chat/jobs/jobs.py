@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.jobs.job_actions import job_of, request_cancel, request_retry
+from gpuwatch.app.jobs.job_actions import job_of, request_cancel, retry_job
 from gpuwatch.app.jobs.job_output import log_part
 from gpuwatch.app.jobs.jobs import RETRIABLE, job_details, listed_jobs
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
@@ -124,7 +124,7 @@ def retry_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     job = job_of(context.settings, button.subject)
     if _binding(job) != button.bound:
         raise UsageError(f"job {job.name} has changed in the meantime; nothing was done. See: /jobs {job.name}")
-    after, _ = request_retry(context.settings, job.job_id, actor=context.actor, as_of=job.version)
+    after, _ = retry_job(context.settings, job.job_id, actor=context.actor, as_of=job.version)
     text = f"Job {after.name} is queued again; it resumes from its last complete checkpoint."
     return simple_reply(text, [job_buttons(context, after)], notice=text)
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command
+from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.options import completes, duration_option, json_option, settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, table, terminal_width
@@ -118,8 +118,8 @@ def silence(
     if [watch is not None, as_list, end is not None].count(True) != 1 or (watch is None) != (for_s is None):
         raise UsageError("gpuwatch silence: expected WATCH --for DURATION, --list, or --end WATCH")
     if watch is not None and for_s is not None:
-        app.silence(settings, watch, for_s)
-    elif end is not None and not app.end_silence(settings, end) and not as_json:
+        app.silence(settings, watch, for_s, actor=command_actor())
+    elif end is not None and not app.end_silence(settings, end, actor=command_actor()) and not as_json:
         click.echo(f"watch {end!r} was not silenced")
     silences = app.silences(settings)
     if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command
+from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.options import completes, json_option, provider_option, settings_option, stopping_settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
@@ -120,10 +120,10 @@ def cancel(name: str, as_json: bool, settings: Settings) -> int:
     Exit codes: 0 cancelled, 2 no such job or it is over, 3 the end of its instance could not be confirmed; the daemon
     keeps trying.
     """
-    from gpuwatch.app.jobs.jobs import cancel_job
+    from gpuwatch.app.jobs.job_actions import cancel_job
     from gpuwatch.domain.jobs.job import job_json
 
-    cancelled, is_confirmed = cancel_job(settings, name, note)
+    cancelled, is_confirmed = cancel_job(settings, name, note, actor=command_actor())
     if as_json:
         json_out(job_json(cancelled))
     else:
@@ -142,10 +142,12 @@ def cancel(name: str, as_json: bool, settings: Settings) -> int:
 @settings_option
 def retry(name: str, file: Path | None, as_json: bool, settings: Settings) -> None:
     """Queue a failed, cancelled or paused job again; it resumes from its last checkpoint."""
-    from gpuwatch.app.jobs.jobs import retry_job
+    from gpuwatch.app.jobs.job_actions import not_retriable, retry_job
     from gpuwatch.domain.jobs.job import job_json
 
-    queued = retry_job(settings, name, file)
+    queued, changed = retry_job(settings, name, file, actor=command_actor())
+    if not changed:
+        raise not_retriable(queued)
     if as_json:
         json_out(job_json(queued))
     else:

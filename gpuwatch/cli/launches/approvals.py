@@ -1,7 +1,4 @@
-"""`gpuwatch approvals` and `gpuwatch watches pause|resume`: what the owner decides before gpuwatch rents.
-
-Approvals answer the quotes of watches with `action = "ask"`. A pause holds for every daemon of this store.
-"""
+"""`gpuwatch approvals`: the quotes of watches with `action = "ask"`, and the owner's answers."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ import click
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command
-from gpuwatch.cli.options import completes, duration_option, json_option, settings_option, stopping_settings_option
+from gpuwatch.cli.base import Command, command_actor
+from gpuwatch.cli.options import completes, json_option, settings_option
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.money import MICRO
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.life.owner_decisions import Approval
     from gpuwatch.engine.launches.renting.owner_decisions import ApprovalReply
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.alerts.pauses import PauseTable
 
 
 _COLUMNS = (
@@ -67,7 +63,7 @@ def approve(ask_id: str, as_json: bool, settings: Settings) -> int:
     """
     from gpuwatch.app.launches.approvals import approve as rent
 
-    return _print_reply(rent(settings, ask_id), as_json)
+    return _print_reply(rent(settings, ask_id, actor=command_actor()).reply, as_json)
 
 
 @click.command(cls=Command, examples=("gpuwatch approvals deny uoyauilxpk2f --why 'too far away'",))
@@ -79,7 +75,7 @@ def deny(ask_id: str, why: str, as_json: bool, settings: Settings) -> int:
     """Decline a quote. Its watch does not offer it again for 24 hours."""
     from gpuwatch.app.launches.approvals import deny as refuse
 
-    return _print_reply(refuse(settings, ask_id, why), as_json)
+    return _print_reply(refuse(settings, ask_id, why, actor=command_actor()).reply, as_json)
 
 
 def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
@@ -120,44 +116,3 @@ def _print(approvals: list[Approval], now: datetime, timezone: str) -> None:
             for ask in approvals
         ],
     )
-
-
-@click.command(
-    cls=Command,
-    examples=("gpuwatch watches pause --for 12h --why 'budget review'", "gpuwatch watches pause h100-night"),
-)
-@click.argument("watch", required=False, shell_complete=completes("watches"))
-@duration_option("--for", "for_s", "Duration, such as 2h. Default: until `gpuwatch watches resume`.")
-@click.option("--why", default="", help="Reason shown in alerts while paused.")
-@json_option
-@stopping_settings_option
-def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, settings: Settings) -> None:
-    """Stop renting, for all watches or for one WATCH. Running instances continue and stay under guard."""
-    from gpuwatch.app.launches.approvals import pause as switch_off
-
-    _show(settings, switch_off(settings, watch, for_s, why), as_json)
-
-
-@click.command(cls=Command, examples=("gpuwatch watches resume", "gpuwatch watches resume h100-night"))
-@click.argument("watch", required=False, shell_complete=completes("watches"))
-@json_option
-@stopping_settings_option
-def resume(watch: str | None, as_json: bool, settings: Settings) -> None:
-    """Resume renting. With WATCH: end its pause and reset its failure count."""
-    from gpuwatch.app.launches.approvals import resume as switch_on
-
-    resumed, left = switch_on(settings, watch)
-    if not as_json:
-        subject = "renting" if watch is None else f"watch {watch!r}"
-        click.echo(f"{subject} resumed" if resumed else f"{subject} was not paused")
-    _show(settings, left, as_json)
-
-
-def _show(settings: Settings, pauses: PauseTable, as_json: bool) -> None:
-    from gpuwatch.app.launches.approvals import pause_lines, pauses_json
-
-    if as_json:
-        json_out(pauses_json(pauses))
-        return
-    for line in pause_lines(pauses, real_now(), settings.timezone):
-        click.echo(line)

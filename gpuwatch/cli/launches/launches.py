@@ -9,7 +9,7 @@ import click
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command
+from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.options import (
     completes,
     duration_option,
@@ -59,8 +59,8 @@ _EVENT_COLUMNS = (
 @stopping_settings_option
 def list_(show_all: bool, as_json: bool, settings: Settings) -> None:
     """List launches with their state and cost."""
-    from gpuwatch.app.launches.approvals import pause_lines, pauses
     from gpuwatch.app.launches.launches import all_launches, launches_json, relocation_findings
+    from gpuwatch.app.watches.pauses import pause_lines, pauses
 
     now = real_now()
     for line in pause_lines(pauses(settings), now, settings.timezone):
@@ -119,7 +119,11 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, settings: Settings)
 
     if absent == (adopt is not None):
         raise UsageError("use either --absent or --adopt INSTANCE")
-    launch = resolve_absent(settings, launch_id) if adopt is None else resolve_adopted(settings, launch_id, adopt)
+    launch = (
+        resolve_absent(settings, launch_id, actor=command_actor())
+        if adopt is None
+        else resolve_adopted(settings, launch_id, adopt, actor=command_actor())
+    )
     click.echo(f"launch {launch.launch_id} is {launch.state.value}")
 
 
@@ -149,7 +153,7 @@ def stop(launch_id: str | None, stop_all: bool, yes: bool, settings: Settings) -
         return Exit.FAILED
     if logging.lastResort is not None:
         logging.lastResort.addFilter(RepeatedLines())  # polls every second and may log the same line each time
-    if end(settings, ids, click.echo):
+    if end(settings, ids, click.echo, actor=command_actor()):
         return Exit.DONE
     note("not confirmed yet: check at the provider; `gpuwatch run` keeps trying")
     return Exit.CANNOT_TELL
@@ -157,8 +161,8 @@ def stop(launch_id: str | None, stop_all: bool, yes: bool, settings: Settings) -
 
 def _active_launch_ids(settings: Settings) -> list[str]:
     """The active launches, printed with price and cost, and the labelled instances that belong to no launch."""
-    from gpuwatch.app.launches.approvals import pauses
     from gpuwatch.app.launches.stop import plan_stop_all
+    from gpuwatch.app.watches.pauses import pauses
 
     now = real_now()
     stop_plan = plan_stop_all(settings)
@@ -220,13 +224,13 @@ def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings
     """Let a running launch run past its max_runtime, if the budgets allow it."""
     from decimal import ROUND_CEILING
 
-    from gpuwatch.app.launches.stop import extend as extend_launch
+    from gpuwatch.app.launches.extend import extend as extend_launch
     from gpuwatch.domain.launches.life.launch_record import launch_json
     from gpuwatch.domain.market.money import amount_text, usd
 
     if not by_s:
         raise UsageError("expected the additional time, such as --by 2h")
-    extension = extend_launch(settings, launch_id, by_s)
+    extension = extend_launch(settings, launch_id, by_s, actor=command_actor())
     if not extension.is_contract_known:
         note(f"{extension.launch.provider} does not list the instance now: its contract may end earlier")
     if as_json:
@@ -269,10 +273,10 @@ def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None
     if not_mine and watch is not None:
         raise UsageError("use either --not-mine or --watch NAME")
     if not_mine:
-        mark_foreign(settings, instance, provider)
+        mark_foreign(settings, instance, provider, actor=command_actor())
         click.echo(f"instance {instance} is marked as another installation's; gpuwatch leaves it alone")
         return
-    launch = adopt_instance(settings, instance, provider, watch)
+    launch = adopt_instance(settings, instance, provider, watch, actor=command_actor())
     click.echo(f"instance {instance} is launch {launch.launch_id} of watch {launch.watch}, {launch.state.value}")
     if launch.max_runtime_s is None:
         note("its watch has no max_runtime: the instance runs until you end it")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.base import Group
+from gpuwatch.cli.base import Group, command_actor
 from gpuwatch.cli.options import config_option, duration_option, json_option, provider_option, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
@@ -151,7 +151,7 @@ def block(machine: str, for_s: float | None, why: str, provider: str | None, set
     """Never rent this MACHINE. Instances already running on it continue."""
     from gpuwatch.app.market.avoided_machines import block_machine as shut_out
 
-    note = shut_out(settings, provider, machine, for_s, why)
+    note = shut_out(settings, provider, machine, for_s, why, actor=command_actor())
     until = "" if note.until is None else f" until {local(note.until, settings.timezone)}"
     click.echo(f"machine {machine} at {note.provider} is blocked{until}")
 
@@ -159,6 +159,6 @@ def block(machine: str, for_s: float | None, why: str, provider: str | None, set
 def _allow(machine: str, provider: str | None, settings: Settings, forgive_only: bool) -> None:
     from gpuwatch.app.market.avoided_machines import allow_machine
 
-    former_block = allow_machine(settings, provider, machine, forgive_only)
+    former_block = allow_machine(settings, provider, machine, forgive_only, actor=command_actor())
     effect = "was not blocked" if former_block is None else f"may be rented again (was blocked: {former_block.why})"
     click.echo(f"machine {machine} {effect}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command
+from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.options import json_option, provider_option, settings_option
 from gpuwatch.cli.output import counted, displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, table, text
@@ -251,7 +251,7 @@ def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings
     if same and as_json:
         raise UsageError("use either --same or --json")
     if same:
-        joined = link_accounts(settings, provider)
+        joined = link_accounts(settings, provider, actor=command_actor())
         names = ", ".join(launch.launch_id for launch in joined)
         click.echo(f"this key now controls launch {names}" if joined else "no launch is active under another key")
         return

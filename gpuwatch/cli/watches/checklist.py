@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command, Group
+from gpuwatch.cli.base import Command, Group, command_actor
 from gpuwatch.cli.options import completes, config_option, json_option, provider_option, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.domain.launches.life.owner_decisions import KNOWN_ITEMS
@@ -79,7 +79,7 @@ def tick(watch: str, items: tuple[str, ...], note: str, as_json: bool, settings:
     """Tick ITEMs of WATCH as done. They stay ticked until you untick them."""
     from gpuwatch.app.watches.checklist import tick as keep
 
-    _print([keep(settings, watch, items, note)], as_json, settings.timezone)
+    _print([keep(settings, watch, items, note, actor=command_actor())], as_json, settings.timezone)
 
 
 @checklist.command(
@@ -99,7 +99,7 @@ def untick(watch: str, items: tuple[str, ...], all_items: bool, as_json: bool, s
 
     if bool(items) == all_items:
         raise UsageError("name the items, or use --all")
-    unticked_items, left = untick_items(settings, watch, items)
+    unticked_items, left = untick_items(settings, watch, items, actor=command_actor())
     if not unticked_items:
         note("none of them was ticked")
     _print([left], as_json, settings.timezone)

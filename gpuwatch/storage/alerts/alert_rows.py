@@ -58,18 +58,22 @@ class SqlSilences:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def silence(self, entry: Silence) -> None:
+    def silence(self, entry: Silence, audit: OutboxAlert | None = None) -> None:
         """Silence a watch; replaces an earlier silence."""
         row = {"watch": entry.watch, "created_at_ms": to_ms(entry.at), "until_ms": to_ms(entry.until)}
         with self._database.write() as connection:
             upsert(connection, silence, row)
+            add_audit(connection, audit)
 
-    def end(self, watch: str, now: datetime) -> bool:
+    def end(self, watch: str, now: datetime, audit: OutboxAlert | None = None) -> bool:
         """Send its alerts again; False: it was not silenced."""
         with self._database.write() as connection:
             statement = delete(silence).where(silence.c.watch == watch).returning(silence.c.until_ms)
             until_ms = connection.execute(statement).scalar_one_or_none()
-        return until_ms is not None and until_ms > to_ms(now)
+            was_silenced = until_ms is not None and until_ms > to_ms(now)
+            if was_silenced:
+                add_audit(connection, audit)
+        return was_silenced
 
     def in_force(self, now: datetime) -> Sequence[Silence]:
         """Return the current silences, by watch."""
@@ -118,6 +122,12 @@ def enqueue(connection: Connection, outbox_alert: OutboxAlert) -> bool:
         rows = [new_delivery(alert.alert_id, channel) for channel in dict.fromkeys(outbox_alert.channels)]
         connection.execute(_INSERT_DELIVERY, rows)
     return True
+
+
+def add_audit(connection: Connection, audit: OutboxAlert | None) -> None:
+    """Write the audit event of a change into its transaction; None: the change is not an action of the owner."""
+    if audit is not None:
+        enqueue(connection, audit)
 
 
 def unrouted(connection: Connection) -> list[UnroutedAlert]:

@@ -17,6 +17,8 @@ from sqlalchemy import Connection, delete, select, text
 from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker, closed_breaker
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.market.offer import storable_text
+from gpuwatch.ports import OutboxAlert
+from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import skipped_scope
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
@@ -102,18 +104,28 @@ class SqlPauseRepository:
         with self._database.read() as connection:
             return load_pauses(connection)
 
-    def pause(self, pause: Pause) -> PauseTable:
-        """Pause: once this returns, no reservation is made. Return the new table. Raises StoreError."""
+    def pause(self, pause: Pause, audit: OutboxAlert | None = None) -> tuple[bool, PauseTable]:
+        """Pause: once this returns, no reservation is made. Raises StoreError.
+
+        Returns:
+            Whether this changed anything, and the new table: a pause without an end that is repeated stays as it is.
+        """
         with self._database.write() as connection:
             lock_reservations(connection)
-            save_pause(connection, pause)
-            return load_pauses(connection)
+            before = [one for one in load_pauses(connection).in_force(pause.at) if one.watch == pause.watch]
+            changed = not any(one.until is None is pause.until and pause.why in {"", one.why} for one in before)
+            if changed:
+                save_pause(connection, pause)
+                add_audit(connection, audit)
+            return changed, load_pauses(connection)
 
-    def resume(self, watch: str | None, now: datetime, why: str) -> tuple[bool, PauseTable]:
+    def resume(
+        self, watch: str | None, now: datetime, why: str, audit: OutboxAlert | None = None
+    ) -> tuple[bool, PauseTable]:
         """Lift the pause; for a watch, also close its breaker and forget its failures.
 
         Returns:
-            Whether anything in force was lifted, and the new table.
+            Whether anything in force was lifted, which leaves the audit event, and the new table.
         """
         with self._database.write() as connection:
             lock_reservations(connection)
@@ -125,6 +137,8 @@ class SqlPauseRepository:
             if watch is not None:
                 was_paused = was_paused or any(breaker.watch == watch for breaker in previous.open_breakers())
                 save_breaker(connection, closed_breaker(watch, now, why))
+            if was_paused:
+                add_audit(connection, audit)
             return was_paused, load_pauses(connection)
 
 

@@ -22,6 +22,8 @@ from gpuwatch.domain.jobs.job import (
 )
 from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.errors import JobConflict, UsageError
+from gpuwatch.ports import OutboxAlert
+from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import load_pauses, lock_reservations
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import JOBS_OVER, job_event, job_run, watch_identity
@@ -90,9 +92,12 @@ class SqlJobRepository:
             if event is not None:
                 connection.execute(insert(job_event), _row_of_event(event))
 
-    def record(self, job: Job, transition: JobTransition, run: JobRun | None = None) -> Job:
+    def record(
+        self, job: Job, transition: JobTransition, run: JobRun | None = None, audit: OutboxAlert | None = None
+    ) -> Job:
         """Store one transition with its event and run. Raises JobConflict, JobTransitionRefused, StoreError."""
         with self._database.write() as connection:
+            add_audit(connection, audit)
             return _step(connection, job, transition, *(() if run is None else (run,)))
 
     def take_over(self, job: Job, transition: JobTransition, run: JobRun, donor_run: JobRun) -> Job:

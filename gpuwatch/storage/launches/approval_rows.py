@@ -17,6 +17,8 @@ from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.ports import OutboxAlert
+from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches.launch_admission import reserve
 from gpuwatch.storage.setup.database import Database
@@ -188,7 +190,9 @@ class SqlApprovalRepository:
             query = select(approval).where(is_recent).order_by(approval.c.created_at_ms.desc(), approval.c.approval_id)
             return [_approval_of_row(row) for row in connection.execute(query)]
 
-    def approve(self, approval_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
+    def approve(
+        self, approval_id: str, intent: Intent, budget: Budget, now: datetime, audit: OutboxAlert | None = None
+    ) -> Launch | LaunchRefusal | None:
         """Store the approval and reserve its launch, both or neither. Raises StoreError.
 
         A refusal leaves it open. None: it is no longer open, or has expired.
@@ -206,16 +210,21 @@ class SqlApprovalRepository:
                 lock_reservations(connection)
                 if connection.execute(update(approval).where(is_in_time).values(**values)).rowcount != 1:
                     return None
-                return _raise_refusal(reserve(connection, intent, budget, now))
+                launch = _raise_refusal(reserve(connection, intent, budget, now))
+                add_audit(connection, audit)
+                return launch
         except _RolledBack as undone:
             return undone.refusal
 
-    def mark_refused(self, approval_id: str, reason: str, now: datetime) -> bool:
+    def mark_refused(self, approval_id: str, reason: str, now: datetime, audit: OutboxAlert | None = None) -> bool:
         """Close an approval whose quote is no longer valid; False: it was not open. Raises StoreError."""
         with self._database.write() as connection:
-            return _close(connection, approval_id, ApprovalState.REFUSED, reason, now)
+            is_closed = _close(connection, approval_id, ApprovalState.REFUSED, reason, now)
+            if is_closed:
+                add_audit(connection, audit)
+            return is_closed
 
-    def deny(self, approval_id: str, reason: str, now: datetime) -> bool:
+    def deny(self, approval_id: str, reason: str, now: datetime, audit: OutboxAlert | None = None) -> bool:
         """Store the owner's denial, also after the deadline; False: it was already answered. Raises StoreError."""
         is_unanswered = and_(
             approval.c.approval_id == approval_id, approval.c.state.in_((_OPEN, ApprovalState.EXPIRED.value))
@@ -227,7 +236,10 @@ class SqlApprovalRepository:
             "message": clean(reason) or None,
         }
         with self._database.write() as connection:
-            return connection.execute(update(approval).where(is_unanswered).values(**values)).rowcount == 1
+            is_denied = connection.execute(update(approval).where(is_unanswered).values(**values)).rowcount == 1
+            if is_denied:
+                add_audit(connection, audit)
+            return is_denied
 
 
 def _raise_refusal(reserved: tuple[Launch, Match] | LaunchRefusal) -> Launch:

@@ -30,7 +30,7 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.store import NO_OBLIGATION_LOG, ObligationLog
-from gpuwatch.storage.alerts.alert_rows import enqueue
+from gpuwatch.storage.alerts.alert_rows import add_audit, enqueue
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches import hook_runs
 from gpuwatch.storage.launches.launch_admission import (
@@ -118,6 +118,7 @@ class SqlLaunchRepository:
         *,
         message: str | None = None,
         hook: str | None = None,
+        audit: OutboxAlert | None = None,
         **changes: Any,
     ) -> Launch:
         """Apply one transition with its event, hook and alert, unless another process has changed the launch.
@@ -143,6 +144,7 @@ class SqlLaunchRepository:
                 hook_runs.schedule_hook(connection, changed, hook, now)
             if outbox_alert is not None:
                 enqueue(connection, outbox_alert)
+            add_audit(connection, audit)
         self._obligations.record_changes([changed])
         return changed
 
@@ -198,7 +200,14 @@ class SqlLaunchRepository:
         return admitted
 
     def extend(
-        self, launch: Launch, by_s: float, budget: Budget, watch_budget: Budget, now: datetime
+        self,
+        launch: Launch,
+        by_s: float,
+        budget: Budget,
+        watch_budget: Budget,
+        now: datetime,
+        *,
+        audit: OutboxAlert | None = None,
     ) -> Launch | LaunchRefusal:
         """Extend its end, if the budgets allow that. The keeper's file is written before the row.
 
@@ -215,6 +224,7 @@ class SqlLaunchRepository:
                 if refusal is None:
                     self._obligations.record_extension(extended)
                     self._step(connection, launch, extended, f"extended by {format_duration(by_s)}", now)
+                    add_audit(connection, audit)
         except (LaunchConflict, StoreError):  # the row has the old end, so the file must have it, too
             self._obligations.record_changes([msgspec.structs.replace(launch, version=extended.version)])
             raise
@@ -280,7 +290,14 @@ class SqlLaunchRepository:
         with self._database.write() as connection:
             remove_unknown(connection, unknown.provider, [unknown.instance_id])
 
-    def mark_foreign(self, provider: str, instance_id: str, now: datetime, install_id: str | None = None) -> bool:
+    def mark_foreign(
+        self,
+        provider: str,
+        instance_id: str,
+        now: datetime,
+        install_id: str | None = None,
+        audit: OutboxAlert | None = None,
+    ) -> bool:
         """Store that it belongs to another installation, as the owner stated; False: that was known.
 
         Args:
@@ -295,9 +312,12 @@ class SqlLaunchRepository:
                 remove_installation(connection, install_id)
             remove_unknown(connection, provider, [instance_id])
             row = {"provider": provider, "instance_id": storable_text(instance_id, 64), "at_ms": to_ms(now)}
-            return insert_if_absent(connection, foreign_instance, row)
+            is_new = insert_if_absent(connection, foreign_instance, row)
+            if is_new:
+                add_audit(connection, audit)
+            return is_new
 
-    def adopt(self, launch: Launch, now: datetime, outbox_alert: OutboxAlert) -> bool:
+    def adopt(self, launch: Launch, now: datetime, outbox_alert: OutboxAlert, audit: OutboxAlert | None = None) -> bool:
         """Store a launch for an existing instance, with its alert; False: another launch has it.
 
         Raises:
@@ -324,6 +344,7 @@ class SqlLaunchRepository:
                 connection.execute(delete(foreign_instance).where(is_foreign))
                 remove_unknown(connection, launch.provider, [launch.instance_id or ""])
                 enqueue(connection, outbox_alert)
+                add_audit(connection, audit)
         except IntegrityError:
             return False
         self._obligations.record_changes([launch])

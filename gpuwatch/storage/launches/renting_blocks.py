@@ -30,6 +30,8 @@ from gpuwatch.domain.market.offer import clean, storable_text
 from gpuwatch.domain.watches.past_limits import MachineRecord, ProviderMachine
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import RefusalScope
+from gpuwatch.ports import OutboxAlert
+from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import launch_of
@@ -77,21 +79,33 @@ class SqlChecklistRepository:
         """Return the names of the ticked items. Raises StoreError."""
         return frozenset(tick.item for tick in self.load(watch))
 
-    def tick(self, watch: str, items: Sequence[str], note_text: str, now: datetime) -> None:
-        """Tick items, all or none; a second tick renews the first. Raises StoreError."""
+    def tick(
+        self, watch: str, items: Sequence[str], note_text: str, now: datetime, audit: OutboxAlert | None = None
+    ) -> None:
+        """Tick items, all or none; a second tick renews the first. Raises StoreError.
+
+        Args:
+            audit: stored if an item was not ticked yet, or with another note.
+        """
         note = clean(note_text, _MAX_NOTE_LENGTH) or None
         with self._database.write() as connection:
             lock_reservations(connection)
+            ticked = {tick.item: tick.words for tick in ticks_of(connection, watch)}
+            if any(item not in ticked or ticked[item] != note for item in items):
+                add_audit(connection, audit)
             rows = [{"watch": watch, "item": item, "at_ms": to_ms(now), "note": note} for item in items]
             upsert(connection, checklist_tick, rows)
 
-    def untick(self, watch: str, items: Sequence[str]) -> list[str]:
+    def untick(self, watch: str, items: Sequence[str], audit: OutboxAlert | None = None) -> list[str]:
         """Untick items; return those that were ticked. Raises StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)
             is_tick = and_(checklist_tick.c.watch == watch, checklist_tick.c.item == bindparam("item_is"))
             untick = delete(checklist_tick).where(is_tick)
-            return [item for item in items if connection.execute(untick, {"item_is": item}).rowcount == 1]
+            unticked = [item for item in items if connection.execute(untick, {"item_is": item}).rowcount == 1]
+            if unticked:
+                add_audit(connection, audit)
+            return unticked
 
 
 _ALL_NOTES = select(machine_note).order_by(machine_note.c.provider, machine_note.c.machine_id)
@@ -146,11 +160,12 @@ class SqlMachineNoteRepository:
             rows = connection.execute(_RECENTLY_ENDED, {"since": to_ms(now - RECORDED_FOR)})
             return machine_records((launch_of(row) for row in rows), load_notes(connection), now)
 
-    def note(self, note: MachineNote) -> None:
+    def note(self, note: MachineNote, audit: OutboxAlert | None = None) -> None:
         """Save the owner's decision, which every later reservation obeys. Raises StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)
             save_note(connection, note)
+            add_audit(connection, audit)
 
 
 _ALL_SCOPES = select(skipped_scope).order_by(_SKIPPED.provider, _SKIPPED.scope, _SKIPPED.key, _SKIPPED.watch)

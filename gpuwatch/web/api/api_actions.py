@@ -12,8 +12,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gpuwatch.app.jobs import job_actions
-from gpuwatch.app.launches import owner_actions
-from gpuwatch.app.launches.approvals import pauses_json
+from gpuwatch.app.launches import approvals
+from gpuwatch.app.launches.stop import request_stop
+from gpuwatch.app.watches import pauses
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import job_json
 from gpuwatch.domain.launches.life.launch_record import launch_json
@@ -73,27 +74,25 @@ class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _approve(settings: Settings, ask_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
-    return _approval_answer_json(owner_actions.answer_approval(settings, ask_id, is_approved=True, actor=actor))
+    return _approval_answer_json(approvals.approve(settings, ask_id, actor=actor))
 
 
 def _deny(settings: Settings, ask_id: str, body: DenyBody, actor: str) -> dict[str, Any]:
-    return _approval_answer_json(
-        owner_actions.answer_approval(settings, ask_id, is_approved=False, actor=actor, why=body.why)
-    )
+    return _approval_answer_json(approvals.deny(settings, ask_id, body.why, actor=actor))
 
 
-def _approval_answer_json(answer: owner_actions.ApprovalAnswer) -> dict[str, Any]:
+def _approval_answer_json(answer: approvals.ApprovalAnswer) -> dict[str, Any]:
     """Raise HttpProblem: 409 (decided otherwise, or refused), 503 (the provider did not answer; it stays open)."""
-    body = owner_actions.approval_answer_json(answer)
-    if answer.conflict or (answer.reply.outcome is ApprovalOutcome.REFUSED and answer.reply.launch is None):
+    body = approvals.approval_answer_json(answer)
+    if answer.conflict or (answer.outcome is ApprovalOutcome.REFUSED and answer.reply.launch is None):
         raise HttpProblem(409, answer.reply.text, more={"state": body["state"], "launch_id": body["launch_id"]})
-    if answer.reply.outcome is ApprovalOutcome.NO_ANSWER and not answer.changed:
+    if answer.outcome is ApprovalOutcome.NO_ANSWER and not answer.changed:
         raise HttpProblem(503, answer.reply.text, more={"state": body["state"]})
     return body
 
 
 def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
-    launch, changed = owner_actions.request_stop(settings, launch_id, actor=actor)
+    launch, changed = request_stop(settings, launch_id, actor=actor)
     return {**launch_json(launch, real_now()), "changed": changed}
 
 
@@ -103,19 +102,19 @@ def _cancel(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> di
 
 
 def _retry(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
-    job, changed = job_actions.request_retry(settings, job_id, actor=actor)
+    job, changed = job_actions.retry_job(settings, job_id, actor=actor)
     return {**job_json(job), "changed": changed}
 
 
 def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> dict[str, Any]:
     for_s = None if body.duration is None else seconds_of(body.duration)
-    pauses, changed = owner_actions.pause(settings, body.watch, for_s, body.why, actor=actor)
-    return {"items": pauses_json(pauses), "changed": changed}
+    changed, paused = pauses.pause(settings, body.watch, for_s, body.why, actor=actor)
+    return {"items": pauses.pauses_json(paused), "changed": changed}
 
 
 def _resume(settings: Settings, _id: str, body: ResumeBody, actor: str) -> dict[str, Any]:
-    pauses, changed = owner_actions.resume(settings, body.watch, actor=actor)
-    return {"items": pauses_json(pauses), "changed": changed}
+    changed, paused = pauses.resume(settings, body.watch, actor=actor)
+    return {"items": pauses.pauses_json(paused), "changed": changed}
 
 
 ACTIONS = (

@@ -146,7 +146,7 @@ def _retry(view: View) -> FormResult:
         return Confirm(question=question, button="Retry", back=page_path, facts=facts)
     try:
         version = int(as_of) if as_of.isascii() and as_of.isdigit() and len(as_of) < 10 else -1
-        job_actions.request_retry(view.settings, job.job_id, actor=view.actor, as_of=version)
+        job_actions.retry_job(view.settings, job.job_id, actor=view.actor, as_of=version)
     except (JobConflict, UsageError) as error:
         return Redirect(text=str(error), to=page_path, is_error=True)
     return Redirect(text="It is queued again; it resumes from its last complete checkpoint.", to=page_path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from gpuwatch.app.launches import owner_actions
-from gpuwatch.app.launches.approvals import recent_approvals
+from gpuwatch.app.launches import approvals
 from gpuwatch.app.launches.costs import KEYS, cost_report, cost_report_json, month_start
 from gpuwatch.app.launches.launches import all_launches, launch_details, relocation_findings
+from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO
@@ -74,7 +75,7 @@ def _stop(view: View) -> FormResult:
             ("Cost so far", f"{cost:.2f} $"),
         )
         return Confirm(question=f"Stop launch {launch_id}?", button="Stop it", back=page_path, facts=facts)
-    _, changed = owner_actions.request_stop(view.settings, launch_id, actor=view.actor)
+    _, changed = request_stop(view.settings, launch_id, actor=view.actor)
     text = "It is being ended; this page shows when the provider confirms it." if changed else "It is already ending."
     return Redirect(text=text, to=page_path)
 
@@ -95,10 +96,10 @@ LAUNCH_PAGE = Page(
 
 
 def _show_approvals(view: View) -> Mapping[str, Any]:
-    approvals = [(approval, approval.state_at(view.now)) for approval in recent_approvals(view.settings)]
+    recent = [(approval, approval.state_at(view.now)) for approval in approvals.recent_approvals(view.settings)]
     return {
-        "waiting": [approval for approval, state in approvals if state is ApprovalState.OPEN],
-        "settled": [(approval, state) for approval, state in approvals if state is not ApprovalState.OPEN],
+        "waiting": [approval for approval, state in recent if state is ApprovalState.OPEN],
+        "settled": [(approval, state) for approval, state in recent if state is not ApprovalState.OPEN],
     }
 
 
@@ -106,12 +107,12 @@ APPROVALS_PAGE = Page(name="Approvals", path="/approvals", template="approvals.h
 
 
 def _show_approval(view: View) -> Mapping[str, Any]:
-    approval = owner_actions.approval_of(view.settings, view.path["id"])
+    approval = approvals.approval_of(view.settings, view.path["id"])
     return {"one": approval, "state": approval.state_at(view.now)}
 
 
 def _approve(view: View) -> FormResult:
-    approval = owner_actions.approval_of(view.settings, view.path["id"])
+    approval = approvals.approval_of(view.settings, view.path["id"])
     if approval.state_at(view.now) is ApprovalState.OPEN and not is_confirmed(view):
         offer, price = approval.match.offer, approval.match.price
         facts = (
@@ -122,23 +123,21 @@ def _approve(view: View) -> FormResult:
         )
         question = f"Rent it for {price.price_microusd_hour / MICRO:.3f} $ per hour, or less?"
         return Confirm(question=question, button="Approve", back=f"/approvals/{approval.approval_id}", facts=facts)
-    return _answer_approval(view, is_approved=True)
+    return _answered(view, partial(approvals.approve, view.settings, view.path["id"]))
 
 
 def _deny(view: View) -> FormResult:
-    return _answer_approval(view, is_approved=False)
+    return _answered(view, partial(approvals.deny, view.settings, view.path["id"]))
 
 
-def _answer_approval(view: View, *, is_approved: bool) -> Redirect:
+def _answered(view: View, answer: Callable[..., approvals.ApprovalAnswer]) -> Redirect:
     page_path = f"/approvals/{view.path['id']}"
     try:
-        answer = owner_actions.answer_approval(
-            view.settings, view.path["id"], is_approved=is_approved, actor=view.actor
-        )
+        answered = answer(actor=view.actor)
     except UsageError as error:
         return Redirect(text=str(error), to=page_path, is_error=True)
-    is_success = not answer.conflict and answer.reply.outcome in _SUCCESSES
-    return Redirect(text=answer.reply.text, to=page_path, is_error=not is_success)
+    is_success = not answered.conflict and answered.outcome in _SUCCESSES
+    return Redirect(text=answered.reply.text, to=page_path, is_error=not is_success)
 
 
 APPROVAL_PAGE = Page(

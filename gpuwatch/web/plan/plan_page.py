@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.app.launches.owner_actions import record_audit
+from gpuwatch.app.owner_audit import record_audit
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
 

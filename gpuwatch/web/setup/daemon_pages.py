@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuwatch.app.alerts.alerts import event_filter, silences, stored_events
-from gpuwatch.app.launches import owner_actions
-from gpuwatch.app.launches.approvals import open_approvals, pauses
+from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.market.provider_status import blind_lanes, provider_statuses
+from gpuwatch.app.watches import pauses
 from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.daemon.log_records import SafeRecord
 from gpuwatch.domain.launches.launch import LaunchState
@@ -42,20 +42,20 @@ def _show_now(view: View) -> Mapping[str, Any]:
         "approvals": open_approvals(settings, now),
         "burn": report.burn,
         "budgets": [(use, use.percent(use.used)) for use in report.budgets],
-        "pauses": list(pauses(settings).in_force(now)),
+        "pauses": list(pauses.pauses(settings).in_force(now)),
     }
 
 
 def _pause(view: View) -> Redirect:
     watch = view.form.get("watch") or None
-    _, changed = owner_actions.pause(view.settings, watch, None, "", actor=view.actor)
+    changed, _ = pauses.pause(view.settings, watch, None, "", actor=view.actor)
     subject = "Renting" if watch is None else f"Watch {watch}"
     return Redirect(text=f"{subject} is paused." if changed else f"{subject} was already paused.", to="/")
 
 
 def _resume(view: View) -> Redirect:
     watch = view.form.get("watch") or None
-    _, changed = owner_actions.resume(view.settings, watch, actor=view.actor)
+    changed, _ = pauses.resume(view.settings, watch, actor=view.actor)
     subject = "Renting" if watch is None else f"Watch {watch}"
     return Redirect(text=f"{subject} is resumed." if changed else f"{subject} was not paused.", to="/")
 

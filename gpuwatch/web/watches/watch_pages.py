@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.app.launches.owner_actions import record_audit
+from gpuwatch.app.owner_audit import record_audit
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.domain.watches.watch import Action, Watch

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.app.jobs.jobs import mark_cancelled
+from gpuwatch.app.jobs.job_actions import mark_cancelled
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState, JobTransition
 from gpuwatch.errors import JobConflict
+from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database
@@ -20,20 +21,22 @@ class OutrunJobs(SqlJobRepository):
         super().__init__(database)
         self._times = times
 
-    def record(self, job: Job, transition: JobTransition, run: JobRun | None = None) -> Job:
+    def record(
+        self, job: Job, transition: JobTransition, run: JobRun | None = None, audit: OutboxAlert | None = None
+    ) -> Job:
         if self._times:
             self._times -= 1
             newest = self.job(job.job_id)
             assert newest is not None
             to_state = JobState.RENTING if newest.state is JobState.QUEUED else JobState.QUEUED
             super().record(newest, JobTransition(to_state=to_state, at=NOON))
-        return super().record(job, transition, run)
+        return super().record(job, transition, run, audit)
 
 
 def cancelled(database: Database, times: int) -> JobState:
     repository = OutrunJobs(database, times)
     SqlJobRepository(database).submit([a_job()])
-    job, _, _ = mark_cancelled(repository, SqlLaunchRepository(database), "train")
+    job, _, _ = mark_cancelled(repository, SqlLaunchRepository(database), "train", actor="me")
     return job.state
 
 

@@ -43,9 +43,10 @@ def test_what_is_pressed_or_typed_leaves_an_audit_event_and_what_only_reads_none
         chat.answer(chat.double.press(shown, "Why", OWNER))
         chat.answer(chat.double.press(shown, "Silence", OWNER))
         chat.double.write("/pause", OWNER)
+        chat.double.write("/pause", OWNER)  # changes nothing
         chat.double.write("/approve", OWNER)
         found = wait_for(lambda: len(audited := audits(database)) == 2 and audited)
-    assert [one.alert.headline.partition(":")[0] for one in found] == [f"silence {subject_key('h100')}", "/pause"]
+    assert [one.alert.headline for one in found] == ["watch h100 silenced", "renting paused: from the chat"]
     assert all(dict(one.alert.facts)["By"] == f"Telegram (user {OWNER})" for one in found)
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.launches.stop import _extended_end, extend
+from gpuwatch.app.launches.extend import _extended_end, extend
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.errors import ProviderStateUnknown, StoreError, UsageError
+from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.launches.obligation_file import FILE_NAME, ObligationFile
 from gpuwatch.storage.setup.database import Database
@@ -102,19 +103,21 @@ def test_a_row_that_changes_meanwhile_is_read_again_up_to_five_times(
 ) -> None:
     outruns, extend_row, tried = iter(range(conflicts)), SqlLaunchRepository.extend, []
 
-    def outrun(repository: SqlLaunchRepository, launch: Launch, *wanted: Any) -> Launch | LaunchRefusal:
+    def outrun(
+        repository: SqlLaunchRepository, launch: Launch, *wanted: Any, audit: OutboxAlert
+    ) -> Launch | LaunchRefusal:
         tried.append(launch)
         if next(outruns, None) is not None:
             raise LaunchConflict("changed concurrently")
-        return extend_row(repository, launch, *wanted)
+        return extend_row(repository, launch, *wanted, audit=audit)
 
     monkeypatch.setattr(SqlLaunchRepository, "extend", outrun)
     settings = settings_in(tmp_path, database_url=database_url, has_store=False)
     if conflicts < attempts:
-        assert extend(settings, world.launch.launch_id, 7200.0).launch.max_runtime_s == 3 * 3600.0
+        assert extend(settings, world.launch.launch_id, 7200.0, actor="me").launch.max_runtime_s == 3 * 3600.0
     else:
         with pytest.raises(ProviderStateUnknown, match="keeps changing; try again"):
-            extend(settings, world.launch.launch_id, 7200.0)
+            extend(settings, world.launch.launch_id, 7200.0, actor="me")
     assert len(tried) == attempts
 
 

@@ -220,7 +220,7 @@ def held(rows: Rows) -> Launch:
 def what_followed(rows: Rows) -> tuple[list[str], list[str]]:
     """The alerts and the hooks of the last change."""
     with rows.store.read() as connection:
-        headlines = connection.exec_driver_sql("SELECT headline FROM alert").scalars().all()
+        headlines = connection.exec_driver_sql("SELECT headline FROM alert WHERE kind <> 'audit'").scalars().all()
         hooks = connection.exec_driver_sql("SELECT event FROM hook_run").scalars().all()
     return list(headlines), list(hooks)
 
@@ -382,7 +382,7 @@ def test_a_list_that_fails_each_second_is_reported_once(tmp_path: Path) -> None:
     code = (
         "import logging, sys; from gpuwatch.app.launches import stop; from gpuwatch.cli import run;"
         " warn = logging.getLogger('gpuwatch.engine.launches.following.launch_reconciler').warning;"
-        " stop.stop = lambda *_: any(warn('could not list instances: 401') for _ in range(3));"
+        " stop.stop = lambda *_, **__: any(warn('could not list instances: 401') for _ in range(3));"
         " sys.argv = ['gpuwatch', 'stop', 'abcdefghijkl']; sys.exit(run())"
     )
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path(gpuwatch.__file__).parents[1])}

@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.instances.machines_and_places import MachineNote, MachineVerdict
 from gpuwatch.domain.launches.launch import (
@@ -150,10 +152,19 @@ def test_a_pause_stops_a_reserved_launch_before_its_order_and_at_the_next_offer(
 def test_a_longer_pause_replaces_a_shorter_one(database: Database) -> None:
     book = SqlPauseRepository(database)
     book.pause(Pause(watch=None, at=NOON, until=NOON + MINUTE))
-    left = book.pause(Pause(watch=None, at=NOON, until=NOON + HOUR, why="longer"))
+    _, left = book.pause(Pause(watch=None, at=NOON, until=NOON + HOUR, why="longer"))
     assert [(one.until, one.why) for one in left.by_hand] == [(NOON + HOUR, "longer")]
     assert book.resume(None, NOON, "tests") == (True, book.load())
     assert book.resume(None, NOON, "tests")[0] is False
+
+
+def test_a_change_and_its_audit_event_are_stored_together_or_not_at_all(database: Database) -> None:
+    """The event of another change has the same id, so this one cannot be stored: renting is not paused either."""
+    book, audit = SqlPauseRepository(database), outbox_alert(NOON)
+    assert Outbox(database).enqueue(audit)
+    with pytest.raises(IntegrityError):
+        book.pause(Pause(watch=None, at=NOON), audit)
+    assert book.load().by_hand == ()
 
 
 def test_every_alert_that_is_sent_says_what_is_paused(database: Database) -> None:

@@ -30,6 +30,7 @@ from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import StoreError
 
 if TYPE_CHECKING:
+    from gpuwatch.ports import OutboxAlert
     from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class TransitionExecutor:
     Args:
         launch_alerts: None: the events raise no alert.
         rules: another pure function instead, for launches outside providers.
+        audit: of an action of the owner, stored with the transition.
     """
 
     def __init__(
@@ -53,10 +55,12 @@ class TransitionExecutor:
         repository: SqlLaunchRepository,
         launch_alerts: LaunchAlerts | None,
         rules: Callable[[Launch, Any, ClockReading, WatchTerms], TransitionResult] = transition,
+        audit: OutboxAlert | None = None,
     ) -> None:
         self._repository = repository
         self._launch_alerts = launch_alerts
         self._rules = rules
+        self._audit = audit
 
     def apply(
         self,
@@ -109,9 +113,16 @@ class TransitionExecutor:
             assert self._launch_alerts is not None, "an event that raises alerts"
             outbox_alert = self._launch_alerts.for_notification(after, transition.notify, now)
         failpoint(f"{transition.to_state.value}.before_record")
-        texts = {"message": transition.words, "hook": transition.hook}
         written = self._repository.transition(
-            launch, transition.to_state, transition.cause, now, outbox_alert, **texts, **transition.changes
+            launch,
+            transition.to_state,
+            transition.cause,
+            now,
+            outbox_alert,
+            message=transition.words,
+            hook=transition.hook,
+            audit=self._audit,
+            **transition.changes,
         )
         failpoint(f"{transition.to_state.value}.after_record")
         return written
@@ -124,7 +135,12 @@ def _ends(outcome: TransitionResult) -> bool:
 
 
 def request_end(
-    repository: SqlLaunchRepository, launch: Launch, end: EndReason, now: datetime, words: str = ""
+    repository: SqlLaunchRepository,
+    launch: Launch,
+    end: EndReason,
+    now: datetime,
+    words: str = "",
+    audit: OutboxAlert | None = None,
 ) -> Launch:
     """Record that a launch must end, whoever changes it meanwhile; repeated calls change nothing.
 
@@ -134,7 +150,7 @@ def request_end(
         LaunchConflict: the row is gone, or keeps changing.
         StoreError: nothing was recorded.
     """
-    transitions = TransitionExecutor(repository, None)
+    transitions = TransitionExecutor(repository, None, audit=audit)
     return transitions.apply_to_latest(launch, EndRequested(end, words), ClockReading(now, now))[0]
 
 

@@ -35,7 +35,7 @@ from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for, why_incomplete
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
-from gpuwatch.ports import Completeness, Market, Query, UnitOfWork
+from gpuwatch.ports import Completeness, Market, OutboxAlert, Query, UnitOfWork
 
 if TYPE_CHECKING:
     from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
@@ -177,8 +177,11 @@ class ApprovalHandler:
         self._executor_of = executor_of
         self._clock = clock
 
-    def approve(self, approval_id: str) -> ApprovalReply:
+    def approve(self, approval_id: str, audit: OutboxAlert | None = None) -> ApprovalReply:
         """Rent the quoted offer at the quoted price or less, or nothing.
+
+        Args:
+            audit: stored with what this changes.
 
         Raises:
             UsageError: there is no such approval, or the settings no longer allow it.
@@ -190,7 +193,7 @@ class ApprovalHandler:
         watch = self._watch_of(ask)
         query = _query(watch, ask, self._terms)
         if query is None:
-            return self._refused(ask, f"watch {watch.name!r} no longer accepts this rental type")
+            return self._refused(ask, f"watch {watch.name!r} no longer accepts this rental type", audit)
         market = self._market_of(ask.provider)
         executor = None if self._terms.dry_run else self._executor_of(ask.provider, ask.watch)
         try:
@@ -201,17 +204,17 @@ class ApprovalHandler:
             if answer.completeness is not Completeness.COMPLETE:
                 return self._unanswered(ask, f"it {why_incomplete(answer) or 'answered only in part'}")
             machine = ask.match.offer.machine_id or "unknown"
-            return self._refused(ask, f"machine {machine} no longer offers it")
+            return self._refused(ask, f"machine {machine} no longer offers it", audit)
         offer = msgspec.structs.replace(offer, observed_at=answer.observed_at)  # no further search before the order
         quote = _quote(ask.match, watch, offer, self._terms, self._clock())
         if isinstance(quote, str):
-            return self._refused(ask, quote)
-        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, executor)
+            return self._refused(ask, quote, audit)
+        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, executor, audit)
 
-    def deny(self, approval_id: str, why: str = "") -> ApprovalReply:
+    def deny(self, approval_id: str, why: str = "", audit: OutboxAlert | None = None) -> ApprovalReply:
         """Deny it. Raises UsageError (there is no such approval), StoreError."""
         ask = self._known(approval_id)
-        if not self._approvals.deny(approval_id, why, self._clock()):
+        if not self._approvals.deny(approval_id, why, self._clock(), audit):
             return self._closed(self._known(approval_id))
         silent = f"watch {ask.watch!r} does not propose this offer again for 24 h, unless it is re-armed"
         return ApprovalReply(outcome=ApprovalOutcome.DENIED, text=f"denied; {silent}")
@@ -235,7 +238,9 @@ class ApprovalHandler:
             )
         return watch
 
-    def _begin(self, ask: Approval, watch: Watch, quote: Match, executor: LaunchExecutor | None) -> ApprovalReply:
+    def _begin(
+        self, ask: Approval, watch: Watch, quote: Match, executor: LaunchExecutor | None, audit: OutboxAlert | None
+    ) -> ApprovalReply:
         intent = Intent(
             watch=watch,
             match=quote,
@@ -244,7 +249,7 @@ class ApprovalHandler:
             label_lengths=self._terms.label_lengths,
             accounts=self._terms.accounts(),
         )
-        got = self._approvals.approve(ask.approval_id, intent, self._terms.budget, self._clock())
+        got = self._approvals.approve(ask.approval_id, intent, self._terms.budget, self._clock(), audit)
         if got is None:
             return self._closed(self._known(ask.approval_id))
         if isinstance(got, LaunchRefusal):
@@ -263,8 +268,8 @@ class ApprovalHandler:
     def _closed(self, ask: Approval) -> ApprovalReply:
         return closed_reply(ask, ask.state_at(self._clock()), self._terms.zone)
 
-    def _refused(self, ask: Approval, words: str) -> ApprovalReply:
-        if not self._approvals.mark_refused(ask.approval_id, words, self._clock()):
+    def _refused(self, ask: Approval, words: str, audit: OutboxAlert | None) -> ApprovalReply:
+        if not self._approvals.mark_refused(ask.approval_id, words, self._clock(), audit):
             return self._closed(self._known(ask.approval_id))
         return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=f"not rented: {words}")
 

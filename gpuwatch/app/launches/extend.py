@@ -1,0 +1,122 @@
+"""Extend a running launch: the keeper's file gets the new end before the row does. A daemon may run meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
+
+from gpuwatch.app.launches.launches import known_launch, launcher_of, open_launches
+from gpuwatch.app.owner_audit import audit_event
+from gpuwatch.bootstrap import http_client, real_now
+from gpuwatch.domain.jobs.cluster_task import TOOL
+from gpuwatch.domain.launches.instances.obligation import latest_end
+from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
+from gpuwatch.domain.setup.durations import format_duration, format_moment
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.engine.launches.following.instance_details import instance_by_id
+from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
+from gpuwatch.settings import Settings
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.ports import OutboxAlert
+
+log = logging.getLogger(__name__)
+
+_CONFLICTS_MAX = 5
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
+    """The granted extension.
+
+    Attributes:
+        ends_at: the new time of the destroy.
+        more_microusd: highest cost of the additional time, at the launch's price.
+        is_contract_known: whether the provider's own end of the contract could be checked.
+    """
+
+    launch: Launch
+    ends_at: datetime
+    more_microusd: int
+    is_contract_known: bool
+
+
+def extend(settings: Settings, launch_id: str, by_s: float, *, actor: str) -> Extension:
+    """Extend the launch by this many seconds; budgets are checked with the longer time.
+
+    Raises:
+        UsageError: it cannot be extended, or a budget does not allow it; the old end applies.
+        StoreError: it was not written; the old end applies.
+        ProviderStateUnknown: the launch keeps changing concurrently.
+    """
+    watch = next((watch for watch in settings.watches if watch.name == known_watch_name(settings, launch_id)), None)
+    if watch is not None and watch.launch is not None and watch.launch.self_destruct:
+        raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); its end cannot be moved")
+    watch_budget = Budget() if watch is None else watch.budget
+    audit = audit_event(actor, f"launch {launch_id} extended by {format_duration(by_s)}", subject=launch_id)
+    retrying = Retrying(retry=retry_if_exception_type(LaunchConflict), stop=stop_after_attempt(_CONFLICTS_MAX))
+    with open_launches(settings) as repository:
+        try:
+            return retrying(_extend, settings, repository, launch_id, by_s, watch_budget, audit)
+        except RetryError as error:
+            raise ProviderStateUnknown(f"launch {launch_id} keeps changing; try again") from error
+
+
+def _extend(
+    settings: Settings,
+    repository: SqlLaunchRepository,
+    launch_id: str,
+    by_s: float,
+    watch_budget: Budget,
+    audit: OutboxAlert,
+) -> Extension:
+    """Extend the current row. Raises LaunchConflict: it changed in the meantime."""
+    launch = known_launch(repository, launch_id)
+    ends_at = _extended_end(launch, by_s)
+    is_known = _fits_contract(settings, launch, ends_at)
+    extended = repository.extend(launch, by_s, settings.budget, watch_budget, real_now(), audit=audit)
+    if isinstance(extended, LaunchRefusal):
+        raise UsageError(f"launch {launch_id} was not extended: {extended.text}")
+    more = round(extended.bound_microusd_hour * by_s / 3600)
+    return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
+
+
+def known_watch_name(settings: Settings, launch_id: str) -> str:
+    """The name of its watch. Raises UsageError: no such launch."""
+    with open_launches(settings) as repository:
+        return known_launch(repository, launch_id).watch
+
+
+def _extended_end(launch: Launch, by_s: float) -> datetime:
+    """Its end after the extension. Raises UsageError: it cannot be extended."""
+    if launch.provider == TOOL:
+        raise UsageError(f"launch {launch.launch_id} is a run of {TOOL}, which ends it at its own max_duration")
+    if launch.max_runtime_s is None:
+        raise UsageError(f"launch {launch.launch_id} has no max_runtime; it runs until you stop it")
+    if launch.dry_run or launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
+        raise UsageError(f"launch {launch.launch_id} is {launch.state.value}; only a running launch can be extended")
+    later = latest_end(msgspec.structs.replace(launch, max_runtime_s=launch.max_runtime_s + by_s))
+    assert later is not None
+    return later
+
+
+def _fits_contract(settings: Settings, launch: Launch, ends_at: datetime) -> bool:
+    """Whether the provider's own end is known. Raises UsageError: the provider ends it before that."""
+    instance = None
+    with http_client(settings) as http:
+        launcher = launcher_of(settings, http, launch.provider)
+        if launcher is not None and launch.instance_id is not None:
+            try:
+                instance = instance_by_id(launcher, launch.instance_id)
+            except ProviderError as error:
+                log.warning("%s", error)
+    if instance is not None and instance.ends_at is not None and instance.ends_at < ends_at:
+        raise UsageError(
+            f"launch {launch.launch_id} was not extended: its contract at {launch.provider} ends at "
+            f"{format_moment(instance.ends_at)}"
+        )
+    return instance is not None

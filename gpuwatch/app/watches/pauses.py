@@ -1,0 +1,107 @@
+"""Pauses of renting, by the owner and by the watches' circuit breakers. Works with and without a running daemon."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from gpuwatch.app.owner_audit import audit_event
+from gpuwatch.app.watches.watch_selection import require_watch
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.domain.launches.life.owner_decisions import Pause
+from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.storage.alerts.pauses import PauseTable, SqlPauseRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.ports import OutboxAlert
+    from gpuwatch.settings import Settings
+
+
+def pauses(settings: Settings) -> PauseTable:
+    """The pauses, and the circuit breakers of the watches. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return SqlPauseRepository(store).load()
+
+
+def pause(
+    settings: Settings, watch: str | None, for_s: float | None, why: str, *, actor: str
+) -> tuple[bool, PauseTable]:
+    """Stop all daemons on this database from renting anything new. Running instances continue.
+
+    Args:
+        watch: None: all watches.
+        for_s: None: until `resume`.
+
+    Returns:
+        Whether this changed anything, and what is paused.
+
+    Raises:
+        UsageError: no such watch. A typo must not leave the watch renting.
+        StoreError: nothing was written and nothing is paused.
+    """
+    if watch is not None:
+        require_watch(settings, watch)
+    now = real_now()
+    until = None if for_s is None else now + timedelta(seconds=for_s)
+    audit = _audit(actor, watch, f"paused{f': {why}' if why else ''}")
+    with open_store(settings) as store:
+        return SqlPauseRepository(store).pause(Pause(watch=watch, at=now, until=until, why=why), audit)
+
+
+def resume(settings: Settings, watch: str | None, *, actor: str) -> tuple[bool, PauseTable]:
+    """Lift a pause; for a watch, also close its circuit breaker.
+
+    Returns:
+        Whether anything was lifted, and what is still paused.
+
+    Raises:
+        UsageError: there is no such watch, and no pause with that name.
+        StoreError: nothing was written.
+    """
+    with open_store(settings) as store:
+        repository = SqlPauseRepository(store)
+        pauses = repository.load()
+        paused_watches = {pause_.watch for pause_ in pauses.by_hand} | {pause_.watch for pause_ in pauses.breakers}
+        if watch is not None and watch not in paused_watches:
+            require_watch(settings, watch)
+        return repository.resume(watch, real_now(), "resumed by the owner", _audit(actor, watch, "resumed"))
+
+
+def _audit(actor: str, watch: str | None, action: str) -> OutboxAlert:
+    paused = "renting" if watch is None else f"watch {watch}"
+    return audit_event(actor, f"{paused} {action}", subject=watch or "renting", watch=watch)
+
+
+def pause_lines(pauses: PauseTable, now: datetime, zone: str) -> list[str]:
+    """The reasons why watches cannot rent now, one sentence each."""
+    zone_info = ZoneInfo(zone)
+    by_hand = [
+        f"{pause_.text(zone_info)}; to resume: {_resume_command(pause_.watch)}" for pause_ in pauses.in_force(now)
+    ]
+    breaker_lines = []
+    for breaker in pauses.open_breakers():
+        later = f"retries once after {format_moment(breaker.until, zone_info)}"
+        again = "is retrying once" if breaker.until <= now else later
+        breaker_lines.append(
+            f"Watch {breaker.watch!r} {again}: {breaker.why}; to resume: {_resume_command(breaker.watch)}"
+        )
+    return by_hand + breaker_lines
+
+
+def pauses_json(pauses: PauseTable) -> list[dict[str, Any]]:
+    """JSON of `gpuwatch pause`. The `until` of a breaker is the time of its next attempt."""
+    by_hand = [("hand", pause_.watch, pause_.at, pause_.until, pause_.why) for pause_ in pauses.in_force(real_now())]
+    breakers = [
+        ("breaker", breaker.watch, breaker.at, breaker.until, breaker.why) for breaker in pauses.open_breakers()
+    ]
+    return [
+        {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}
+        for kind, watch, since, until, why in [*by_hand, *breakers]
+    ]
+
+
+def _resume_command(watch: str | None) -> str:
+    return "gpuwatch resume" if watch is None else f"gpuwatch resume {shlex.quote(watch)}"

@@ -1,0 +1,58 @@
+"""`gpuwatch watches pause` and `resume`: a pause holds for every daemon of this store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.cli.base import Command, command_actor
+from gpuwatch.cli.options import completes, duration_option, json_option, stopping_settings_option
+from gpuwatch.cli.output import json_out
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.alerts.pauses import PauseTable
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch watches pause --for 12h --why 'budget review'", "gpuwatch watches pause h100-night"),
+)
+@click.argument("watch", required=False, shell_complete=completes("watches"))
+@duration_option("--for", "for_s", "Duration, such as 2h. Default: until `gpuwatch watches resume`.")
+@click.option("--why", default="", help="Reason shown in alerts while paused.")
+@json_option
+@stopping_settings_option
+def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, settings: Settings) -> None:
+    """Stop renting, for all watches or for one WATCH. Running instances continue and stay under guard."""
+    from gpuwatch.app.watches.pauses import pause as switch_off
+
+    _, paused = switch_off(settings, watch, for_s, why, actor=command_actor())
+    _show(settings, paused, as_json)
+
+
+@click.command(cls=Command, examples=("gpuwatch watches resume", "gpuwatch watches resume h100-night"))
+@click.argument("watch", required=False, shell_complete=completes("watches"))
+@json_option
+@stopping_settings_option
+def resume(watch: str | None, as_json: bool, settings: Settings) -> None:
+    """Resume renting. With WATCH: end its pause and reset its failure count."""
+    from gpuwatch.app.watches.pauses import resume as switch_on
+
+    resumed, left = switch_on(settings, watch, actor=command_actor())
+    if not as_json:
+        subject = "renting" if watch is None else f"watch {watch!r}"
+        click.echo(f"{subject} resumed" if resumed else f"{subject} was not paused")
+    _show(settings, left, as_json)
+
+
+def _show(settings: Settings, pauses: PauseTable, as_json: bool) -> None:
+    from gpuwatch.app.watches.pauses import pause_lines, pauses_json
+
+    if as_json:
+        json_out(pauses_json(pauses))
+        return
+    for line in pause_lines(pauses, real_now(), settings.timezone):
+        click.echo(line)
