@@ -17,8 +17,7 @@ import msgspec
 
 from gpuwatch.app.plan.plan_size import throughput_table
 from gpuwatch.domain.market.gpu_cards import gpu_specs
-from gpuwatch.domain.plan.memory_need import BYTES_PER_WEIGHT, Precision
-from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod
+from gpuwatch.domain.plan.roofline import BYTES_PER_WEIGHT, Precision, SpeedTask, WorkMethod
 from gpuwatch.domain.plan.throughput import estimate_speed
 
 JOBS = Path(__file__).with_name("published_jobs.toml")

@@ -19,7 +19,7 @@ HISTORY = ("history", "H100 SXM", "--data", str(SERIES))
 CALENDAR = ("calendar", "H100 SXM", "--data", str(SERIES))
 BACKTEST = ("backtest", "--gpu", "H100", "--count", "8", "--max-price", "1.85", "--data", str(SERIES))
 SWEEP = ("backtest", "--gpu", "H100", "--count", "8", "--sweep", "max_price=1.80:1.95:0.05", "--data", str(SERIES))
-PLAN = ("plan", "job", "--model", "8B", "--method", "qlora", "--tokens", "100M", "--max-cost", "2", "--data", str(VAST))
+PLAN = ("plan", "job", "--model", "8B", "--method", "qlora", "--tokens", "100M", "--under", "2", "--set", f"data={VAST}")
 
 
 class Page(HTMLParser):

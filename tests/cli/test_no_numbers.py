@@ -11,9 +11,8 @@ OPTIONS = (
     ("db", "prune", "--keep-days"),
 )
 UNBOUNDED = (
-    ("plan", "job", "4x A100 @ 1 for 2h", "--download-gb"),
-    ("plan", "job", "4x A100 @ 1 for 2h", "--credit"),
-    ("plan", "size", "--params", "7B", "--seed", "--input-gb"),
+    ("plan", "job", "4x A100 @ 1 for 2h", "--under"),
+    ("plan", "buy", "--card-price"),
     ("offers", "--disk-gb"),
 )
 

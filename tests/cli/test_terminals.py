@@ -105,9 +105,6 @@ COMMANDS: dict[str, Facts] = {
         f"{one['max_price_usd_gpu_hour']:.2f}" for one in found["steps"]
     ],
     "plan models gpt-oss": lambda found: [one["name"].partition("/")[2] for one in found["models"]],
-    "plan size --params 70B --seed": lambda found: [f"{one['cards']}× {one['gpu']}" for one in found["fits"][:5]],
-    "plan fit --seed": lambda found: [one["gpu"] for one in found["classes"]],
-    "plan buy --seed": lambda found: [f"{found['calculator']['own_total_usd']:,.2f}"],
     "plan job --size-of 7B --method qlora --tokens 1M --poll": lambda _: ["1× H100 SXM", "2.400"],
     "plan size --params 70B --method qlora": lambda found: [f"× {one['gpu']}" for one in found["fits"][:15]],
     "plan fit --price B200=9.50-12.00 --price H100-SXM=3.50 --vram 60": classes,
@@ -117,7 +114,7 @@ COMMANDS: dict[str, Facts] = {
     "plan pilot '2x H100 @ 2.10' --tokens 100M --measured 412tok/s": lambda found: [f"{found['job_cost_usd']:,.2f}"],
     "plan buy": lambda found: [f"{one['price_usd_hour']:,.2f}" for one in found["tariffs"][:1]],
     "plan use --price 4.00": lambda found: [f"{one['useful_usd_gpu_hour']:,.2f}" for one in found["uses"]],
-    "plan scenario --seed": lambda found: [f"{one['total_usd']:,.2f}" for one in found["scenarios"]],
+    "plan scenario": lambda found: [f"{one['total_usd']:,.2f}" for one in found["scenarios"]],
 }
 
 

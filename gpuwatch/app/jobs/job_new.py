@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.app.plan.plan_job import JobRequest, OfferPlan, job_verdict
+from gpuwatch.app.plan.plan_job import OfferPlan, job_verdict
 from gpuwatch.app.plan.plan_watch import (
     LIMIT,
     are_under_one_limit,
@@ -22,6 +22,7 @@ from gpuwatch.app.plan.plan_watch import (
     offers_under_one_limit,
     toml_value,
 )
+from gpuwatch.domain.jobs.job_request import JobRequest
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.market.money import MICRO, dollars, price_text, rfc3339, usd
 from gpuwatch.domain.market.offer import ARM64, arch_of, clean
@@ -41,11 +42,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     command: str
     image: str | None
-    under_usd: float | None
     deadline: datetime | None
     checkpoint: str | None = None
     results: tuple[str, ...] = ()
-    spot: str = "no"
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +71,13 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
 def plan_new_job(new_job: NewJob, request: JobRequest, plan: OfferPlan) -> PlannedJob:
     """The job file for a plan."""
     verdict = job_verdict(request, plan.spec, plan.costs)
+    under_usd = inf if request.max_cost is None else float(request.max_cost)
     name = new_job.name or _name(request)
     job_offers = (
-        () if verdict is Feasibility.NOT_FEASIBLE else _comparable_offers(chosen_offers(request, plan), new_job)
+        () if verdict is Feasibility.NOT_FEASIBLE else _comparable_offers(chosen_offers(request, plan), under_usd)
     )
     if not job_offers:
         return PlannedJob(name=name, verdict=verdict, text=None, samples=plan.ranking.seen)
-    under_usd = inf if new_job.under_usd is None else new_job.under_usd
     if verdict is Feasibility.FEASIBLE and not are_under_one_limit(job_offers, under_usd, END_PROVEN_S):
         verdict = Feasibility.UNCERTAIN  # it is charged until its end is proven
     hours = FigureRange(
@@ -103,15 +102,15 @@ def plan_new_job(new_job: NewJob, request: JobRequest, plan: OfferPlan) -> Plann
     return msgspec.structs.replace(planned, text=text)
 
 
-def _comparable_offers(job_offers: Sequence[JobOffer], new_job: NewJob) -> tuple[JobOffer, ...]:
+def _comparable_offers(job_offers: Sequence[JobOffer], under_usd: float) -> tuple[JobOffer, ...]:
     """Offers with as many GPUs as the cheapest, because one limit must fit all of them. A job rents no Arm machine."""
     offers = [job_offer for job_offer in job_offers if arch_of(job_offer.offer) != ARM64]
     if not offers:
         return ()
     first = offers[0]
     same_count = [job_offer for job_offer in offers if job_offer.offer.gpu_count == first.offer.gpu_count]
-    limit_usd = LIMIT * first.cost.microusd / MICRO if new_job.under_usd is None else new_job.under_usd
-    beyond_s = 0.0 if new_job.under_usd is None else END_PROVEN_S
+    limit_usd = LIMIT * first.cost.microusd / MICRO if under_usd == inf else under_usd
+    beyond_s = 0.0 if under_usd == inf else END_PROVEN_S
     return tuple(offers_under_one_limit(same_count, limit_usd, beyond_s))
 
 
@@ -133,10 +132,10 @@ def write_job_file(path: Path, text: str, *, force: bool) -> None:
 
 def _name(request: JobRequest) -> str:
     """A name such as `qlora-8b`."""
-    work = request.workload
-    name = Path(str(work.params or "job")).name.removesuffix(".json")
-    model = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-").lower()
-    return f"{work.method or 'full'}-{model}" if work.params else "job"
+    if request.model is None:
+        return "job"
+    model = re.sub(r"[^A-Za-z0-9.]+", "-", request.model.name).strip("-").lower()
+    return f"{request.method}-{model}"
 
 
 def _lines(
@@ -161,12 +160,12 @@ def _lines(
     yield f"command = {toml_value(new_job.command)}"
     yield from _files(new_job)
     dearest = max(job_offer.price.price_microusd_hour for job_offer in job_offers) / MICRO
-    most_h = inf if new_job.under_usd is None else new_job.under_usd / dearest - END_PROVEN_S / 3600
+    most_h = inf if request.max_cost is None else float(request.max_cost) / dearest - END_PROVEN_S / 3600
     yield f'hours = "{_file_hours(hours, most_h)}"                    # including start and loading'
     if deadline is not None:
         yield f"deadline = {rfc3339(deadline)}"
     yield "retries = 2"
-    yield f"limit = {toml_value(_limit(new_job, job_offers))}"
+    yield f"limit = {toml_value(_limit(request, job_offers))}"
     yield ""
     memory_gb = plan.spec.memory_gb
     yield "[resources]" + (f"    # the job needs {memory_gb:,.0f} GB of GPU memory in total" if memory_gb else "")
@@ -190,13 +189,13 @@ def _files(new_job: NewJob) -> Iterator[str]:
     yield '# active = ["22:00-08:00", "Sat-Sun"]  # test with gpuwatch calendar GPU whether that is cheaper'
 
 
-def _limit(new_job: NewJob, job_offers: Sequence[JobOffer]) -> Mapping[str, Any]:
+def _limit(request: JobRequest, job_offers: Sequence[JobOffer]) -> Mapping[str, Any]:
     """The total cost limit; without one, the price per GPU-hour of the dearest of the chosen offers.
 
     They are chosen so that even at that price the job costs little more than on the cheapest (`LIMIT`).
     """
-    if new_job.under_usd is not None:
-        return {"max_usd": new_job.under_usd}
+    if request.max_cost is not None:
+        return {"max_usd": float(request.max_cost)}
     dearest = max(job_offer.price.price_microusd_hour / job_offer.offer.gpu_count for job_offer in job_offers)
     return {"max_price": ceil(dearest / MICRO * 100) / 100}
 

@@ -16,8 +16,10 @@ from gpuwatch.domain.plan.architectures.language_models import model_of
 from gpuwatch.domain.plan.job_comparison import JobOffer, rank_offers
 from gpuwatch.domain.plan.job_hours import JobSpec, data_of
 from gpuwatch.domain.plan.job_total import JobTraffic
-from gpuwatch.domain.plan.memory_need import Precision, TrainingMethod, Workload, memory_need
+from gpuwatch.domain.plan.memory_need import memory_need
+from gpuwatch.domain.plan.roofline import Precision, TrainingMethod
 from gpuwatch.domain.plan.throughput import speed_of
+from gpuwatch.domain.plan.workload import Workload
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 

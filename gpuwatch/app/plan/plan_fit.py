@@ -13,7 +13,8 @@ import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
 from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
-from gpuwatch.app.plan.plan_size import has_model, memory_needed, throughput_table, workload_of
+from gpuwatch.app.plan.plan_request import FIT_OPTIONS, refuse_ignored_workload, refuse_keys
+from gpuwatch.app.plan.plan_size import memory_needed, throughput_table
 from gpuwatch.domain.market.money import number, rfc3339, usd
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.plan.fit import (
@@ -22,16 +23,13 @@ from gpuwatch.domain.plan.fit import (
     ClassChoice,
     CostMeasure,
     GpuTask,
-    LatencyClass,
     PricedClass,
     RankedClasses,
-    SourceClass,
     TaskNeeds,
     floors_of,
     is_too_cheap,
     price_ratio,
     rank_classes,
-    source_ratio,
 )
 from gpuwatch.domain.plan.job_hours import data_of
 from gpuwatch.domain.plan.memory_need import gb_read_per_step
@@ -43,31 +41,11 @@ from gpuwatch.errors import StoreError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuwatch.domain.plan.memory_need import Workload, WorkloadRequest
+    from gpuwatch.domain.plan.plan_schema import FitRequest
     from gpuwatch.settings import Settings
 
 _POLL_WITHIN_S = 30.0
-
-
-class FitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The purpose of the GPU, and the prices to compare; the options of `gpuwatch plan fit`."""
-
-    task: str | None
-    vram_gb: float | None
-    workload: WorkloadRequest
-    latency: str
-    max_cards: int
-    any_link: bool
-    gpu: tuple[str, ...]  # empty: any
-    prices: tuple[PricedClass, ...]  # instead of current ones
-    poll: bool
-    data: Path | None
-    provider: str | None
-    spot: str
-    listed: bool
-    by: str | None
-    against: str | None
-    any_price: bool = False  # treat implausibly cheap offers like the others
+_OF_OFFERS = ("provider", "spot", "listed", "any_price")
 
 
 class FitPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +70,16 @@ def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
         UsageError: the request is contradictory, or a name or the file cannot be used.
         StoreError: the store cannot be read.
     """
-    if sum((bool(request.prices), request.poll, request.data is not None)) > 1:
+    if sum((bool(request.price), request.poll, request.data is not None)) > 1:
         raise UsageError("use only one of --price, --poll and --data")
+    if request.price:
+        refuse_keys(request, "applies to offers: omit --price", _OF_OFFERS, FIT_OPTIONS)
+    refuse_ignored_workload(request, FIT_OPTIONS)
     needs = task_needs(request)
     as_of, source = None, "the given prices"
     errors: tuple[str, ...] = ()
-    if request.prices:
-        prices = tuple(msgspec.structs.replace(price, gpu=gpu_names_of(price.gpu)[0]) for price in request.prices)
+    if request.price:
+        prices = tuple(msgspec.structs.replace(price, gpu=gpu_names_of(price.gpu)[0]) for price in request.price)
     else:
         offers = _read_offers(request, settings())
         prices = _priced_classes(offers, is_recorded=not request.poll, disk_gb=disk_gb(request) or 0)
@@ -108,8 +89,8 @@ def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
         ranked=rank_classes(
             needs,
             _with_gpus(prices, request.gpu),
-            None if request.by is None else CostMeasure(request.by),
-            None if request.prices or request.any_price else floors_of(prices),
+            request.by,
+            None if request.price or request.any_price else floors_of(prices),
         ),
         against=None if request.against is None else _cheapest(prices, source, request.against, 0),
         prices=prices,
@@ -121,21 +102,23 @@ def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
 
 def task_needs(request: FitRequest) -> TaskNeeds:
     """The task's requirements on a GPU. Raises UsageError: the request is contradictory."""
-    task, vram_gb, read_gb, speed = GpuTask(request.task or "any"), request.vram_gb or 0.0, None, None
-    table = throughput_table()
-    if has_model(request.workload):
-        if request.vram_gb is not None:
+    task, vram_gb, read_gb, speed = request.task or GpuTask.ANY, float(request.vram or 0), None, None
+    table, work = throughput_table(), request.workload()
+    if work is not None:
+        if request.vram is not None:
             raise UsageError("use either --vram or --size-of")
-        needed = memory_needed(_with_method(request))
+        needed = memory_needed(work)
         vram_gb, read_gb = needed.gb, gb_read_per_step(needed.workload)
         of_method = GpuTask.TRAINING if needed.workload.trains else GpuTask.INFERENCE
         if task not in {GpuTask.ANY, of_method}:
             raise UsageError(f"--task {task.value} conflicts with --method {needed.workload.method.value}")
         task, speed = of_method, speed_of(needed.workload, table)
-    token_s = TOKEN_S[LatencyClass(request.latency)]
+    if task is GpuTask.INFERENCE:
+        refuse_keys(request, "applies to training only", ("any_link",), FIT_OPTIONS)
+    token_s = TOKEN_S[request.latency]
     if token_s is not None and (task is not GpuTask.INFERENCE or not vram_gb):
         raise UsageError(
-            f"--latency {request.latency} applies to inference: add --task inference, and --vram or --size-of"
+            f"--latency {request.latency.value} applies to inference: add --task inference, and --vram or --size-of"
         )
     return TaskNeeds(
         task=task,
@@ -149,22 +132,10 @@ def task_needs(request: FitRequest) -> TaskNeeds:
     )
 
 
-def requested_workload(request: FitRequest) -> Workload | None:
-    """The workload of the named model; None: no model was named. Raises UsageError."""
-    return workload_of(_with_method(request)) if has_model(request.workload) else None
-
-
 def disk_gb(request: FitRequest) -> int | None:
-    """The disk that the named model needs, which is part of the price; None: no model was named. Raises UsageError."""
-    work = requested_workload(request)
+    """The disk that the named model needs, which is part of the price; None: no model was named."""
+    work = request.workload()
     return None if work is None else ceil(data_of(work, None).disk_gb)
-
-
-def _with_method(request: FitRequest) -> WorkloadRequest:
-    """Inference is also a method."""
-    if request.task == GpuTask.INFERENCE and request.workload.method is None:
-        return msgspec.structs.replace(request.workload, method="inference")
-    return request.workload
 
 
 def _read_offers(request: FitRequest, settings: Settings) -> CurrentOffers:
@@ -174,9 +145,9 @@ def _read_offers(request: FitRequest, settings: Settings) -> CurrentOffers:
     else:
         kind = "all" if request.listed or (request.data is not None and not provider) else "live"
     filter_ = offer_filter((), spot=request.spot, kind=kind, disk_gb=disk_gb(request))
-    within_s = _POLL_WITHIN_S if request.poll else None
+    data, within_s = None if request.data is None else Path(request.data), _POLL_WITHIN_S if request.poll else None
     try:
-        return current_offers(settings, filter_, (provider,) if provider else (), request.data, within_s)
+        return current_offers(settings, filter_, (provider,) if provider else (), data, within_s)
     except StoreError as fault:
         raise type(fault)(f"{fault}; use --poll for current prices, or --price for your own") from fault
 
@@ -273,22 +244,3 @@ def _choice_json(choice: ClassChoice, other: PricedClass | None) -> dict[str, An
         "token_ms_high": None if choice.token_s is None else choice.token_s.high * 1000,
         "times_dearer": ratio,
     }
-
-
-def plan_fit_sources_json(source_list: Sequence[SourceClass]) -> dict[str, Any]:
-    """JSON of `gpuwatch plan fit --seed`."""
-    classes = [
-        {
-            "gpu": source_class.gpu,
-            "task": source_class.task.value,
-            "memory_gb": source_class.memory_gib,
-            "low_usd_gpu_hour": number(source_class.low),
-            "high_usd_gpu_hour": number(source_class.high or source_class.low),
-        }
-        for source_class in source_list
-    ]
-    ratios = {
-        f"{gpu} : {other}": [number(figure) for figure in source_ratio(gpu, other)]
-        for gpu, other in (("B200", "H100"), ("A100", "T4"))
-    }
-    return {"method": "the sources' own table", "samples": len(source_list), "classes": classes, "ratios": ratios}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
-from gpuwatch.app.plan.plan_size import has_model, memory_needed, named_model, throughput_table, workload_of
+from gpuwatch.app.plan.plan_request import JOB_OPTIONS, label_of, refuse_ignored_workload, refuse_keys
+from gpuwatch.app.plan.plan_size import memory_needed, throughput_table
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO
-from gpuwatch.domain.plan.figures import FigureRange, exactly
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_comparison import (
     ComparedHardware,
     Feasibility,
@@ -28,59 +29,37 @@ from gpuwatch.domain.plan.job_hours import JobPrompts, JobSpec, data_of
 from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, load_usd
 from gpuwatch.domain.plan.roofline import WorkMethod
 from gpuwatch.domain.plan.throughput import JobSpeed, speed_of, speed_task_of
-from gpuwatch.domain.setup.durations import parse_duration
-from gpuwatch.domain.watches.watch_job_schema import WrongJob, job_from
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.plan.memory_need import WorkloadRequest
+    from gpuwatch.domain.jobs.job_request import JobRequest
+    from gpuwatch.domain.plan.workload import Workload
     from gpuwatch.settings import Settings
 
-_POLL_S = 60.0
-CPU_BOX_USD_HOUR = FigureRange(0.03, 0.10)  # the articles' boxes for preparing data
-_OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")  # keys that `[watch.job]` has as well
-_OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
+_OFFERS_ONLY = ("gpu", "count", "provider", "verified", "listed", "poll", "timeout", "data", "limit", "any_price")
+_CANDIDATES_ONLY = ("commission", "disk_usd_gb_month", "download_usd_gb", "upload_usd_gb", "min_billing")
 
 
-class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A job and where it may run; the options of `gpuwatch plan job`."""
-
-    job: Mapping[str, Any]  # keys of `[watch.job]`, in the same syntax
-    workload: WorkloadRequest
-    download_gb: float | None  # None: the size of the model and its data
-    upload_gb: float
-    disk_gb: float | None  # None: as for `download_gb`
-    preloaded: bool  # image and model are already on the machine
-    samples: float | None
-    tokens_per_sample: float | None
-    epochs: float | None
-    prompt_tokens: float | None
-    labour_hours: float
-    labour_usd_hour: float
-    prepare_hours: float
-    prepare_usd_hour: FigureRange | None
-    # for offers
-    gpu: tuple[str, ...]
-    count: str | None
-    spot: str
-    provider: tuple[str, ...]
-    verified: bool
-    listed: bool
-    poll: bool
-    data: Path | None
-    timeout_s: float | None
-    # for named hardware
-    candidates: tuple[str, ...]
-    commission: float
-    disk_usd_gb_month: float
-    download_usd_gb: float | None
-    upload_usd_gb: float | None
-    min_billing_s: float | None
-    seed: bool  # price × hours only, as the sources compute it
-    credit: float  # USD
-    max_cost_usd: float | None = None  # limit for the cost of the job; None: no limit
-    any_price: bool = False  # treat implausibly cheap offers like the others
+def refuse_ignored(request: JobRequest) -> None:
+    """Reject keys that would have no effect. Raises UsageError."""
+    if request.candidates:
+        refuse_keys(request, "requires real offers: omit the candidates", _OFFERS_ONLY)
+    else:
+        refuse_keys(request, "applies to candidates only: real offers state it", _CANDIDATES_ONLY)
+    if not request.poll:
+        refuse_keys(request, "requires --poll", ("timeout",))
+    if request.data is not None:
+        refuse_keys(request, "cannot be combined with data", ("poll",))
+    if request.hours is None and not request.candidates:
+        refuse_keys(request, "requires --hours", ("on", "speedup"))
+    refuse_ignored_workload(request, JOB_OPTIONS)
+    if request.engineer_hours and not request.engineer_usd_hour:
+        raise UsageError("engineer_hours requires engineer_usd_hour")
+    if not request.engineer_hours:
+        refuse_keys(request, "requires engineer_hours", ("engineer_usd_hour",))
+    if not request.prepare_hours:
+        refuse_keys(request, "requires prepare_hours", ("prepare_usd_hour",))
 
 
 class JobNeeds(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,24 +95,19 @@ class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_on_hardware(request: JobRequest) -> HardwarePlan:
     """Compare the cost of the job on the candidates. Raises UsageError."""
+    refuse_ignored(request)
     spec = _spec(request)
-    if offer_options := [name for name in _OFFER_ONLY if getattr(request, name)]:
-        raise UsageError(f"--{offer_options[0]} requires real offers: omit the candidates")
-    if request.spot == "no" and request.job.get("interruptions_per_day"):
-        raise UsageError("--interruptions-per-day requires --spot only: on-demand instances are not interrupted")
-    if request.spot == "only" and "interruptions_per_day" not in request.job:
-        raise UsageError("--spot requires --interruptions-per-day (0: never)")
+    if request.spot == "no" and request.interruptions_per_day:
+        raise UsageError("interruptions_per_day requires --spot only: on-demand instances are not interrupted")
+    if request.spot == "only" and request.interruptions_per_day is None:
+        raise UsageError("--spot requires interruptions_per_day (0: never)")
     if request.spot == "any":
         raise UsageError("--spot any requires real offers; candidates are either all interruptible or none")
     needs = _stated_needs(request, spec)
-    extras = _extras(request, needs)
-    if request.seed:
-        spec, extras = _as_sources(spec), HardwareExtras(commission=extras.commission)
-        needs = JobNeeds(traffic=JobTraffic(), disk_gb=None, load_s=spec.load_s)
     try:
         candidates = [parse_hardware(text) for text in request.candidates]
         _check_hours_are_given_once(request, candidates)
-        compared = compare_hardware(spec, candidates, needs.traffic, extras)
+        compared = compare_hardware(spec, candidates, needs.traffic, _extras(request, needs))
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
     return HardwarePlan(spec=spec, needs=needs, compared=compared)
@@ -155,13 +129,14 @@ def plan_on_offers(settings: Settings, request: JobRequest) -> OfferPlan:
         verified=request.verified,
         kind="all" if request.listed else "live",
     )
-    within_s = (request.timeout_s or _POLL_S) if request.poll else None
-    market = current_offers(settings, filter_, request.provider, request.data, within_s)
+    data = None if request.data is None else Path(request.data)
+    market = current_offers(settings, filter_, request.provider, data, request.timeout if request.poll else None)
     return rank_market(request, spec, needs, market)
 
 
 def job_on_offers(request: JobRequest) -> tuple[JobSpec, JobNeeds]:
     """The job, and what it needs of an offer. Raises UsageError: the request is incomplete."""
+    refuse_ignored(request)
     spec = _spec(request)
     _check_is_enough(request, spec)
     needs = _derived_needs(request, spec)
@@ -181,171 +156,135 @@ def cheapest_at_any_length(request: JobRequest, plan: OfferPlan) -> JobCost | No
     return next((job_offer.cost for job_offer in placed if not job_offer.is_doubtful), None)
 
 
-def is_estimated(spec: JobSpec) -> bool:
-    """Is the speed taken from published measurements, because nothing else states it?"""
-    return spec.speed is not None
-
-
 def job_verdict(request: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) -> Feasibility | None:
     """Whether the job stays within the highest cost and the longest time on any offer; None: no limit was given."""
-    if request.max_cost_usd is None and spec.within_s is None:
+    if request.max_usd is None and spec.within_s is None:
         return None
-    max_cost_usd = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
-    verdicts = {feasibility(cost, max_cost_usd, spec.within_s) for cost in costs}
+    verdicts = {feasibility(cost, request.max_usd, spec.within_s) for cost in costs}
     return next((verdict for verdict in Feasibility if verdict in verdicts), Feasibility.NOT_FEASIBLE)
 
 
 def _spec(request: JobRequest) -> JobSpec:
-    """The job, with the memory that its model needs. Raises UsageError: one line per fault, with its option."""
-    work = request.workload
-    table = dict(request.job) | {key: value for key in _OF_WORKLOAD if (value := getattr(work, key)) is not None}
-    if (model := named_model(work)) is not None:
-        table["model"] = model
-    if (tokens := _tokens(request)) is not None:
-        table["tokens"] = tokens
-    try:
-        spec = job_from(table)
-    except WrongJob as wrong:
-        raise UsageError("\n".join(f"{_flag(key)}: {text}" for key, text in wrong.faults)) from None
-    if has_model(work) and "memory_gb" not in request.job:
-        spec = msgspec.structs.replace(spec, memory_gb=memory_needed(work).gb)
+    """The job, with the memory that its model needs. Raises UsageError."""
+    work, tokens = request.workload(), _tokens(request)
+    if tokens is not None:
+        request = request.model_copy(update={"tokens": tokens})
+    spec = request.value()
+    memory_gb = spec.memory_gb if work is None or request.memory_gb is not None else memory_needed(work).gb
+    price = request.prepare_usd_hour
+    hours = float(request.prepare_hours)
     spec = msgspec.structs.replace(
-        spec, labour_usd=request.labour_hours * request.labour_usd_hour, **_preparation_figures(request)
+        spec,
+        memory_gb=memory_gb,
+        labour_usd=float(request.engineer_hours) * float(request.engineer_usd_hour),
+        prepare_usd=FigureRange(hours * price.low, hours * price.high),
+        image_gb=0.0 if request.preloaded else spec.image_gb,
     )
-    if request.preloaded:
-        spec = msgspec.structs.replace(spec, image_gb=0.0)
-    if spec.tokens is None or spec.utilisation is not None or not has_model(work):
+    if spec.tokens is None or spec.utilisation is not None or work is None:
         return spec
-    return msgspec.structs.replace(
-        spec, speed=speed_of(workload_of(work), throughput_table()), prompts=_prompts(request)
-    )
+    return msgspec.structs.replace(spec, speed=speed_of(work, throughput_table()), prompts=_prompts(request, work))
 
 
-def _prompts(request: JobRequest) -> JobPrompts | None:
+def _prompts(request: JobRequest, work: Workload) -> JobPrompts | None:
     """The prompts that inference reads before generation."""
     if request.prompt_tokens is None:
         return None
-    work = workload_of(request.workload)
     if work.trains:
-        raise UsageError("--prompt-tokens requires --method inference")
+        raise UsageError("prompt_tokens requires --method inference")
     task = speed_task_of(work, WorkMethod.PREFILL)
     return JobPrompts(tokens=request.prompt_tokens, speed=JobSpeed(table=throughput_table(), task=task))
 
 
 def _tokens(request: JobRequest) -> float | None:
     """Samples × tokens of each × epochs; None: stated in another way. Raises UsageError."""
-    is_set = [option is not None for option in (request.samples, request.tokens_per_sample)]
-    if not any(is_set):
+    stated = [key for key in ("samples", "tokens_per_sample") if getattr(request, key) is not None]
+    if not stated:
         if request.epochs is not None:
-            raise UsageError("--epochs requires --samples and --tokens-per-sample; --tokens counts the whole job")
+            raise UsageError("epochs requires samples and tokens_per_sample; --tokens counts the whole job")
         return None
-    if not all(is_set):
-        raise UsageError("--samples and --tokens-per-sample require each other")
-    if "tokens" in request.job:
-        raise UsageError("use either --tokens, or --samples with --tokens-per-sample")
+    if len(stated) == 1:
+        raise UsageError("samples and tokens_per_sample require each other")
+    if request.tokens is not None:
+        raise UsageError("use either --tokens, or samples with tokens_per_sample")
     return (request.samples or 0.0) * (request.tokens_per_sample or 0.0) * (request.epochs or 1.0)
-
-
-def _preparation_figures(request: JobRequest) -> dict[str, FigureRange]:
-    """The cost of preparing the data on a machine without GPUs, at 0.03 to 0.10 $ an hour as in the articles."""
-    price = request.prepare_usd_hour or CPU_BOX_USD_HOUR
-    return {"prepare_usd": FigureRange(request.prepare_hours * price.low, request.prepare_hours * price.high)}
 
 
 def _stated_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
     """The disk size that the owner states; a disk with a price follows from the model."""
-    stated = JobTraffic(request.download_gb or 0.0, request.upload_gb)
-    if request.disk_usd_gb_month and request.disk_gb is None and has_model(request.workload):
-        disk_gb = data_of(workload_of(request.workload), spec.tokens).disk_gb
+    stated = JobTraffic(float(request.download_gb or 0), float(request.upload_gb))
+    disk_gb, work = None if request.disk_gb is None else float(request.disk_gb), request.workload()
+    if request.disk_usd_gb_month and disk_gb is None and work is not None:
+        disk_gb = data_of(work, spec.tokens).disk_gb
         return JobNeeds(traffic=stated, disk_gb=disk_gb, load_s=spec.load_s, derived=("disk_gb",))
-    return JobNeeds(traffic=stated, disk_gb=request.disk_gb, load_s=spec.load_s)
+    return JobNeeds(traffic=stated, disk_gb=disk_gb, load_s=spec.load_s)
 
 
 def _derived_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
     """The stated size; otherwise what the model and its data need, if the model is known."""
-    if not has_model(request.workload):
-        return _stated_needs(request, spec)
-    work = workload_of(request.workload)
+    stated, work = _stated_needs(request, spec), request.workload()
+    if work is None:
+        return stated
     tokens = None if spec.tokens is None or not work.trains else spec.tokens / (request.epochs or 1.0)
     data, derived = data_of(work, tokens), []
-    download_gb, disk_gb, load_s = request.download_gb, request.disk_gb, spec.load_s
-    if download_gb is None:
+    download_gb, disk_gb, load_s = stated.traffic.download_gb, stated.disk_gb, spec.load_s
+    if request.download_gb is None:
         download_gb = data.data_gb if request.preloaded else data.download_gb
         derived.append("download_gb")
     if disk_gb is None:
         disk_gb = data.disk_gb
         derived.append("disk_gb")
-    if "load" not in request.job:
+    if request.load is None:
         load_s = data.load_s
         derived.append("load_s")
-    traffic = JobTraffic(download_gb, request.upload_gb)
+    traffic = JobTraffic(download_gb, stated.traffic.upload_gb)
     return JobNeeds(traffic=traffic, disk_gb=disk_gb, load_s=load_s, derived=tuple(derived))
 
 
-def _flag(key: str) -> str:
-    return "--size-of" if key == "model" else f"--{(key or 'method').replace('_', '-')}"
-
-
 def _extras(request: JobRequest, needs: JobNeeds) -> HardwareExtras:
-    disk = Decimal(repr(request.disk_usd_gb_month)) * Decimal(repr(needs.disk_gb or 0.0)) / HOURS_A_MONTH
     return HardwareExtras(
-        commission=Decimal(repr(request.commission)),
+        commission=request.commission,
         spot=request.spot == "only",
-        disk_usd_hour=disk,
-        download_usd_gb=request.download_usd_gb,
-        upload_usd_gb=request.upload_usd_gb,
-        min_billing_s=request.min_billing_s or 0.0,
-    )
-
-
-def _as_sources(spec: JobSpec) -> JobSpec:
-    """Price × hours only."""
-    return msgspec.structs.replace(
-        spec,
-        setup_s=exactly(0.0),
-        load_s=exactly(0.0),
-        image_gb=0.0,
-        interruptions_per_day=0.0,
-        memory_gb=0.0,
-        labour_usd=0.0,
-        prepare_usd=exactly(0.0),
+        disk_usd_hour=request.disk_usd_gb_month * Decimal(repr(needs.disk_gb or 0.0)) / HOURS_A_MONTH,
+        download_usd_gb=None if request.download_usd_gb is None else float(request.download_usd_gb),
+        upload_usd_gb=None if request.upload_usd_gb is None else float(request.upload_usd_gb),
+        min_billing_s=request.min_billing,
     )
 
 
 def _check_hours_are_given_once(request: JobRequest, candidates: Sequence[PlannedHardware]) -> None:
     """Reject a duration that no candidate uses, because each has its own."""
-    stated = [key for key in ("hours", "on", "speedup", "tokens", "tokens_per_s", "utilisation") if key in request.job]
-    if stated and all(candidate.hours is not None for candidate in candidates):
-        raise UsageError(f"each candidate has its own hours: omit --{stated[0].replace('_', '-')}, or their hours")
+    for key in ("hours", "on", "speedup", "tokens", "tokens_per_s", "utilisation"):
+        if key in request.model_fields_set and all(candidate.hours is not None for candidate in candidates):
+            raise UsageError(f"each candidate has its own hours: omit {label_of(key, JOB_OPTIONS)}, or their hours")
 
 
 def _check_is_enough(request: JobRequest, spec: JobSpec) -> None:
     """Reject a job whose cost cannot be computed on any offer."""
-    if request.seed:
-        raise UsageError("--seed requires candidates: the sources name their cards and prices")
     if spec.hours is None and spec.tokens is None:
-        raise UsageError(
-            "the duration is missing: use --hours with --on, or --tokens with --tokens-per-s or --utilisation"
-        )
+        raise UsageError("the duration is missing: use --hours with on, or --tokens with tokens_per_s or utilisation")
     if spec.hours is not None and spec.tokens is not None:
         raise UsageError("use either --hours or --tokens")
-    if spec.hours is not None and spec.on is None:
-        raise UsageError('--hours requires the GPUs it refers to, such as --on "4x A100"')
+    if spec.hours is not None and spec.on is None and not _has_one_count(request):
+        raise UsageError('--hours requires the GPUs it refers to, such as --set on="4x A100"')
     if spec.tokens is not None and not spec.tokens_per_s and spec.flop is None and spec.speed is None:
-        raise UsageError("the speed is missing: use --tokens-per-s, or the model's size with --size-of")
-    if request.spot == "no" and "interruptions_per_day" in request.job:
-        raise UsageError("--interruptions-per-day requires --spot: on-demand offers are not interrupted")
-    if request.spot != "no" and "interruptions_per_day" not in request.job:
-        raise UsageError("--spot requires --interruptions-per-day (0: never)")
+        raise UsageError("the speed is missing: use tokens_per_s, or the model's size with --size-of")
+    if request.spot == "no" and request.interruptions_per_day is not None:
+        raise UsageError("interruptions_per_day requires --spot: on-demand offers are not interrupted")
+    if request.spot != "no" and request.interruptions_per_day is None:
+        raise UsageError("--spot requires interruptions_per_day (0: never)")
 
 
-def load_range(hardware: ComparedHardware, spec: JobSpec, load: str) -> FigureRange:
+def _has_one_count(request: JobRequest) -> bool:
+    """Does one kind of offer count, which the hours then refer to, as in a job file?"""
+    low, dash, high = (request.count or "").partition("-")
+    return bool(request.gpu) and bool(low) and (not dash or low == high)
+
+
+def load_range(hardware: ComparedHardware, spec: JobSpec) -> FigureRange:
     """The separate cost of loading the model once."""
-    low, dash, high = load.partition("-")
-    stated = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
-    return load_usd(1, hardware.priced_gpus.microusd_hour / MICRO, spec.load_s if spec.load_s.high else stated)
+    return load_usd(1, hardware.priced_gpus.microusd_hour / MICRO, spec.load_s)
 
 
 def after_credit(cost: JobCost, request: JobRequest) -> float:
     """US dollars still to be paid."""
-    return max(0.0, cost.microusd / MICRO - request.credit)
+    return max(0.0, cost.microusd / MICRO - float(request.credit))

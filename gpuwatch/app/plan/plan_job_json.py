@@ -10,16 +10,15 @@ from gpuwatch.domain.market.money import MICRO, rfc3339
 from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobCost
 
 if TYPE_CHECKING:
-    from gpuwatch.app.plan.plan_job import HardwarePlan, JobNeeds, JobRequest, OfferPlan
+    from gpuwatch.app.plan.plan_job import HardwarePlan, JobNeeds, OfferPlan
+    from gpuwatch.domain.jobs.job_request import JobRequest
     from gpuwatch.domain.plan.job_comparison import ComparedHardware
 
 
 def hardware_plan_json(request: JobRequest, plan: HardwarePlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for named hardware."""
     return {
-        # word-check: allow - a value of the JSON
-        "method": "price × hours, as the sources reckon" if request.seed else JOB_COST_METHOD_TEXT,
-        "seed": request.seed,
+        "method": JOB_COST_METHOD_TEXT,
         "feasible": job_verdict(request, plan.spec, [hardware.cost for hardware in plan.compared]),
         **_needs_json(plan.needs),
         "candidates": [_compared_json(request, plan, hardware) for hardware in plan.compared],
@@ -27,7 +26,6 @@ def hardware_plan_json(request: JobRequest, plan: HardwarePlan) -> dict[str, Any
 
 
 def _compared_json(request: JobRequest, plan: HardwarePlan, hardware: ComparedHardware) -> dict[str, Any]:
-    load = request.job.get("load")
     return {
         "cards": hardware.candidate.on.text,
         "gpu": hardware.priced_gpus.gpu,
@@ -36,7 +34,7 @@ def _compared_json(request: JobRequest, plan: HardwarePlan, hardware: ComparedHa
         "difference_usd": (hardware.cost.microusd - plan.compared[0].cost.microusd) / MICRO,
         "break_even_speedup": round(hardware.break_even, 6),
         "speedup": list(hardware.speed),
-        "load_usd": None if load is None else list(load_range(hardware, plan.spec, load)),
+        "load_usd": None if request.load is None else list(load_range(hardware, plan.spec)),
         "after_credit_usd": after_credit(hardware.cost, request),
         **_cost_json(hardware.cost),
     }
@@ -64,7 +62,7 @@ def _cost_json(cost: JobCost) -> dict[str, Any]:
     }
 
 
-def offer_plan_json(request: JobRequest, plan: OfferPlan, limit: int) -> dict[str, Any]:
+def offer_plan_json(request: JobRequest, plan: OfferPlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for offers, cheapest job first."""
     as_of = rfc3339(plan.market.as_of)
     return {
@@ -84,7 +82,7 @@ def offer_plan_json(request: JobRequest, plan: OfferPlan, limit: int) -> dict[st
                 "chance_to_finish": job_offer.chance,
                 "unlikely": job_offer.is_unlikely,
             }
-            for job_offer in plan.ranking.placed[:limit]
+            for job_offer in plan.ranking.placed[: request.limit]
         ],
         "refused": [{"reason": reason, "offers": count} for reason, count in plan.ranking.refused],
     }

@@ -2,62 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
-from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.spellings import fold
-from gpuwatch.domain.plan.architectures.language_models import (
-    LanguageModel,
-    ListedModel,
-    model_from_config,
-    model_index,
-    model_of,
-)
-from gpuwatch.domain.plan.figures import parse_figure, parse_range
+from gpuwatch.domain.plan.architectures.language_models import ListedModel, model_index
+from gpuwatch.domain.plan.figures import parse_range
 from gpuwatch.domain.plan.memory_need import (
-    BYTES_PER_WEIGHT,
     MEMORY_METHOD_TEXT,
     OVERHEAD_GB,
     RESERVE,
     CardFit,
     MemoryNeed,
-    Precision,
-    TrainingMethod,
-    Workload,
     fitting_cards,
     memory_need,
     published_weights,
-    source_cards,
-    source_gb,
 )
-from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod
+from gpuwatch.domain.plan.roofline import BYTES_PER_WEIGHT, Precision, SpeedTask, TrainingMethod, WorkMethod
 from gpuwatch.domain.plan.throughput import MeasuredSpeed, ThroughputTable
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.plan.memory_need import WorkloadRequest
+    from gpuwatch.domain.plan.workload import Workload
 
 
-_MAX_BYTES = 1_000_000  # of a config.json
-
-
-def has_model(request: WorkloadRequest) -> bool:
-    """Does the request state a model?"""
-    return request.params is not None or request.shape is not None
-
-
-def memory_needed(request: WorkloadRequest) -> MemoryNeed:
+def memory_needed(work: Workload) -> MemoryNeed:
     """The memory that a workload needs. Raises UsageError."""
-    work = workload_of(request)
     try:
         return memory_need(work)
     except ValueError as fault:
@@ -121,85 +97,6 @@ def published_text(work: Workload) -> list[str]:
         return [stated.text]
     held = "4 bits" if work.method is TrainingMethod.QLORA else work.precision.value
     return [f"the published weights are quantised ({stated.method}); counted here in {held}"]
-
-
-def workload_of(request: WorkloadRequest) -> Workload:
-    """The workload that the owner stated. Raises UsageError."""
-    fields = msgspec.structs.asdict(request)
-    params, shape = fields.pop("params"), fields.pop("shape")
-    names = {"method": TrainingMethod(request.method or "full"), "precision": Precision(request.precision or "bf16")}
-    model = _model(params, shape)
-    return Workload(model=model, as_published=request.precision is None, **(fields | names))
-
-
-def named_model(request: WorkloadRequest) -> LanguageModel | str | None:
-    """The model of a config.json, else its name as written. Raises UsageError."""
-    is_file = request.shape is not None or (request.params or "").endswith(".json")
-    return _model(request.params, request.shape) if is_file else request.params
-
-
-def _model(params: str | None, shape: Path | None) -> LanguageModel:
-    if shape is not None:
-        return _shaped(shape, params)
-    if params is None:
-        raise UsageError("the model is missing: use --model 70B, a model's name, or its config.json")
-    if params.endswith(".json"):
-        return _shaped(Path(params), None)
-    try:
-        return model_of(params)
-    except ValueError as fault:
-        raise UsageError(f"model {params!r}: {fault}") from fault
-
-
-def _shaped(path: Path, params: str | None) -> LanguageModel:
-    try:
-        text = path.read_bytes()
-        fields = json.loads(text) if len(text) <= _MAX_BYTES else None
-        if not isinstance(fields, dict):
-            raise UsageError(f"{path}: not a model's config.json")
-        model = model_from_config(fields, path.absolute().parent.name if path.name == "config.json" else path.stem)
-        return model if params is None else msgspec.structs.replace(model, params=parse_figure(params))
-    except OSError as fault:
-        raise UsageError(f"{path}: {fault.strerror}") from fault
-    except (ValueError, RecursionError) as fault:
-        raise UsageError(f"{path}: {fault}") from fault
-
-
-# --- as the sources compute -------------------------------------------------------------------------------------------
-
-
-class SourceSize(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights and input only, and the cards that hold them by nominal memory."""
-
-    workload: Workload
-    weights_gb: float
-    total_gb: float
-    fits: Sequence[tuple[int, float, str]]  # cards, GB of each, name
-
-
-def size_as_sources(request: WorkloadRequest, gpus: Sequence[str], max_cards: int, input_gb: float) -> SourceSize:
-    """Compute as the sources do. Raises UsageError."""
-    work, names = workload_of(request), [name for text in gpus for name in gpu_names_of(text)]
-    total = source_gb(work.model.params, work.precision, work.batch, input_gb)
-    specs = [spec for spec in gpu_specs().values() if spec.memory_gib and (not names or spec.name in names)]
-    fits = sorted((source_cards(total, spec.memory_gib), spec.memory_gib, spec.name) for spec in specs)
-    return SourceSize(
-        workload=work,
-        weights_gb=source_gb(work.model.params, work.precision),
-        total_gb=total,
-        fits=[fit for fit in fits if fit[0] <= max_cards],
-    )
-
-
-def plan_size_sources_json(source_size: SourceSize) -> dict[str, Any]:
-    """JSON of `gpuwatch plan size --seed`."""
-    return {
-        "method": "seed",
-        "weights_gb": source_size.weights_gb,
-        "input_gb": source_size.total_gb - source_size.weights_gb,
-        "total_gb": source_size.total_gb,
-        "fits": [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in source_size.fits],
-    }
 
 
 # --- the known models -------------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ import msgspec
 
 from gpuwatch import providers
 from gpuwatch.app.plan.plan_fit import disk_gb
-from gpuwatch.app.plan.plan_job import JobRequest, OfferPlan
-from gpuwatch.app.plan.plan_size import named_model
+from gpuwatch.app.plan.plan_job import OfferPlan
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.launch import disk_microusd_hour
@@ -31,10 +30,12 @@ from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.settings.sources import collect
 
 if TYPE_CHECKING:
-    from gpuwatch.app.plan.plan_fit import FitPlan, FitRequest
+    from gpuwatch.app.plan.plan_fit import FitPlan
+    from gpuwatch.domain.jobs.job_request import JobRequest
     from gpuwatch.domain.plan.fit import PricedClass
     from gpuwatch.domain.plan.job_hours import JobSpec
     from gpuwatch.domain.plan.memory_need import CardFit, MemoryNeed
+    from gpuwatch.domain.plan.plan_schema import FitRequest
 
 
 _MAX_GPUS: Final = 4  # GPU models in one watch: the cheapest for this job
@@ -44,7 +45,6 @@ MEMORY: Final = 0.97  # providers state the memory of the same card differently:
 LIMIT: Final = 1.5  # assumed ratio of a limit to the cost on the cheapest offer, if no maximum cost is given
 _RUNTIME: Final = 1.25  # assumed ratio of `max_runtime` to the longest planned hours
 _FIRST_KEYS: Final = ("name", "gpu", "gpu_count", "max_job_cost")
-_OF_WORKLOAD: Final = ("method", "precision", "optimizer", "batch", "context")
 
 
 def implied_watch(name: str, request: JobRequest, plan: OfferPlan) -> str | None:
@@ -83,8 +83,8 @@ def _limits(request: JobRequest, plan: OfferPlan) -> _WatchLimits | None:
     other_usd = best.high.labour_usd + best.high.prepare_usd  # a watch considers only the machine
     job_usd = best.microusd / MICRO - other_usd
     limit_usd = _rounded_up(LIMIT * job_usd)
-    if request.max_cost_usd is not None:
-        limit_usd = max(0.01, floor((request.max_cost_usd + request.credit - other_usd) * 100 + 1e-6) / 100)
+    if request.max_usd is not None:
+        limit_usd = max(0.01, floor((request.max_usd - other_usd) * 100 + 1e-6) / 100)
     beyond_usd = _beyond_runtime_s(job_offers[0]) * _dearest_usd_hour(job_offers[:1]) / 3600
     budget_usd = _rounded_up(max(_RUNTIME * limit_usd, limit_usd + beyond_usd))
     room_s = {id(one): budget_usd * 3600 / _dearest_usd_hour([one]) - _beyond_runtime_s(one) for one in job_offers}
@@ -157,7 +157,7 @@ def _basis(request: JobRequest, limits: _WatchLimits) -> Iterator[str]:
     where = f"{best.offer.gpu_count}× {clean(best.offer.gpu)} at {clean(best.offer.provider)}"
     verdict = "the job costs" if limits.is_feasible else "not feasible yet: the job costs"
     yield f"Cheapest offer: {where}, where {verdict} {amount_text(best.cost.microusd / MICRO)} $ in the worst case."
-    given = "as given" if request.max_cost_usd is not None else f"{LIMIT:g} times that, for the machine alone"
+    given = "as given" if request.max_usd is not None else f"{LIMIT:g} times that, for the machine alone"
     yield f"max_job_cost: {given}; max_usd_month: one run of max_runtime with its start and end."
 
 
@@ -190,11 +190,10 @@ def chosen_offers(request: JobRequest, plan: OfferPlan) -> list[JobOffer]:
 
     Only those that one watch accepts: the rating of a host that the cheapest has, and the disk in whole GB.
     """
-    max_cost_usd = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
     by_verdict: dict[Feasibility, list[JobOffer]] = {verdict: [] for verdict in Feasibility}
     for job_offer in plan.ranking.placed:
         if not job_offer.is_doubtful:
-            by_verdict[feasibility(job_offer.cost, max_cost_usd, plan.spec.within_s)].append(job_offer)
+            by_verdict[feasibility(job_offer.cost, request.max_usd, plan.spec.within_s)].append(job_offer)
     candidates = by_verdict[Feasibility.FEASIBLE] or by_verdict[Feasibility.UNCERTAIN]
     candidates = [job_offer for job_offer in candidates if _is_as_good(plan, job_offer.offer, candidates[0].offer)]
     gpus = list(dict.fromkeys(job_offer.offer.gpu for job_offer in candidates))[:_MAX_GPUS]
@@ -265,12 +264,11 @@ def unrated_providers(names: Sequence[str]) -> list[str]:
 
 def _job(request: JobRequest, spec: JobSpec) -> dict[str, Any]:
     """The keys of `[watch.job]` as given, and the figures that the plan took from elsewhere."""
-    work = request.workload
-    model = named_model(work)
-    fields = dict(request.job)
-    if model is not None:
-        fields |= {"model": model.params if isinstance(model, LanguageModel) else model}
-        fields |= {key: value for key in _OF_WORKLOAD if (value := getattr(work, key)) is not None}
+    fields = dict(request.written)
+    if (model := fields.pop("model", None)) is not None:
+        fields["model"] = model.params if isinstance(model, LanguageModel) else model
+        stated = {key: fields.pop(key, None) for key in ("method", "precision")}
+        fields |= stated | {key: getattr(request, key) for key in ("optimizer", "batch", "context")}
         fields.setdefault("memory_gb", round(spec.memory_gb, 1))
     if spec.tokens is not None:
         fields["tokens"] = spec.tokens

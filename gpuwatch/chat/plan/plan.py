@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from gpuwatch.app.plan.plan_fit import FitRequest, plan_fit
+from gpuwatch.app.plan.plan_fit import plan_fit
+from gpuwatch.app.plan.plan_request import request_of
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply
 from gpuwatch.domain.market.money import dollars
-from gpuwatch.domain.plan.architectures.language_models import model_of
-from gpuwatch.domain.plan.memory_need import Workload, WorkloadRequest
+from gpuwatch.domain.plan.plan_schema import FitRequest
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction
 from gpuwatch.errors import UsageError
 
@@ -48,39 +48,5 @@ def _request(argument: str) -> FitRequest:
     memory = _GIGABYTES.fullmatch(size)
     if task is None or len(words) > 1 or not (memory or _PARAMETERS.fullmatch(size)):
         raise UsageError(_USAGE)
-    return FitRequest(
-        task="any" if memory and not words else task,
-        vram_gb=float(memory[1]) if memory else None,
-        workload=_workload(None if memory else size),
-        latency="batch",
-        max_cards=8,
-        any_link=False,
-        gpu=(),
-        prices=(),
-        poll=False,
-        data=None,
-        provider=None,
-        spot="no",
-        listed=False,
-        by=None,
-        against=None,
-    )
-
-
-def _workload(params: str | None) -> WorkloadRequest:
-    """Parse the size, as `gpuwatch plan fit --size-of` does without further options."""
-    usual = Workload(model=model_of(params or "7b"))
-    return WorkloadRequest(
-        params=params,
-        shape=None,
-        method=None,
-        precision=usual.precision.value,
-        optimizer=usual.optimizer,
-        batch=usual.batch,
-        context=usual.context,
-        recompute=usual.recompute,
-        fused_attention=usual.fused_attention,
-        master=usual.master,
-        rank=usual.rank,
-        targets=usual.targets,
-    )
+    need = {"vram": float(memory[1])} if memory else {"model": size}
+    return request_of(FitRequest, {"task": "any" if memory and not words else task, **need})

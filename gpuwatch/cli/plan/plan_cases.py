@@ -89,7 +89,8 @@ def hybrid(
     from gpuwatch.app.plan.plan_cases import WorkCase, market_of, plan_hybrid, plan_hybrid_json
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.domain.plan.architectures.language_models import model_of
-    from gpuwatch.domain.plan.memory_need import TrainingMethod, Workload
+    from gpuwatch.domain.plan.roofline import TrainingMethod
+    from gpuwatch.domain.plan.workload import Workload
     from gpuwatch.errors import UsageError
 
     try:

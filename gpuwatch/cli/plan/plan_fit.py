@@ -6,48 +6,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
 
 from gpuwatch.app.history.svg_charts import range_chart
+from gpuwatch.app.market.current_offers import is_old
+from gpuwatch.app.plan.plan_fit import FitPlan, plan_fit, plan_fit_json
+from gpuwatch.app.plan.plan_request import FIT_OPTIONS, request_of
+from gpuwatch.bootstrap import real_now
+from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command, refuse_given
 from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
-from gpuwatch.cli.options import (
-    CURRENT_DATA,
-    LISTED,
-    POLL,
-    SPOT_CHOICES,
-    Between,
-    Usd,
-    completes,
-    config_option,
-    gpu_option,
-    json_option,
-    value_option,
-)
+from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.cli.output import Recording, echo, json_out, local, note, record_output
-from gpuwatch.cli.plan.plan import ANY_PRICE, put_watch, refuse_watch_with, watch_options
-from gpuwatch.cli.plan.plan_size import note_model, refuse_ignored_workload, workload_options
+from gpuwatch.cli.plan.plan import KeyCommand, key_options, note_model, put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.terminal_tables import Column, left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.plan.fit import (
-    FIT_METHOD_TEXT,
-    SOURCE_CLASSES,
-    CostMeasure,
-    GpuTask,
-    PricedClass,
-    price_ratio,
-    remarks,
-    source_classes,
-    source_ratio,
-)
+from gpuwatch.domain.plan.fit import FIT_METHOD_TEXT, CostMeasure, GpuTask, price_ratio, remarks
 from gpuwatch.domain.plan.job_comparison import TOO_CHEAP_TEXT
-from gpuwatch.errors import UsageError
+from gpuwatch.domain.plan.plan_schema import FitRequest
 
 if TYPE_CHECKING:
-    from gpuwatch.app.plan.plan_fit import FitPlan, FitRequest
-    from gpuwatch.domain.plan.fit import ClassChoice, RankedClasses, SourceClass, TaskNeeds
-    from gpuwatch.domain.plan.memory_need import WorkloadRequest
+    from gpuwatch.domain.plan.fit import ClassChoice, RankedClasses, TaskNeeds
 
 _CHEAPEST_BY = {
     CostMeasure.HOUR: "per hour",
@@ -55,128 +33,35 @@ _CHEAPEST_BY = {
     CostMeasure.COMPUTE: "per TFLOP",
     CostMeasure.BANDWIDTH: "per TB/s",
 }
-_SEED_COLUMNS = (left("class"), left("for"), right("GiB"), right("$/GPU-h"), left("source's"))
-
-
-def _prices(_ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[PricedClass, ...]:
-    return tuple(_price(text, param) for text in texts)
-
-
-def _price(text: str, param: click.Parameter) -> PricedClass:
-    name, _, price = text.rpartition("=")
-    if not name.strip() or not price.strip():
-        raise UsageError(f"--price {text!r}: expected GPU=USD per GPU-hour, such as B200=9.50 or B200=9.50-12.00")
-    low, *high = [Usd().convert(bound, param, None) for bound in price.split("-", maxsplit=1)]
-    if high and high[0] < low:
-        raise UsageError(f"--price {text!r}: expected the lower price first")
-    return PricedClass(
-        gpu=name.strip(), cards=1, usd_hour=low, high_usd_hour=high[0] if high else None, any_number=True
-    )
-
-
-_OF_PRICES = (
-    "prices",
-    "poll",
-    "data",
-    "provider",
-    "spot",
-    "listed",
-    "by",
-    "against",
-    "gpu",
-    "limit",
-    "any_price",
-    "watch",
-    "html",
-)
-
-
-def _refuse_ignored(workload: WorkloadRequest, values: dict[str, Any], seed: bool) -> None:
-    """Reject options that would have no effect. Raises UsageError."""
-    if seed:
-        refuse_given("cannot be combined with --seed, the sources' own table", *_OF_PRICES, "latency", "any_link")
-    if values["prices"]:
-        refuse_given("applies to offers: omit --price", "provider", "spot", "listed", "any_price")
-    if values["task"] == "inference" and workload.method is None:
-        workload = replace(workload, method="inference")
-    refuse_ignored_workload(workload, "--size-of or --shape")
-    note_model(workload)
-    if values["task"] == "inference" or workload.method == "inference":
-        refuse_given("applies to training only", "any_link")
 
 
 @click.command(
-    cls=Command,
+    cls=KeyCommand,
+    keys=FitRequest,
+    options=FIT_OPTIONS,
+    example="articles-fit.toml",
     examples=(
         "gpuwatch plan fit --task inference --vram 14 --latency interactive",
         "gpuwatch plan fit --size-of 70B --method qlora",
         "gpuwatch plan fit --price B200=9.50-12.00 --price 'H100 SXM=3.50-5.50' --against 'H100 SXM'",
     ),
 )
-@value_option("--task", click.Choice(["training", "inference", "any"]), "Kind of task.")
-@value_option(
-    "--vram", Between(0, 1e6), "GPU memory the task needs, in GB; see `plan size`.", name="vram_gb", metavar="GB"
-)
-@workload_options(needed=False)
-@value_option(
-    "--latency",
-    click.Choice(["realtime", "interactive", "batch"]),
-    "Inference speed of one stream: 50 tokens per second, 10, or any.",
-    "batch",
-)
-@value_option("--max-cards", click.IntRange(1, 4096), "Largest number of cards.", 8)
-@click.option("--any-link", is_flag=True, help="For training, accept several cards without NVLink.")
-@gpu_option("--gpu", "Only this GPU; may be repeated.", multiple=True)
-@click.option(
-    "--price",
-    "prices",
-    multiple=True,
-    metavar="GPU=USD[-USD]",
-    callback=_prices,
-    help="Price per GPU-hour to use instead of live prices; may be repeated.",
-)
-@POLL
-@CURRENT_DATA
-@click.option("--provider", default=None, help="Only this provider.", shell_complete=completes("providers"))
-@value_option("--spot", click.Choice(SPOT_CHOICES), "Spot (interruptible) offers.", "no")
-@LISTED
-@value_option(
-    "--by",
-    click.Choice(["hour", "memory", "compute", "bandwidth"]),
-    "Sort order. Default: compute for training, else the hourly price.",
-)
-@gpu_option("--against", "Compare every price with this GPU.")
-@ANY_PRICE
-@value_option("--limit", click.IntRange(1, 500), "Number of classes.", 15)
-@click.option("--seed", is_flag=True, help="Show the sources' own table of classes and prices.")
+@key_options(FitRequest, FIT_OPTIONS)
 @watch_options("Print the [[watch]] for the best class at its price, instead of the classes.")
 @html_option
 @json_option
 @config_option
 def fit(
-    workload: WorkloadRequest,
-    limit: int,
-    seed: bool,
-    watch: str | None,
-    write: bool,
-    html: Path | None,
-    as_json: bool,
-    config: str | None,
-    **values: Any,
+    values: dict[str, Any], watch: str | None, write: bool, html: Path | None, as_json: bool, config: str | None
 ) -> int:
     """Find the cheapest class of GPU that fits a task: per hour, per GB, per TFLOP and per TB/s.
 
     Exit codes: 0 something fits, 1 no offer fits, 2 usage, 3 no price is known, or a provider did not answer.
     """
-    from gpuwatch.app.plan.plan_fit import FitRequest, plan_fit, plan_fit_json, task_needs
-    from gpuwatch.bootstrap.settings_loading import load_settings
-
-    _refuse_ignored(workload, values, seed)
+    request = request_of(FitRequest, values, FIT_OPTIONS)
     refuse_watch_with(watch, write=write, as_json=as_json)
     refuse_html_with(html, as_data=as_json or watch is not None)
-    request = FitRequest(workload=workload, **values)
-    if seed:
-        return _print_sources(task_needs(request), as_json)
+    note_model(request)
     plan = plan_fit(request, lambda: load_settings(config))
     if watch is not None:
         _print_watch(watch, request, plan, config, write=write)
@@ -184,10 +69,10 @@ def fit(
         json_out(plan_fit_json(plan))
     else:
         with record_output() as recording:
-            _print_classes(plan, limit)
-            _print_source(plan, "UTC" if request.prices else load_settings(config).timezone)
+            _print_classes(plan, request.limit)
+            _print_source(plan, "UTC" if request.price else load_settings(config).timezone)
         if html:
-            save_page(html, _page(plan, limit, recording))
+            save_page(html, _page(plan, request.limit, recording))
     for error in plan.errors:
         note(error)
     if plan.errors or not plan.prices:
@@ -301,9 +186,6 @@ def _best_lines(ranked: RankedClasses) -> str:
 
 
 def _print_source(plan: FitPlan, timezone: str) -> None:
-    from gpuwatch.app.market.current_offers import is_old
-    from gpuwatch.bootstrap import real_now
-
     if plan.prices:
         as_of = "" if plan.as_of is None else f", as of {local(plan.as_of, timezone)}"
         old = " (outdated: fetch current ones with --poll)" if is_old(plan.as_of, real_now()) else ""
@@ -311,34 +193,3 @@ def _print_source(plan: FitPlan, timezone: str) -> None:
     else:
         note(f"not enough data: {plan.source} has no price; use --poll for current prices, or --price for your own")
     note(FIT_METHOD_TEXT)
-
-
-def _print_sources(needs: TaskNeeds, as_json: bool) -> int:
-    """The sources' table, with its inconsistencies."""
-    from gpuwatch.app.plan.plan_fit import plan_fit_sources_json
-
-    classes = source_classes(needs.task, needs.vram_gb)
-    if as_json:
-        json_out(plan_fit_sources_json(classes))
-        return Exit.DONE
-    b200, a100 = source_ratio("B200", "H100"), source_ratio("A100", "T4")
-    table(_SEED_COLUMNS, [_seed_cells(price_class) for price_class in classes])
-    click.echo()
-    memory = {source_class.gpu: source_class.memory_gib for source_class in SOURCE_CLASSES}
-    more = f"{memory['B200'] / memory['H100']:.2f} times the memory"
-    click.echo(f"B200 : H100 = {b200[0]:.2f}–{b200[1]:.2f} times the price for {more}")
-    click.echo(f"A100 : T4 = {a100[0]:.1f} times the price")
-    note("the source gives 2.5 times for the first, or the price of 3 H100, and 5 to 7 times for the second")
-    return Exit.DONE
-
-
-def _seed_cells(source_class: SourceClass) -> tuple[str, ...]:
-    task = "both" if source_class.task is GpuTask.ANY else source_class.task.value
-    high = "" if source_class.high is None else f"–{source_class.high:.3f}"
-    return (
-        source_class.gpu,
-        task,
-        f"{source_class.memory_gib:g}",
-        "–" if source_class.low is None else f"{source_class.low:.3f}{high}",
-        source_class.source,
-    )

@@ -12,10 +12,11 @@ from gpuwatch.cli.plan.plan import put_watch
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
 from gpuwatch.domain.market.money import MICRO
-from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, SOURCE_LOAD_USD_GPU_HOUR, JobBill, JobCost
+from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobBill, JobCost
 
 if TYPE_CHECKING:
-    from gpuwatch.app.plan.plan_job import HardwarePlan, JobNeeds, JobRequest, OfferPlan
+    from gpuwatch.app.plan.plan_job import HardwarePlan, JobNeeds, OfferPlan
+    from gpuwatch.domain.jobs.job_request import JobRequest
     from gpuwatch.domain.market.offer import Offer
     from gpuwatch.domain.plan.job_comparison import ComparedHardware, Feasibility, JobOffer, JobRanking
 
@@ -38,23 +39,22 @@ def job_page(request: JobRequest, costs: Sequence[tuple[str, JobCost]], recordin
     from gpuwatch.domain.plan.job_comparison import Feasibility
 
     bars = [(name, cost.low.microusd / MICRO, cost.microusd / MICRO) for name, cost in costs]
-    heading = "job cost" + (f": {request.workload.params}" if request.workload.params else "")
+    heading = "job cost" + (f": {request.model.name}" if request.model else "")
     verdict = [note for note in recording.notes if note.startswith(tuple(Feasibility))]
     if not verdict:
         cheapest = min((cost.microusd for _, cost in costs), default=None)
         cost = "no offer can run it" if cheapest is None else f"{cheapest / MICRO:,.2f} $ in the worst case"
-        verdict = [f"cheapest: {cost} ({len(costs)} shown; add --max-cost and --within for a verdict)"]
-    chart = range_chart("USD for the whole job, best to worst case", bars, request.max_cost_usd)
+        verdict = [f"cheapest: {cost} ({len(costs)} shown; add --under and --by for a verdict)"]
+    limit = None if request.max_cost is None else float(request.max_cost)
+    chart = range_chart("USD for the whole job, best to worst case", bars, limit)
     return recorded_page(heading, verdict, [chart], recording)
 
 
 def _note_estimate(plan: HardwarePlan | OfferPlan) -> None:
-    from gpuwatch.app.plan.plan_job import is_estimated
-
-    if is_estimated(plan.spec):
+    if plan.spec.speed is not None:
         note(
             "the speed is estimated from published measurements (docs/plan.md); "
-            'pass --tokens-per-s "4x H100=2500" as you measured, or --utilisation, for narrower figures'
+            'set tokens_per_s="4x H100=2500" as you measured, or utilisation, for narrower figures'
         )
 
 
@@ -62,14 +62,13 @@ def _note_needs(request: JobRequest, needs: JobNeeds) -> None:
     """Values derived from the model, because no option sets them."""
     low, high = (f"{seconds / 60:.1f}" for seconds in needs.load_s)
     texts = {
-        "download_gb": f"{needs.traffic.download_gb:,.0f} GB to download (--download-gb)",
-        "disk_gb": f"{needs.disk_gb or 0:,.0f} GB of disk (--disk-gb)",
-        "load_s": f"{low if low == high else f'{low}–{high}'} min to load the model (--load)",
+        "download_gb": f"{needs.traffic.download_gb:,.0f} GB to download (download_gb)",
+        "disk_gb": f"{needs.disk_gb or 0:,.0f} GB of disk (disk_gb)",
+        "load_s": f"{low if low == high else f'{low}–{high}'} min to load the model (load)",
     }
     if needs.derived:
-        note(
-            f"derived from {request.workload.params or 'the model'}: {', '.join(texts[need] for need in needs.derived)}"
-        )
+        name = request.model.name if request.model else "the model"
+        note(f"derived from {name}: {', '.join(texts[need] for need in needs.derived)}")
 
 
 def _note_verdict(request: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequence[JobCost]) -> Feasibility | None:
@@ -80,14 +79,13 @@ def _note_verdict(request: JobRequest, plan: HardwarePlan | OfferPlan, costs: Se
     verdict, within_s = job_verdict(request, plan.spec, costs), plan.spec.within_s
     if verdict is None:
         return None
-    max_cost_usd = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
-    first = [cost for cost in costs if feasibility(cost, max_cost_usd, within_s) is verdict]
+    first = [cost for cost in costs if feasibility(cost, request.max_usd, within_s) is verdict]
     best = min(first, key=lambda cost: cost.microusd, default=None)
     if best is None and isinstance(plan, OfferPlan):
         best = cheapest_at_any_length(request, plan)
-    limits = [] if request.max_cost_usd is None else [f"for {request.max_cost_usd:,.2f} $"]
+    limits = [] if request.max_cost is None else [f"for {request.max_cost:,.2f} $"]
     figures = []
-    if best is not None and request.max_cost_usd is not None:
+    if best is not None and request.max_cost is not None:
         figures.append(f"it costs {_range(best.low.microusd / MICRO, best.microusd / MICRO, 2)} $")
     if within_s is not None:
         limits.append(f"within {within_s / 3600:,.4g} h")
@@ -143,23 +141,13 @@ def _hardware_notes(request: JobRequest, plan: HardwarePlan) -> list[str]:
     compared, notes = plan.compared, []
     if any(hardware.cost.high.interruptions for hardware in compared):
         notes.append(_loss(plan))
-    if (load := request.job.get("load")) is not None:
+    if request.load is not None:
         for hardware in compared:
-            usd = load_range(hardware, plan.spec, load)
+            usd = load_range(hardware, plan.spec)
             notes.append(f"{hardware.candidate.on.text}: one load of the model costs {_range(usd.low, usd.high, 2)}")
-        if request.seed:
-            price = f"{SOURCE_LOAD_USD_GPU_HOUR:.2f}"
-            notes.append(
-                f"the sources print 2.33 a load (23.30 for ten): that is 4 cards at {price}, not 4.00, for 7 minutes"
-            )
     plain = [hardware.cost.high.usd_for(hardware.cost.high.work_h) for hardware in compared]
-    if request.seed:
-        left_out = "excludes loading, restarts, minimum billing and traffic"
-        notes.append(f"price × hours only, as the sources calculate; {left_out}")
-    elif any(abs(usd - hardware.cost.microusd / MICRO) >= 0.005 for usd, hardware in zip(plain, compared, strict=True)):
-        notes.append(
-            f"price × hours only, as the sources calculate (--seed): {', '.join(f'{usd:,.2f}' for usd in plain)}"
-        )
+    if any(abs(usd - hardware.cost.microusd / MICRO) >= 0.005 for usd, hardware in zip(plain, compared, strict=True)):
+        notes.append(f"price × hours only, as the sources calculate: {', '.join(f'{usd:,.2f}' for usd in plain)}")
     unknown = dict.fromkeys(text for hardware in compared for text in hardware.cost.unknown)
     return notes + [f"excludes {text}, which is unknown" for text in unknown]
 
@@ -167,7 +155,7 @@ def _hardware_notes(request: JobRequest, plan: HardwarePlan) -> list[str]:
 def _loss(plan: HardwarePlan) -> str:
     interval_h = (plan.spec.checkpoint_s or 0.0) / 3600
     if not interval_h:
-        return "without checkpoints, an interruption loses all work: set --checkpoint-every"
+        return "without checkpoints, an interruption loses all work: set checkpoint_every"
     highest_usd = max(hardware.priced_gpus.microusd_hour for hardware in plan.compared) / MICRO * interval_h
     return f"an interruption loses at most the work between two checkpoints: {highest_usd:,.2f} $"
 
@@ -175,7 +163,7 @@ def _loss(plan: HardwarePlan) -> str:
 # --- on offers --------------------------------------------------------------------------------------------------------
 
 
-def show_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str | None) -> Feasibility | None:
+def show_offers(request: JobRequest, plan: OfferPlan, timezone: str | None) -> Feasibility | None:
     """JSON, or for a time zone a table, cheapest job first, with the verdict."""
     from gpuwatch.app.market.current_offers import is_old
     from gpuwatch.app.plan.plan_job_json import offer_plan_json
@@ -184,9 +172,9 @@ def show_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str 
     ranking, market = plan.ranking, plan.market
     _note_estimate(plan)
     if timezone is None:
-        json_out(offer_plan_json(request, plan, limit))
+        json_out(offer_plan_json(request, plan))
     elif ranking.placed:
-        _print_offers(request, plan, limit, timezone)
+        _print_offers(request, plan, timezone)
     _note_needs(request, plan.needs)
     verdict = _note_verdict(request, plan, plan.costs)
     if ranking.refused:
@@ -228,11 +216,11 @@ def show_watch(
     return verdict
 
 
-def _print_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str) -> None:
+def _print_offers(request: JobRequest, plan: OfferPlan, timezone: str) -> None:
     from gpuwatch.domain.plan.job_comparison import TOO_CHEAP_TEXT
 
     placed = plan.ranking.placed
-    shown_offers = placed[:limit]
+    shown_offers = placed[: request.limit]
     parts = _parts_of([job_offer.cost for job_offer in shown_offers])
     columns = [left("GPU"), right("$ job"), right("hours", drop=2), right("$/GPU-h"), right("$/h", drop=3)]
     columns += [*(right(name, drop=5) for name, _ in parts), left("provider"), left("place", drop=6)]
@@ -250,15 +238,15 @@ def _print_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: st
     table(
         columns, [_offer_cells(request, job_offer, parts, timezone, doubts) for job_offer in shown_offers], title=title
     )
-    if len(placed) > limit:
-        note(f"… and {len(placed) - limit} more (--limit)")
+    if len(placed) > request.limit:
+        note(f"… and {len(placed) - request.limit} more (limit)")
     note("hours: " + "; ".join(list(dict.fromkeys(job_offer.cost.how for job_offer in shown_offers))[:_REASONS_SHOWN]))
     for unknown in dict.fromkeys(unknown for job_offer in shown_offers for unknown in job_offer.cost.unknown):
         note(f"excluded if an offer does not state it: {unknown}")
     if any(job_offer.too_cheap for job_offer in shown_offers):
         note(TOO_CHEAP_TEXT)
     if any(job_offer.is_unlikely for job_offer in shown_offers):
-        note("unlikely to finish: reliability is read as the chance to run for a day; --checkpoint-every helps")
+        note("unlikely to finish: reliability is read as the chance to run for a day; checkpoint_every helps")
     by_price = min(placed, key=lambda job_offer: job_offer.price.price_microusd_hour / job_offer.offer.gpu_count)
     if (more := by_price.cost.microusd - placed[0].cost.microusd) > 0:
         offer_text = f"{by_price.offer.gpu_count}× {by_price.offer.gpu}, offer {by_price.offer.offer_id}"

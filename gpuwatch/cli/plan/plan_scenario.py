@@ -9,9 +9,9 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.options import FILE, Between, config_option, json_option
+from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.cli.output import json_out, note
-from gpuwatch.cli.plan.plan import Figure
+from gpuwatch.cli.plan.plan import Figure, PlanCommand
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.money import amount_text, dollars
 from gpuwatch.domain.market.offer import clean
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _PILOT_COLUMNS = (left(""), right("hours"), right("$"))
 _STEP_COLUMNS = (left("step"), text("computed as", drop=1), right("$"))
-_SEED_WAYS = 2  # scenarios of the built-in file that come from the source
 
 
 class Speed(click.ParamType[Any]):
@@ -148,18 +147,18 @@ def _json(plan: PilotPlan, usd_hour: float, verdict: Feasibility | None) -> dict
 
 
 @click.command(
-    cls=Command,
+    cls=PlanCommand,
+    example="articles-scenario.toml",
     examples=(
         "gpuwatch plan scenario --example > mine.toml",
         "gpuwatch plan scenario mine.toml",
     ),
 )
-@click.argument("file", required=False, type=FILE)
-@click.option("--seed", is_flag=True, help="Show only the source's two scenarios, to the cent.")
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--example", is_flag=True, help="Print the built-in file as a template.")
 @json_option
 @config_option
-def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config: str | None) -> int:
+def scenario(file: Path | None, example: bool, as_json: bool, config: str | None) -> int:
     """Compare workflows step by step, from a TOML FILE; without FILE, the built-in example.
 
     A step costs hours × price (usd_hour, usd_gpu_hour × gpus, or the cheapest price of `gpu` in the store), an amount
@@ -168,17 +167,16 @@ def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config
     from gpuwatch.app.plan.plan_scenario import built_in_scenarios, plan_scenarios, scenarios_json
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    if file is not None and (seed or example):
-        raise UsageError("--seed and --example use the built-in file: omit FILE")
+    if file is not None and example:
+        raise UsageError("--example prints the built-in file: omit FILE")
     if example:
         click.echo(built_in_scenarios(), nl=False)
         return Exit.DONE
     plan = plan_scenarios(file, lambda: load_settings(config))
-    scenarios = plan.scenarios[: _SEED_WAYS if seed else None]
     if as_json:
-        json_out(scenarios_json(plan, scenarios, file))
+        json_out(scenarios_json(plan, file))
     else:
-        _print_scenarios(clean(plan.title, 200), scenarios)
+        _print_scenarios(clean(plan.title, 200), plan.scenarios)
     return Exit.DONE
 
 

@@ -242,6 +242,9 @@ class JobFileTable(Table):
         default=(), description="Checklist items required before it rents (gpuwatch checklist tick)."
     )
     action: Literal["launch", "ask"] = Field(default="launch", description='"ask": each offer needs your approval.')
+    plan: dict[str, Any] | None = Field(
+        default=None, description="Figures for gpuwatch plan job (--keys lists them); the queue does not use them."
+    )
     share_instance: Switch = Field(
         default=True, description="Whether it may run on an instance that another job no longer needs."
     )

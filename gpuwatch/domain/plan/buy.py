@@ -1,7 +1,7 @@
 """Buying cards compared with renting them: the cost of each, and when buying pays. Exact decimals. Pure.
 
-Contains the source's calculator as it is (`source_calculation`), and a corrected version: cards rounded up, own running
-cost in the pay-back, the higher speed of the rented machine, and the hardware's loss of value.
+Cards are rounded up; the pay-back counts the own running cost, the higher speed of the rented machine, and the
+hardware's loss of value.
 
 Also the cost of an hour of useful work: the price divided by the GPU utilisation.
 """
@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.plan.plan_schema import OwnedMachine
 
 GREEN_DAYS, RED_DAYS = 30, 90  # a pay-back time below the first means buy, above the second rent
 YEAR_DAYS = Decimal(365)
 DAY_HOURS = Decimal(24)
-_W_A_KW = 1000
 BUY_METHOD_TEXT = (
     "pays back: investment ÷ (rent saved a day − own running cost a day), for the work the own machine does in a day"
 )
-
-SOURCE_DAYS = Decimal(7)
-SOURCE_SLOWER = Decimal("2.5")  # the source measured 2 to 3 times as many tokens per second on the rented cards
 
 LOW_UTILISATION_PERCENT = 70.0  # below it: find out what the GPU is waiting for
 GOOD_UTILISATION_PERCENT = 90.0  # below it: some capacity is unused
@@ -36,40 +36,6 @@ class PaybackVerdict(StrEnum):
     GREEN = "green"
     AMBER = "amber"
     RED = "red"
-
-
-class OwnedMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that the owner buys."""
-
-    card: str
-    cards: int
-    card_usd: Decimal
-    other_usd: Decimal  # other hardware
-    card_watts: Decimal
-    system_watts: Decimal
-    usd_kwh: Decimal
-    cooling_percent: Decimal  # of the power cost
-    yearly_usd: Decimal = Decimal(0)  # other yearly cost: space, repairs, network
-    slower: Decimal = Decimal(1)  # this many times longer than the rented machine for the same work
-
-    @property
-    def investment_usd(self) -> Decimal:
-        """The cost before the first hour."""
-        return self.cards * self.card_usd + self.other_usd
-
-    @property
-    def kilowatts(self) -> Decimal:
-        """Power under load."""
-        return (self.cards * self.card_watts + self.system_watts) / _W_A_KW
-
-    @property
-    def usd_hour(self) -> Decimal:
-        """Power and cooling for an hour under load."""
-        return self.kilowatts * self.usd_kwh * (1 + self.cooling_percent / 100)
-
-    def running_usd_day(self, hours: Decimal) -> Decimal:
-        """The running cost of a day with this many hours of work."""
-        return self.usd_hour * hours + self.yearly_usd / YEAR_DAYS
 
 
 class RentTariff(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +111,7 @@ def compare_with_rent(
 
 def _hours(own: OwnedMachine, tariff: RentTariff, loss_percent: Decimal) -> Decimal | None:
     """Rented hours in the first year that cost the same as a year of owning; None: there is no such number."""
-    fixed = own.investment_usd * loss_percent / 100 + own.yearly_usd
+    fixed = own.investment_usd * loss_percent / 100 + own.yearly
     saved = tariff.effective_usd_hour - own.usd_hour * own.slower
     if saved <= 0:
         return None
@@ -159,82 +125,6 @@ def discounted(base: RentTariff, kind: str, percents: Sequence[Decimal]) -> list
         msgspec.structs.replace(base, name=f"{kind} −{percent} %", usd_hour=base.usd_hour * (1 - percent / 100))
         for percent in percents
     ]
-
-
-# --- as the sources compute -------------------------------------------------------------------------------------------
-
-
-class SourceCalculation(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of the source's calculator, unrounded."""
-
-    cards: int
-    investment_usd: Decimal
-    kilowatt_hours: Decimal
-    operating_usd: Decimal
-    own_total_usd: Decimal
-    compute_usd: Decimal
-    extra_usd: Decimal
-    rented_total_usd: Decimal
-    rented_usd_day: Decimal
-    payback_days: Decimal
-    verdict: PaybackVerdict
-
-
-SOURCE_TARIFF = RentTariff(name="on demand", usd_hour=Decimal("98.32"), extra_percent=Decimal(10))
-SOURCE_OWN = OwnedMachine(
-    card="RTX 4090",
-    cards=6,
-    card_usd=Decimal(2000),
-    other_usd=Decimal(5000),
-    card_watts=Decimal(450),
-    system_watts=Decimal(500),
-    usd_kwh=Decimal("0.15"),
-    cooling_percent=Decimal(30),
-)
-
-
-def source_calculation() -> SourceCalculation:
-    """The source's calculator: the pay-back ignores the own running cost and the lower speed of the own cards."""
-    own, tariff, days = SOURCE_OWN, SOURCE_TARIFF, SOURCE_DAYS
-    hours = days * DAY_HOURS
-    operating = own.usd_hour * hours
-    compute = tariff.usd_hour * hours
-    extra = compute * tariff.extra_percent / 100
-    a_day = (compute + extra) / days
-    payback = own.investment_usd / a_day
-    return SourceCalculation(
-        cards=own.cards,
-        investment_usd=own.investment_usd,
-        kilowatt_hours=own.kilowatts * hours,
-        operating_usd=operating,
-        own_total_usd=own.investment_usd + operating,
-        compute_usd=compute,
-        extra_usd=extra,
-        rented_total_usd=compute + extra,
-        rented_usd_day=a_day,
-        payback_days=payback,
-        verdict=buy_verdict(payback),
-    )
-
-
-def source_payback_corrected() -> tuple[Decimal, Decimal, Decimal]:
-    """The source's pay-back in days with the own running cost; with slower own cards only; with both."""
-    a_day, running = source_calculation().rented_usd_day, SOURCE_OWN.running_usd_day(DAY_HOURS)
-    invested = SOURCE_OWN.investment_usd
-    return invested / (a_day - running), invested * SOURCE_SLOWER / a_day, invested / (a_day / SOURCE_SLOWER - running)
-
-
-class SimplePayback(msgspec.Struct, frozen=True, kw_only=True):
-    """The other source's division: the first year's cost by the hourly rental price."""
-
-    hours: Decimal
-    days: Decimal
-
-
-def simple_payback(spent_usd: Decimal, rent_usd_hour: Decimal) -> SimplePayback:
-    """7,000 ÷ 10 = 700 hours = 29.17 days."""
-    hours = spent_usd / rent_usd_hour
-    return SimplePayback(hours=hours, days=hours / DAY_HOURS)
 
 
 class UtilisationVerdict(StrEnum):

@@ -29,7 +29,7 @@ from gpuwatch.domain.plan.roofline import peak_flops
 TOO_CHEAP: Final = 0.5  # share of the lower quartile
 TOO_CHEAP_TEXT: Final = (
     "too cheap: under half of the lower quartile of that GPU's prices; a mistake, a trap, or a failing machine "
-    "(include it with --any-price)"
+    "(any_price includes it)"
 )
 _LEAST_OFFERS: Final = 5  # needed for a quartile
 

@@ -16,18 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpuwatch.domain.plan.figures import FigureRange, GpuAllocation, exactly
-from gpuwatch.domain.plan.memory_need import (
-    GB,
-    OPTIMIZER_BYTES,
-    TrainingMethod,
-    Workload,
-    bytes_per_weight,
-    lora_params,
-)
-from gpuwatch.domain.plan.roofline import card_specs_of, lacks_bf16, peak_flops
+from gpuwatch.domain.plan.memory_need import GB, OPTIMIZER_BYTES, bytes_per_weight, lora_params
+from gpuwatch.domain.plan.roofline import TrainingMethod, card_specs_of, lacks_bf16, peak_flops
 
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.throughput import JobSpeed
+    from gpuwatch.domain.plan.workload import Workload
 
 PUBLISHED_BYTES: Final = 2.0  # per parameter: models are published in 16 bits
 BYTES_PER_TOKEN: Final = 4.0  # of plain text; assumed: four letters a token, as in OpenAI's rule of thumb for English

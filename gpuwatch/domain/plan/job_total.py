@@ -23,8 +23,6 @@ JOB_COST_METHOD_TEXT = (
     "price × time + traffic; restarts by Daly (2006): Poisson interruptions, work since a checkpoint is lost"
 )
 
-SOURCE_LOAD_USD_GPU_HOUR = 5.0  # the price behind the sources' 2.33 per load; they state 4.00
-
 
 class PricedGpus(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs at a price, with their properties: an offer, or hypothetical hardware."""

@@ -9,18 +9,18 @@ layer in 16 bits with fused attention, 2 if each layer is recomputed), 4-bit wei
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from math import ceil
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gpuwatch.domain.market.gpu_cards import GpuSpecs, gpu_specs
-from gpuwatch.domain.plan.architectures.language_models import LanguageModel
 from gpuwatch.domain.plan.architectures.quantisation import Quantisation
 from gpuwatch.domain.plan.architectures.transformer_shape import LayerCache, LinearRole, TransformerShape
-from gpuwatch.domain.plan.roofline import lacks_bf16
+from gpuwatch.domain.plan.roofline import BYTES_PER_WEIGHT, Precision, TrainingMethod, lacks_bf16
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.plan.workload import Workload
 
 GB: Final = 1e9
 GIB_GB: Final = 2**30 / GB
@@ -45,84 +45,6 @@ _ADAPTED: Final = {  # the matrices adapted by LoRA
     "qv": frozenset({LinearRole.QUERY, LinearRole.VALUE}),
 }
 _QUANT_BITS: Final = 0.127  # constants of 4-bit weights, per parameter
-
-
-class TrainingMethod(StrEnum):
-    """What the model is used for."""
-
-    FULL = "full"
-    LORA = "lora"
-    QLORA = "qlora"
-    INFERENCE = "inference"
-
-
-class Precision(StrEnum):
-    """Number format of a weight."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    FP8 = "fp8"
-    INT8 = "int8"
-    INT4 = "int4"
-
-
-BYTES_PER_WEIGHT: Final[Mapping[Precision, float]] = {
-    Precision.FP32: 4.0,
-    Precision.BF16: 2.0,
-    Precision.FP16: 2.0,
-    Precision.FP8: 1.0,
-    Precision.INT8: 1.0,
-    Precision.INT4: 0.5,
-}
-
-
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be in memory at the same time."""
-
-    model: LanguageModel
-    method: TrainingMethod = TrainingMethod.FULL
-    precision: Precision = Precision.BF16
-    as_published: bool = False  # the weights have the bits of the published files, if these are quantised
-    optimizer: str = "adamw"
-    batch: int = 1  # concurrent sequences, over all cards
-    context: int = 4096  # tokens per sequence
-    recompute: bool = True  # recompute a layer's activations in the backward pass ("gradient checkpointing")
-    fused_attention: bool = True  # FlashAttention: no context × context matrix in memory
-    master: bool = True  # weights below 32 bits have a 32-bit copy, which the optimizer updates
-    rank: int = 16  # rank of LoRA's matrices
-    targets: str = "all"  # "all": adapters in all linear layers; "qv": in query and value only
-    offload: bool = False  # CPU memory holds the optimizer's states, or the fixed weights under adapters
-    micro_batch: int | None = None  # concurrent sequences in memory, if a batch takes several passes
-
-    @property
-    def at_once(self) -> int:
-        """Concurrent sequences in memory."""
-        return self.batch if self.micro_batch is None else min(self.batch, self.micro_batch)
-
-    @property
-    def trains(self) -> bool:
-        """Is it training?"""
-        return self.method is not TrainingMethod.INFERENCE
-
-
-class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload as the owner states it. The other fields are those of `Workload`."""
-
-    params: str | None  # "70B", or a model's name
-    shape: Path | None  # the model's config.json
-    method: str | None  # None: "inference" for inference, otherwise "full"
-    precision: str | None  # None: as published, or bf16
-    optimizer: str
-    batch: int
-    context: int
-    recompute: bool
-    fused_attention: bool
-    master: bool
-    rank: int
-    targets: str
-    offload: bool = False
-    micro_batch: int | None = None
 
 
 class MemoryPart(msgspec.Struct, frozen=True):
@@ -152,6 +74,9 @@ def memory_need(work: Workload) -> MemoryNeed:
     if not work.trains and (work.offload or work.micro_batch is not None):
         raise ValueError("CPU offload and micro-batches apply to training only")
     parts = [_weights(work)]
+    if work.input_gb:
+        gb = float(work.input_gb)
+        parts.append(MemoryPart("input", work.at_once * gb, f"{work.at_once:,} × {gb:g} GB"))
     if work.trains:
         parts += _trained(work)
         parts.append(_activations(work))
@@ -202,16 +127,6 @@ def even_card_count(cards: int, shape: TransformerShape) -> int:
 def cards_hold(gb: float, memory_gib: float, cards: int) -> bool:
     """Do this many cards hold it?"""
     return gb <= cards * usable_gb(memory_gib) + 1e-9
-
-
-def source_gb(params: float, precision: Precision, batch: int = 0, input_gb: float = 0.0) -> float:
-    """As the sources compute it: weights and the batch's input only. 7B in 32 bits with 4 × 0.5 GB are 30."""
-    return params * BYTES_PER_WEIGHT[precision] / GB + batch * input_gb
-
-
-def source_cards(gb: float, memory_gb: float) -> int:
-    """As the sources count: by the memory printed on the card."""
-    return ceil(round(gb / memory_gb, 9))
 
 
 def bytes_per_weight(work: Workload) -> float:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -32,6 +32,36 @@ _PCIE_4_GB_S: Final = 32.0
 _NETWORK_GB_S: Final = {"Ampere": 25.0}  # between machines: MosaicML's 1,600 Gbit/s of eight A100
 _NETWORK_400G_GB_S: Final = 50.0  # 400 Gbit/s for each GPU, as in NVIDIA's DGX H100
 _READS_PER_STEP: Final = 3  # of the weights in training: forward, recomputation of activations, backward
+
+
+class TrainingMethod(StrEnum):
+    """What the model is used for."""
+
+    FULL = "full"
+    LORA = "lora"
+    QLORA = "qlora"
+    INFERENCE = "inference"
+
+
+class Precision(StrEnum):
+    """Number format of a weight."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+BYTES_PER_WEIGHT: Final[Mapping[Precision, float]] = {
+    Precision.FP32: 4.0,
+    Precision.BF16: 2.0,
+    Precision.FP16: 2.0,
+    Precision.FP8: 1.0,
+    Precision.INT8: 1.0,
+    Precision.INT4: 0.5,
+}
 
 
 class WorkMethod(StrEnum):

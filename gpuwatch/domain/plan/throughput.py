@@ -13,13 +13,25 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import exp, log, log2
 from statistics import quantiles
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpuwatch.domain.market.gpu_cards import GpuSpecs, gpu_specs
 from gpuwatch.domain.plan.figures import FigureRange, exactly
-from gpuwatch.domain.plan.memory_need import Precision, TrainingMethod, Workload, bytes_per_weight
-from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod, card_specs_of, has_fast_link, roofline_tokens_s
+from gpuwatch.domain.plan.memory_need import bytes_per_weight
+from gpuwatch.domain.plan.roofline import (
+    Precision,
+    SpeedTask,
+    TrainingMethod,
+    WorkMethod,
+    card_specs_of,
+    has_fast_link,
+    roofline_tokens_s,
+)
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.plan.workload import Workload
 
 _NEAREST = 4  # rows used in an estimate
 _SAME = 0.25  # distance below which a row counts as the same job

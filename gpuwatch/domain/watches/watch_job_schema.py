@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 
 from gpuwatch.domain.market.money import MAX_USD_HOUR
-from gpuwatch.domain.plan.architectures.language_models import LanguageModel, model_of
+from gpuwatch.domain.plan.architectures.language_models import LanguageModel
 from gpuwatch.domain.plan.figures import (
     FigureRange,
     GpuAllocation,
@@ -20,9 +20,11 @@ from gpuwatch.domain.plan.figures import (
 )
 from gpuwatch.domain.plan.job_hours import Decoding, GpuRate, JobSpec, hours_on
 from gpuwatch.domain.plan.job_total import inference_flop, training_flop
-from gpuwatch.domain.plan.memory_need import Precision, TrainingMethod, Workload, gb_read_per_step, memory_need
+from gpuwatch.domain.plan.memory_need import gb_read_per_step, memory_need
+from gpuwatch.domain.plan.roofline import Precision
+from gpuwatch.domain.plan.workload import AModel, APrecision, WorkKeys, Workload, plain
 from gpuwatch.domain.setup.durations import parse_duration
-from gpuwatch.domain.setup.fields import Measure, Number, SpanFrom1s, SpecTable, Whole, Written
+from gpuwatch.domain.setup.fields import Measure, Number, SpanFrom1s, SpecTable, Written
 
 _FINE = Decimal("0.000001")
 _MOST_USD = Decimal(int(MAX_USD_HOUR))
@@ -37,19 +39,12 @@ def _config(value: Any) -> Any:
     return parse_gpu_config(value)
 
 
-def _plain(value: Any) -> Any:
-    """Numbers and text only; TOML has more types."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
-        raise ValueError('expected a number, or text such as "70B"')  # noqa: TRY004
-    return value if isinstance(value, str) else float(value)
-
-
 def _figure(value: Any) -> float:
-    return parse_figure(_plain(value))
+    return parse_figure(plain(value))
 
 
 def _figures(value: Any) -> FigureRange:
-    return value if isinstance(value, FigureRange) else parse_range(_plain(value))
+    return value if isinstance(value, FigureRange) else parse_range(plain(value))
 
 
 def _shares(value: Any) -> FigureRange:
@@ -78,13 +73,6 @@ def _spans(value: Any) -> FigureRange:
     return found
 
 
-def _model(value: Any) -> Any:
-    if isinstance(value, LanguageModel):
-        return value
-    text = _plain(value)
-    return model_of(text if isinstance(text, str) else f"{text / 1e9:.9f}b")
-
-
 def _json(*kinds: str, example: Any) -> WithJsonSchema:
     return WithJsonSchema({"type": list(kinds) if len(kinds) > 1 else kinds[0], "examples": [example]})
 
@@ -95,10 +83,9 @@ Shares = Annotated[FigureRange, PlainValidator(_shares), _json("number", "string
 Rates = Annotated[tuple[GpuRate, ...], PlainValidator(_rates), _json("object", example={"4x A100": 900})]
 Spans = Annotated[FigureRange, PlainValidator(_spans), _json("string", example="5m-7m")]
 GpuConfig = Annotated[GpuAllocation, PlainValidator(_config), _json("string", example="4x A100")]
-AModel = Annotated[LanguageModel, PlainValidator(_model), _json("number", "string", example="70B")]
 
 
-class JobTable(SpecTable):
+class JobTable(SpecTable, WorkKeys):
     """`[watch.job]`: the job that `max_job_cost` refers to."""
 
     hours: Figures | None = Field(default=None, description='Hours of work on the GPUs of `on`: 72, or "60-80".')
@@ -117,19 +104,7 @@ class JobTable(SpecTable):
         default=None,
         description='Size ("70B") or name of the model; sets the memory it needs and the FLOPs per token.',
     )
-    method: Literal["full", "lora", "qlora", "inference"] = Field(
-        default="full", description="Training method, or inference."
-    )
-    precision: Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"] = Field(
-        default="bf16", description="Precision of the stored weights."
-    )
-    optimizer: Literal["adamw", "adamw8bit", "lion", "sgd-momentum", "sgd", "adafactor"] = Field(
-        default="adamw", description="Optimizer for training; affects memory."
-    )
-    batch: Whole = Field(
-        default=1, ge=1, le=1_000_000, description="Sequences per batch; affects memory, and the speed of inference."
-    )
-    context: Whole = Field(default=4096, ge=1, le=100_000_000, description="Tokens per sequence; affects memory.")
+    precision: APrecision | None = Field(default=Precision.BF16, description="Precision of the stored weights.")
     utilisation: Shares | None = Field(
         default=None,
         description='Share of the nominal FLOP/s reached: 0.4, or "0.35-0.45"; for GPUs without a measured speed.',
@@ -164,14 +139,15 @@ class JobTable(SpecTable):
 
     def value(self) -> JobSpec:
         """Return the value that the engine uses."""
+        precision = self.precision or Precision.BF16
         found = self.fields_of(JobSpec) | {
             "speedup": self.speedup or (),
             "tokens_per_s": self.tokens_per_s or (),
             "flop": self._flop(),
             "decoding": self._decoding(),
-            "fp8": self.precision == "fp8",
-            "fp32": self.precision == "fp32",
-            "bf16": self.model is not None and self.precision == "bf16",
+            "fp8": precision is Precision.FP8,
+            "fp32": precision is Precision.FP32,
+            "bf16": self.model is not None and precision is Precision.BF16,
             "memory_gb": self._memory_gb(),
             "setup_s": self.setup or exactly(0.0),
             "load_s": self.load or exactly(0.0),
@@ -202,14 +178,8 @@ class JobTable(SpecTable):
         return 0.0 if self.model is None else memory_need(self._workload(self.model)).gb
 
     def _workload(self, model: LanguageModel) -> Workload:
-        return Workload(
-            model=model,
-            method=TrainingMethod(self.method),
-            precision=Precision(self.precision),
-            optimizer=self.optimizer,
-            batch=self.batch,
-            context=self.context,
-        )
+        keys = {key: getattr(self, key) for key in WorkKeys.model_fields}
+        return Workload(model=model, precision=self.precision or Precision.BF16, **keys)
 
 
 WatchJob = Annotated[JobSpec, Written(JobTable)]

@@ -10,8 +10,7 @@ from gpuwatch.errors import GpuwatchError
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
 
 if TYPE_CHECKING:
-    from gpuwatch.app.plan.plan_job import JobRequest
-    from gpuwatch.domain.plan.memory_need import WorkloadRequest
+    from gpuwatch.domain.jobs.job_request import JobRequest
 
 # The planner loads numpy and pydantic, 28 MB, only when needed.
 _FIELDS = ("model", "method", "tokens", "within", "max_cost", "gpu", "count", "spot", "precision", "batch", "context")
@@ -47,54 +46,11 @@ def _query_values(view: View) -> dict[str, str]:
 
 
 def _request(query: Mapping[str, str]) -> JobRequest:
-    """Read the options of `gpuwatch plan job`. Raises UsageError."""
-    from gpuwatch.app.plan.plan_job import JobRequest  # noqa: PLC0415
+    """The keys of `gpuwatch plan job`. Raises UsageError."""
+    from gpuwatch.app.plan.plan_request import job_request  # noqa: PLC0415
+    from gpuwatch.domain.setup.durations import EnvText  # noqa: PLC0415
 
-    job: dict[str, Any] = {"tokens": query["tokens"]}
-    if query["within"]:
-        job["within"] = query["within"]
-    return JobRequest(
-        job=job, workload=_workload(query), download_gb=None, upload_gb=0.0, disk_gb=None, preloaded=False,
-        samples=None, tokens_per_sample=None, epochs=None, prompt_tokens=None, labour_hours=0.0, labour_usd_hour=0.0,
-        prepare_hours=0.0, prepare_usd_hour=None, gpu=tuple(part for part in [query["gpu"]] if part),
-        count=query["count"] or None, spot=query["spot"] if query["spot"] in {"no", "only", "any"} else "no",
-        provider=(), verified=False, listed=False, poll=False, data=None, timeout_s=None, candidates=(),
-        commission=0.0, disk_usd_gb_month=0.0, download_usd_gb=None, upload_usd_gb=None, min_billing_s=None,
-        seed=False, credit=0.0, max_cost_usd=_number(query["max_cost"], "max_cost"),
-    )  # fmt: skip
-
-
-def _workload(query: Mapping[str, str]) -> WorkloadRequest:
-    from gpuwatch.domain.plan.memory_need import WorkloadRequest  # noqa: PLC0415
-
-    return WorkloadRequest(
-        params=query["model"], shape=None, method=_parse_choice(query["method"], _METHODS),
-        precision=_parse_choice(query["precision"], _PRECISIONS), optimizer="adamw",
-        batch=_parse_whole(query["batch"], "batch"), context=_parse_whole(query["context"], "context"), recompute=True,
-        fused_attention=True, master=True, rank=16, targets="all",
-    )  # fmt: skip
-
-
-def _parse_choice(text: str, choices: tuple[str, ...]) -> str:
-    return text if text in choices else choices[0]
-
-
-def _parse_whole(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 10_000_000):
-        raise GpuwatchError(f"{name}: expected a whole number above 0")
-    return int(text)
-
-
-def _number(text: str, name: str) -> float | None:
-    if not text:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e9:
-        raise GpuwatchError(f"{name}: expected dollars above 0, such as 100")
-    return number
+    return job_request({key: EnvText(text) for key, text in query.items() if text})
 
 
 def _watch_of(view: View, query: Mapping[str, str], name: str) -> str:

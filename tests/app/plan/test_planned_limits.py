@@ -17,12 +17,13 @@ from pydantic import TypeAdapter
 from gpuwatch.app.jobs.job_new import NewJob, plan_new_job, planned_job_json
 from gpuwatch.app.jobs.jobs import new_job
 from gpuwatch.app.market.current_offers import CurrentOffers
-from gpuwatch.app.plan.plan_job import JobRequest, OfferPlan, job_on_offers, rank_market
+from gpuwatch.app.plan.plan_job import OfferPlan, job_on_offers, rank_market
+from gpuwatch.app.plan.plan_request import job_request
 from gpuwatch.app.plan.plan_watch import chosen_offers, implied_watch
+from gpuwatch.domain.jobs.job_request import JobRequest
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.market.money import MICRO, Commission, price_of
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.plan.memory_need import WorkloadRequest
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.settings.validate import read_job_file
@@ -31,22 +32,14 @@ from tests.drawn import examples
 
 COMMISSIONS = {"vastai": Commission("0.20")}
 CARDS = {"RTX 4090": 24.0, "H100 SXM": 80.0, "A100 PCIe 80GB": 80.0, "L40S": 48.0, "GH200 96GB": 96.0}
-EIGHT_B = WorkloadRequest(
-    params="8B", shape=None, method="qlora", precision="bf16", optimizer="adamw", batch=1, context=4096,
-    recompute=True, fused_attention=True, master=True, rank=16, targets="all",
-)  # fmt: skip
 
 
 def a_request(**changes: Any) -> JobRequest:
-    plain: dict[str, Any] = {
-        "job": {"tokens": "20M"}, "workload": EIGHT_B, "download_gb": None, "upload_gb": 0.0, "disk_gb": None,
-        "preloaded": False, "samples": None, "tokens_per_sample": None, "epochs": None, "prompt_tokens": None,
-        "labour_hours": 0.0, "labour_usd_hour": 0.0, "prepare_hours": 0.0, "prepare_usd_hour": None, "gpu": (),
-        "count": None, "spot": "no", "provider": (), "verified": False, "listed": False, "poll": False, "data": None,
-        "timeout_s": None, "candidates": (), "commission": 0.0, "disk_usd_gb_month": 0.0, "download_usd_gb": None,
-        "upload_usd_gb": None, "min_billing_s": None, "seed": False, "credit": 0.0,
-    }  # fmt: skip
-    return JobRequest(**(plain | changes))
+    return job_request({"tokens": "20M", "model": "8B", "method": "qlora", "precision": "bf16", **changes})
+
+
+def limits(max_cost: float | None, within: str | None) -> dict[str, Any]:
+    return {key: value for key, value in (("max_cost", max_cost), ("within", within)) if value is not None}
 
 
 def plan_of(request: JobRequest, offers: Sequence[Offer]) -> OfferPlan:
@@ -99,9 +92,8 @@ DEAR = an_offer(offer_id="d", machine_id="d", quoted_usd_hour=90.0, gpu_count=8)
 def test_a_job_file_accepts_every_offer_that_it_shows(
     sold: list[Offer], under: float | None, within: str | None
 ) -> None:
-    job = {"tokens": "20M"} | ({} if within is None else {"within": within})
-    request = a_request(job=job, max_cost_usd=under)
-    written = NewJob(name="job", command="true", image=None, under_usd=under, deadline=None)
+    request = a_request(**limits(under, within))
+    written = NewJob(name="job", command="true", image=None, deadline=None)
     planned = plan_new_job(written, request, plan_of(request, sold))
     if planned.text is None:
         return
@@ -132,8 +124,7 @@ def test_a_job_file_accepts_every_offer_that_it_shows(
 @example([*LAMBDA_AND_VAST, DEAR], None, None)
 @example([*LAMBDA_AND_VAST, DEAR], None, "48h")
 def test_a_watch_follows_the_cheapest_feasible_offer(sold: list[Offer], most: float | None, within: str | None) -> None:
-    job = {"tokens": "20M"} | ({} if within is None else {"within": within})
-    request = a_request(job=job, max_cost_usd=most)
+    request = a_request(**limits(most, within))
     plan = plan_of(request, sold)
     written = implied_watch("w", request, plan)
     if written is None:

@@ -135,7 +135,7 @@ def test_a_file_that_is_there_is_kept(asking: Shell) -> None:
     [
         (("--by", "someday"), "--by 'someday': expected a day such as \"Sunday\""),
         (("--hours", "5"), "use either --hours or --tokens"),
-        (("--spot", "only"), "--spot requires --interruptions-per-day"),
+        (("--spot", "only"), "--spot requires interruptions_per_day"),
     ],
 )
 def test_what_is_wrong_is_one_line(asking: Shell, more: tuple[str, ...], text: str) -> None:

@@ -64,7 +64,7 @@ def test_a_provider_that_never_rates_its_machines_is_not_asked_for_a_reliability
     columns = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"
     rows = [f"2026-03-01T0{hour}:00:00Z,lambda,a/ondemand,us-east-1,H100 SXM,1,80,false,2.99" for hour in range(3)]
     data.write_text("\n".join([columns, *rows]) + "\n")
-    job = ("plan", "job", "--model", "8B", "--method", "qlora", "--tokens", "100M", "--data", str(data))
+    job = ("plan", "job", "--model", "8B", "--method", "qlora", "--tokens", "100M", "--set", f"data={data}")
     for argv in (job, (*FIT, "--data", str(data))):
         (watch,) = tomllib.loads(shell(*argv, "--watch", "w").out)["watch"]
         assert "min_reliability" not in watch
@@ -77,7 +77,6 @@ def test_a_provider_that_never_rates_its_machines_is_not_asked_for_a_reliability
         ((*FIT, "--write"), "--write requires --watch NAME"),
         ((*FIT, "--watch", "w", "--json"), "use either --watch, which prints TOML, or --json"),
         ((*FIT, "--watch", "w", "--html", "p.html"), "use either --html, or --json and --csv"),
-        (("plan", "fit", "--seed", "--watch", "w"), "--watch cannot be combined with --seed, the sources' own table"),
         (
             ("plan", "size", "--model", "8B", "--watch", "w"),
             "--watch requires --max-price USD per GPU-hour; plan fit --watch uses the market price",

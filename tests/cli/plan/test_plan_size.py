@@ -1,4 +1,4 @@
-"""`gpuwatch plan size`: the sources' figures with --seed, the components without it."""
+"""`gpuwatch plan size`: the parts of the memory, and the cards that hold them."""
 
 from __future__ import annotations
 
@@ -13,40 +13,12 @@ from tests.cli.conftest import Shell
 SIZE = ("plan", "size")
 
 
-@pytest.mark.parametrize(
-    ("params", "precision", "gb"),
-    [("7B", "fp32", 28.0), ("70B", "fp32", 280.0), ("70B", "bf16", 140.0), ("70B", "int4", 35.0)],
-)
-def test_seed_prints_the_sources_figures(shell: Shell, params: str, precision: str, gb: float) -> None:
-    found = shell(*SIZE, "--params", params, "--precision", precision, "--seed", "--json").json
-    assert found["total_gb"] == gb
-    assert found["method"] == "seed"
-
-
-@pytest.mark.parametrize(("params", "gb"), [("7B", 28.0), ("70B", 280.0)])
-def test_the_sources_count_four_bytes_a_parameter_unless_given(shell: Shell, params: str, gb: float) -> None:
-    assert shell(*SIZE, "--params", params, "--seed", "--json").json["total_gb"] == gb
-
-
-def test_the_batch_term_of_the_sources(shell: Shell) -> None:
-    options = ("--params", "7B", "--precision", "fp32", "--batch", "4", "--input-gb", "0.5", "--seed")
-    assert shell(*SIZE, *options, "--json").json["total_gb"] == 30.0
-    ran = shell(*SIZE, *options)
-    assert "30.00" in ran.out
-    assert "not counted with --seed" in ran.err
-
-
-def test_six_cards_of_24_gb_for_140(shell: Shell) -> None:
-    options = ("--params", "70B", "--precision", "bf16", "--seed", "--gpu", "RTX 3090", "--json")
-    assert shell(*SIZE, *options).json["fits"] == [{"gpu": "RTX 3090", "cards": 6, "memory_gb": 24.0}]
-
-
 def test_the_parts_add_up_and_are_explained(shell: Shell) -> None:
     ran = shell(*SIZE, "--params", "Llama 3.1 8B", "--method", "qlora")
     assert ran.code == 0
     assert "weights" in ran.out
     assert "total" in ran.out
-    assert "the sources count weights only (--seed): 4.0 GB" in ran.err
+    assert "the sources count weights only: 4.0 GB" in ran.err
     found = shell(*SIZE, "--params", "Llama 3.1 8B", "--method", "qlora", "--json").json
     assert sum(part["gb"] for part in found["parts"]) == pytest.approx(found["total_gb"])
     assert {"weights", "adapters", "gradients", "optimizer", "activations", "logits"} == {
@@ -63,7 +35,7 @@ def test_what_speaks_against_a_card_is_said_for_training_alone(shell: Shell) -> 
 
 
 def test_no_card_at_all_is_an_answer(shell: Shell) -> None:
-    ran = shell(*SIZE, "--params", "70B", "--gpu", "T4", "--max-cards", "4")
+    ran = shell(*SIZE, "--params", "70B", "--gpu", "T4", "--set", "max_cards=4")
     assert (ran.code, "4 or fewer cards of any model do not hold it." in ran.out) == (0, True)
 
 
@@ -78,7 +50,7 @@ def test_a_models_config_says_its_shape(shell: Shell) -> None:
     }
     path = shell.folder / "config.json"
     path.write_text(json.dumps(fields))
-    found = shell(*SIZE, "--shape", str(path), "--json").json
+    found = shell(*SIZE, "--set", f"shape={path}", "--json").json
     assert found["params"] == pytest.approx(8.03e9, rel=0.01)
 
 
@@ -88,7 +60,7 @@ def test_a_models_config_says_its_shape(shell: Shell) -> None:
 def test_a_config_that_is_none_is_one_line(shell: Shell, content: str) -> None:
     path = shell.folder / "config.json"
     path.write_text(content)
-    ran = shell(*SIZE, "--shape", str(path))
+    ran = shell(*SIZE, "--set", f"shape={path}")
     assert ran.code == 2
     assert "config.json" in ran.err
     assert "Traceback" not in ran.err
@@ -101,9 +73,10 @@ def test_a_config_that_is_none_is_one_line(shell: Shell, content: str) -> None:
         (("--params", "huge"), "expected a number of parameters"),
         (("--params", "70B", "--precision", "int4"), "cannot be trained"),
         (("--params", "70B", "--gpu", "NoCard"), "unknown GPU"),
-        (("--params", "70B", "--input-gb", "1"), "--input-gb requires --seed"),
+        (("--params", "8B", "--set", "rank=8"), "rank requires --method lora or qlora"),
+        (("--params", "8B", "--method", "inference", "--optimizer", "lion"), "--optimizer applies to training only"),
+        (("--set", "shape=absent.json"), "absent.json"),
         (("--params", "70B", "--batch", "0"), "--batch"),
-        (("--params", "70B", "--shape", "absent.json"), "absent.json"),
     ],
 )
 def test_wrong_options_are_reported(shell: Shell, options: tuple[str, ...], reported: str) -> None:
@@ -119,14 +92,12 @@ def test_it_needs_no_settings_and_no_store(shell: Shell, tmp_path: Path) -> None
 
 
 def test_a_card_has_the_same_memory_in_every_command(shell: Shell) -> None:
-    """The catalogue's, in GiB: a B200 has 180, in the table of the sources as well."""
+    """The catalogue's, in GiB: a B200 has 180."""
     specs = gpu_specs()["B200 SXM"].memory_gib
     asked = (*SIZE, "--params", "70B", "--method", "inference", "--gpu", "B200")
     (card,) = shell(*asked, "--json").json["fits"]
     shown = shell(*asked).out
-    sources = shell("plan", "fit", "--seed", "--json").json["classes"]
     assert card["memory_gib"] == specs == 180
-    assert [one["memory_gb"] for one in sources if one["gpu"] == "B200"] == [180]
     assert "1× B200 SXM       180 " in shown
     assert "GiB each" in shown
 

@@ -12,7 +12,7 @@ from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 
 PRICES = TESTS / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
-JOB = ("plan", "job", "--method", "qlora", "--tokens", "100M", "--max-cost", "100", "--within", "48h", "--poll")
+JOB = ("plan", "job", "--method", "qlora", "--tokens", "100M", "--under", "100", "--by", "48h", "--poll")
 SETTINGS = 'database_url = "sqlite:///prices.db"\n\n# my key is in the environment\n[providers.vastai]\n'
 
 
@@ -53,7 +53,7 @@ def test_from_the_question_to_a_watch_in_two_commands(asking: Shell) -> None:
 
 
 def test_a_watch_counts_the_same_cost_as_the_plan_that_it_comes_from(asking: Shell) -> None:
-    planned = asking(*JOB, "--model", "8B", "--json", "--limit", "500").json["offers"]
+    planned = asking(*JOB, "--model", "8B", "--json", "--set", "limit=500").json["offers"]
     asking(*JOB, "--model", "8B", "--watch", "weekend", "--write")
     found = asking("check", "weekend", "--json").json["watches"][0]["offers"]
     cost = {one["offer_id"]: one["job_cost_usd"] for one in planned}
@@ -64,7 +64,7 @@ def test_a_watch_counts_the_same_cost_as_the_plan_that_it_comes_from(asking: She
 
 
 def test_a_job_that_is_not_feasible_gets_no_watch_but_the_figure_that_makes_it_so(asking: Shell) -> None:
-    ran = asking(*JOB, "--model", "70B", "--gpu", "H100 SXM", "--count", "2", "--watch", "weekend")
+    ran = asking(*JOB, "--model", "70B", "--gpu", "H100 SXM", "--set", "count=2", "--watch", "weekend")
     assert (ran.code, ran.out) == (1, "")
     assert "not feasible for 100.00 $ within 48 h: it costs" in ran.err
     assert "it takes 55.6–79.4 h" in ran.err or "it takes 56" in ran.err
@@ -107,8 +107,8 @@ def test_options_that_contradict_each_other_are_refused(asking: Shell, more: tup
 
 def test_the_limits_follow_the_cheapest_offer_and_not_the_dearest(asking: Shell) -> None:
     """Without a maximum cost, `max_job_cost` and the month's budget were those of the most expensive feasible offer."""
-    job = [part for part in JOB if part not in {"--max-cost", "100", "--within", "48h"}]
-    cheapest = asking(*job, "--model", "8B", "--json", "--limit", "1").json["offers"][0]["job_cost_usd"]
+    job = [part for part in JOB if part not in {"--under", "100", "--by", "48h"}]
+    cheapest = asking(*job, "--model", "8B", "--json", "--set", "limit=1").json["offers"][0]["job_cost_usd"]
     ran = asking(*job, "--model", "8B", "--watch", "w", "--write")
     (watch,) = tomllib.loads((asking.folder / "gpuwatch.toml").read_text())["watch"]
     assert cheapest <= watch["max_job_cost"] <= 2 * cheapest

@@ -17,8 +17,6 @@ from gpuwatch.domain.plan.fit import (
     cards_needed,
     price_ratio,
     rank_classes,
-    source_classes,
-    source_ratio,
 )
 from gpuwatch.domain.plan.memory_need import cards_hold
 from gpuwatch.domain.plan.roofline import card_specs_of
@@ -37,22 +35,6 @@ H100 = priced("H100 SXM", "3.50", high="5.50")
 
 def test_a_b200_costs_2_18_to_2_71_times_an_h100() -> None:
     assert [round(one, 2) for one in price_ratio(B200, H100)] == [Decimal("2.18"), Decimal("2.71")]
-    assert [round(one, 2) for one in source_ratio("B200", "H100")] == [Decimal("2.18"), Decimal("2.71")]
-
-
-def test_an_a100_costs_ten_times_a_t4_by_the_sources_own_table() -> None:
-    assert round(source_ratio("A100", "T4")[0], 1) == Decimal("10.0")
-
-
-def test_the_sources_classes_by_task() -> None:
-    assert [source_class.gpu for source_class in source_classes(GpuTask.INFERENCE, 16)] == ["T4", "L4", "A10", "L40S"]
-    assert [source_class.gpu for source_class in source_classes(GpuTask.TRAINING, 40)] == [
-        "H100",
-        "A100",
-        "B200",
-        "L40S",
-    ]
-    assert source_classes(GpuTask.INFERENCE, 16)[0].low == Decimal("0.526")
 
 
 def test_the_measures_of_an_h100() -> None:
@@ -163,8 +145,3 @@ def test_a_price_ratio_is_per_card() -> None:
     twice = priced("H100 SXM", "7.00", cards=2, high="11.00")
     assert price_ratio(twice, H100) == (1, 1)
     assert price_ratio(H100, twice) == (1, 1)
-
-
-def test_a_class_of_the_sources_holds_what_the_catalogue_states() -> None:
-    assert [source_class.gpu for source_class in source_classes(GpuTask.TRAINING, 180)] == ["B200"]
-    assert source_classes(GpuTask.TRAINING, 193) == []

@@ -23,7 +23,6 @@ from gpuwatch.domain.plan.job_comparison import (
 )
 from gpuwatch.domain.plan.job_hours import GpuRate, JobHours, JobSpec, hours_on
 from gpuwatch.domain.plan.job_total import (
-    SOURCE_LOAD_USD_GPU_HOUR,
     JobCost,
     JobTraffic,
     PricedGpus,
@@ -99,7 +98,7 @@ def test_a_load_costs_1_33_to_1_87_and_the_sources_2_33_is_at_another_price() ->
     low, high = load_usd(4, 4.00, FigureRange(300, 420))
     assert (round(low, 2), round(high, 2)) == (1.33, 1.87)
     assert (round(10 * low, 2), round(10 * high, 2)) == (13.33, 18.67)
-    seed = load_usd(4, SOURCE_LOAD_USD_GPU_HOUR, FigureRange(300, 420)).high
+    seed = load_usd(4, 5.00, FigureRange(300, 420)).high
     assert round(seed, 2) == 2.33
     assert round(10 * round(seed, 2), 2) == 23.30
 

@@ -17,19 +17,16 @@ from gpuwatch.domain.plan.architectures.language_models import (
 from gpuwatch.domain.plan.memory_need import (
     OPTIMIZER_BYTES,
     MemoryNeed,
-    Precision,
-    TrainingMethod,
-    Workload,
     cards_for,
     cards_hold,
     even_card_count,
     fitting_cards,
     lora_params,
     memory_need,
-    source_cards,
-    source_gb,
     usable_gb,
 )
+from gpuwatch.domain.plan.roofline import Precision, TrainingMethod
+from gpuwatch.domain.plan.workload import Workload
 
 LLAMA_8B = model_of("Llama 3.1 8B")
 LLAMA_70B = model_of("Llama 3.1 70B")
@@ -49,16 +46,21 @@ def part(needed: MemoryNeed, name: str) -> float:
     ],
 )
 def test_the_sources_formula_to_the_byte(params: float, precision: Precision, gb: float) -> None:
-    assert source_gb(params, precision) == gb
+    """They count weights alone; in 4 bits, 0.127 bits of constants come on top."""
+    work = Workload(model=of_size(params, "x"), method=TrainingMethod.INFERENCE, precision=precision)
+    constants = params * 0.127 / 8 / 1e9 if precision is Precision.INT4 else 0
+    assert part(memory_need(work), "weights") == pytest.approx(gb + constants)
 
 
 def test_the_sources_batch_term() -> None:
-    assert source_gb(7e9, Precision.FP32, batch=4, input_gb=0.5) == 30.0
-
-
-def test_six_cards_of_24_hold_140_and_four_do_not() -> None:
-    assert source_cards(140, 24) == 6
-    assert source_cards(96, 24) == 4  # an exact multiple: no card more
+    """7B in 32 bits, and a batch of four inputs of 0.5 GB: 28 and 2."""
+    needed = memory_need(
+        Workload.model_validate(
+            {"model": "7B", "method": "inference", "precision": "fp32", "batch": 4, "context": 1, "input_gb": 0.5}
+        )
+    )
+    assert (part(needed, "weights"), part(needed, "input")) == (28.0, 2.0)
+    assert needed.gb == pytest.approx(30.0, abs=0.01)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
@@ -278,7 +280,7 @@ def test_an_inference_server_keeps_keys_and_values_and_reads_8192_tokens_at_once
     shape, work = LLAMA_8B.shape, Workload(model=LLAMA_8B, method=TrainingMethod.INFERENCE, context=10_000)
     cache = 2 * shape.layers * shape.kv_width * 10_000
     assert part(memory_need(work), "KV cache") * 1e9 == pytest.approx(cache * 2)
-    in_32_bits = msgspec.structs.replace(work, precision=Precision.FP32)
+    in_32_bits = work.model_copy(update={"precision": Precision.FP32})
     assert part(memory_need(in_32_bits), "KV cache") * 1e9 == pytest.approx(cache * 4)
     read = 2 * 8192 * (2 * shape.hidden + 3 * shape.ffn) + 4 * shape.vocab
     assert part(memory_need(work), "activations") * 1e9 == pytest.approx(read)
@@ -300,5 +302,6 @@ def test_as_many_cards_as_allowed_are_not_too_many() -> None:
 
 
 def test_fp16_takes_two_bytes_a_parameter_and_lora_has_rank_16() -> None:
-    assert source_gb(1e9, Precision.FP16) == 2.0
+    half = Workload(model=of_size(1e9, "1B"), method=TrainingMethod.INFERENCE, precision=Precision.FP16)
+    assert part(memory_need(half), "weights") == 2.0
     assert Workload(model=LLAMA_8B).rank == 16

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.domain.plan.scenario import ScenarioCost, compare_scenarios, parse_scenarios
 
-BUILT_IN = (files("gpuwatch.domain.plan") / "scenarios" / "naive-or-smart.toml").read_text(encoding="utf-8")
+BUILT_IN = (files("gpuwatch.domain.plan") / "examples" / "naive-or-smart.toml").read_text(encoding="utf-8")
 
 
 def ways(text: str, price: str = "2") -> list[ScenarioCost]:

@@ -10,7 +10,9 @@ import pytest
 
 from gpuwatch.domain.plan.architectures.language_models import LanguageModel, model_from_config, model_of
 from gpuwatch.domain.plan.architectures.model_keys import model_types
-from gpuwatch.domain.plan.memory_need import MemoryPart, Precision, TrainingMethod, Workload, memory_need
+from gpuwatch.domain.plan.memory_need import MemoryPart, memory_need
+from gpuwatch.domain.plan.roofline import Precision, TrainingMethod
+from gpuwatch.domain.plan.workload import Workload
 from tests.checkout import TESTS
 
 RECORDED = TESTS / "recorded" / "models"

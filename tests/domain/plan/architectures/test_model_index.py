@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.domain.plan.architectures.language_models import ListedModel, model_from_config, model_index, model_of
-from gpuwatch.domain.plan.memory_need import TrainingMethod, Workload, memory_need
+from gpuwatch.domain.plan.memory_need import memory_need
+from gpuwatch.domain.plan.roofline import TrainingMethod
+from gpuwatch.domain.plan.workload import Workload
 
 _GPT_OSS = {  # openai/gpt-oss-120b, config.json
     "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 36, "num_attention_heads": 64, "head_dim": 64,
