@@ -203,13 +203,10 @@ def test_commands_leave_the_store_to_use_cases() -> None:
 
 
 def test_judging_settings_alone_knows_pydantic() -> None:
+    schemas = "watches/watch watches/watch_fields watches/launch_spec watches/watch_job_schema setup/fields"
+    schemas += " jobs/job_file_schema jobs/job_request plan/plan_schema plan/workload"
+    inner = {"app/plan/plan_request.py", *(f"domain/{name}.py" for name in schemas.split())}
     for name in _importers("pydantic") | _importers("pydantic_core"):
-        schemas = ("watch", "watch_fields", "launch_spec", "watch_job_schema")
-        inner = {
-            *(f"domain/watches/{one}.py" for one in schemas),
-            "domain/jobs/job_file_schema.py",
-            "domain/setup/fields.py",
-        }
         assert name.startswith("settings/") or name in inner
 
 

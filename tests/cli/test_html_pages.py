@@ -19,7 +19,7 @@ HISTORY = ("history", "H100 SXM", "--data", str(SERIES))
 CALENDAR = ("calendar", "H100 SXM", "--data", str(SERIES))
 BACKTEST = ("backtest", "--gpu", "H100", "--count", "8", "--max-price", "1.85", "--data", str(SERIES))
 SWEEP = ("backtest", "--gpu", "H100", "--count", "8", "--sweep", "max_price=1.80:1.95:0.05", "--data", str(SERIES))
-PLAN = ("plan", "job", "--model", "8B", "--method", "qlora", "--tokens", "100M", "--under", "2", "--set", f"data={VAST}")
+PLAN = (*"plan job --model 8B --method qlora --tokens 100M --under 2 --set".split(), f"data={VAST}")  # noqa: SIM905
 
 
 class Page(HTMLParser):
@@ -117,7 +117,7 @@ def test_the_gpu_name_of_a_file_is_escaped_on_the_page(shell: Shell) -> None:
     with gzip.open(VAST, "rt", encoding="utf-8") as series:
         text = series.read()
     (shell.folder / "prices.csv").write_text(text.replace("Taiwan", "<img src=x onerror=alert(1)>"))
-    shell(*PLAN[:-1], "prices.csv", "--limit", "300", "--html", "page.html")
+    shell(*PLAN[:-1], "data=prices.csv", "--set", "limit=300", "--html", "page.html")
     written(shell.folder / "page.html")
 
 

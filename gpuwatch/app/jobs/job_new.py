@@ -71,7 +71,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
 def plan_new_job(new_job: NewJob, request: JobRequest, plan: OfferPlan) -> PlannedJob:
     """The job file for a plan."""
     verdict = job_verdict(request, plan.spec, plan.costs)
-    under_usd = inf if request.max_cost is None else float(request.max_cost)
+    under_usd = inf if request.max_cost is None else request.max_cost
     name = new_job.name or _name(request)
     job_offers = (
         () if verdict is Feasibility.NOT_FEASIBLE else _comparable_offers(chosen_offers(request, plan), under_usd)
@@ -160,7 +160,7 @@ def _lines(
     yield f"command = {toml_value(new_job.command)}"
     yield from _files(new_job)
     dearest = max(job_offer.price.price_microusd_hour for job_offer in job_offers) / MICRO
-    most_h = inf if request.max_cost is None else float(request.max_cost) / dearest - END_PROVEN_S / 3600
+    most_h = inf if request.max_cost is None else request.max_cost / dearest - END_PROVEN_S / 3600
     yield f'hours = "{_file_hours(hours, most_h)}"                    # including start and loading'
     if deadline is not None:
         yield f"deadline = {rfc3339(deadline)}"
@@ -195,7 +195,7 @@ def _limit(request: JobRequest, job_offers: Sequence[JobOffer]) -> Mapping[str, 
     They are chosen so that even at that price the job costs little more than on the cheapest (`LIMIT`).
     """
     if request.max_cost is not None:
-        return {"max_usd": float(request.max_cost)}
+        return {"max_usd": request.max_cost}
     dearest = max(job_offer.price.price_microusd_hour / job_offer.offer.gpu_count for job_offer in job_offers)
     return {"max_price": ceil(dearest / MICRO * 100) / 100}
 

@@ -102,7 +102,7 @@ def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
 
 def task_needs(request: FitRequest) -> TaskNeeds:
     """The task's requirements on a GPU. Raises UsageError: the request is contradictory."""
-    task, vram_gb, read_gb, speed = request.task or GpuTask.ANY, float(request.vram or 0), None, None
+    task, vram_gb, read_gb, speed = request.task or GpuTask.ANY, request.vram or 0.0, None, None
     table, work = throughput_table(), request.workload()
     if work is not None:
         if request.vram is not None:

@@ -171,12 +171,11 @@ def _spec(request: JobRequest) -> JobSpec:
         request = request.model_copy(update={"tokens": tokens})
     spec = request.value()
     memory_gb = spec.memory_gb if work is None or request.memory_gb is not None else memory_needed(work).gb
-    price = request.prepare_usd_hour
-    hours = float(request.prepare_hours)
+    price, hours = request.prepare_usd_hour, request.prepare_hours
     spec = msgspec.structs.replace(
         spec,
         memory_gb=memory_gb,
-        labour_usd=float(request.engineer_hours) * float(request.engineer_usd_hour),
+        labour_usd=request.engineer_hours * request.engineer_usd_hour,
         prepare_usd=FigureRange(hours * price.low, hours * price.high),
         image_gb=0.0 if request.preloaded else spec.image_gb,
     )
@@ -211,8 +210,8 @@ def _tokens(request: JobRequest) -> float | None:
 
 def _stated_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
     """The disk size that the owner states; a disk with a price follows from the model."""
-    stated = JobTraffic(float(request.download_gb or 0), float(request.upload_gb))
-    disk_gb, work = None if request.disk_gb is None else float(request.disk_gb), request.workload()
+    stated = JobTraffic(request.download_gb or 0.0, request.upload_gb)
+    disk_gb, work = request.disk_gb, request.workload()
     if request.disk_usd_gb_month and disk_gb is None and work is not None:
         disk_gb = data_of(work, spec.tokens).disk_gb
         return JobNeeds(traffic=stated, disk_gb=disk_gb, load_s=spec.load_s, derived=("disk_gb",))
@@ -241,12 +240,13 @@ def _derived_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
 
 
 def _extras(request: JobRequest, needs: JobNeeds) -> HardwareExtras:
+    disk = Decimal(repr(request.disk_usd_gb_month)) * Decimal(repr(needs.disk_gb or 0.0)) / HOURS_A_MONTH
     return HardwareExtras(
-        commission=request.commission,
+        commission=Decimal(repr(request.commission)),
         spot=request.spot == "only",
-        disk_usd_hour=request.disk_usd_gb_month * Decimal(repr(needs.disk_gb or 0.0)) / HOURS_A_MONTH,
-        download_usd_gb=None if request.download_usd_gb is None else float(request.download_usd_gb),
-        upload_usd_gb=None if request.upload_usd_gb is None else float(request.upload_usd_gb),
+        disk_usd_hour=disk,
+        download_usd_gb=request.download_usd_gb,
+        upload_usd_gb=request.upload_usd_gb,
         min_billing_s=request.min_billing,
     )
 
@@ -287,4 +287,4 @@ def load_range(hardware: ComparedHardware, spec: JobSpec) -> FigureRange:
 
 def after_credit(cost: JobCost, request: JobRequest) -> float:
     """US dollars still to be paid."""
-    return max(0.0, cost.microusd / MICRO - float(request.credit))
+    return max(0.0, cost.microusd / MICRO - request.credit)

@@ -45,8 +45,7 @@ def job_page(request: JobRequest, costs: Sequence[tuple[str, JobCost]], recordin
         cheapest = min((cost.microusd for _, cost in costs), default=None)
         cost = "no offer can run it" if cheapest is None else f"{cheapest / MICRO:,.2f} $ in the worst case"
         verdict = [f"cheapest: {cost} ({len(costs)} shown; add --under and --by for a verdict)"]
-    limit = None if request.max_cost is None else float(request.max_cost)
-    chart = range_chart("USD for the whole job, best to worst case", bars, limit)
+    chart = range_chart("USD for the whole job, best to worst case", bars, request.max_cost)
     return recorded_page(heading, verdict, [chart], recording)
 
 

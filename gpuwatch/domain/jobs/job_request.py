@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic_core.core_schema import ValidatorFunctionWrapHandler
 
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.plan.plan_schema import OfferKeys, Positive
+from gpuwatch.domain.plan.plan_schema import OfferKeys
 from gpuwatch.domain.plan.workload import ModelKeys
 from gpuwatch.domain.setup.fields import Measure, SpanFrom1s, Switch, Whole, Words, read_env_text
 from gpuwatch.domain.watches.watch_job_schema import Figure, Figures, JobTable
@@ -37,16 +36,14 @@ class JobRequest(OfferKeys, ModelKeys, JobTable):
     download_gb: Measure | None = Field(
         default=None, description="GB the job downloads. Default: the model and its data."
     )
-    upload_gb: Measure = Field(default=Decimal(0), description="GB the job uploads.")
+    upload_gb: Measure = Field(default=0.0, description="GB the job uploads.")
     disk_gb: Annotated[Measure, Field(ge=1)] | None = Field(
         default=None, description="Disk in GB; part of the price. Default: model, data and a checkpoint."
     )
     preloaded: Switch = Field(default=False, description="Image and model are already on the machine.")
-    engineer_hours: Measure = Field(default=Decimal(0), description="Hours of engineering work.")
-    engineer_usd_hour: Measure = Field(default=Decimal(0), description="USD per engineering hour.")
-    prepare_hours: Measure = Field(
-        default=Decimal(0), description="Hours of data preparation on a machine without GPUs."
-    )
+    engineer_hours: Measure = Field(default=0.0, description="Hours of engineering work.")
+    engineer_usd_hour: Measure = Field(default=0.0, description="USD per engineering hour.")
+    prepare_hours: Measure = Field(default=0.0, description="Hours of data preparation on a machine without GPUs.")
     prepare_usd_hour: Figures = Field(
         default=FigureRange(0.03, 0.10), description="USD per hour of that machine; the default is the articles'."
     )
@@ -59,16 +56,14 @@ class JobRequest(OfferKeys, ModelKeys, JobTable):
     limit: Whole = Field(default=20, ge=1, le=5000, description="Number of offers shown.")
     candidates: Words = Field(default=(), description='Cards at a price, instead of offers: "4x A100 @ 1.20 for 72h".')
     commission: Annotated[Measure, Field(le=10)] = Field(
-        default=Decimal(0), description="Commission on top of the candidates' prices, such as 0.2."
+        default=0.0, description="Commission on top of the candidates' prices, such as 0.2."
     )
-    disk_usd_gb_month: Measure = Field(
-        default=Decimal(0), description="Candidates: price of the disk in USD per GB-month."
-    )
+    disk_usd_gb_month: Measure = Field(default=0.0, description="Candidates: price of the disk in USD per GB-month.")
     download_usd_gb: Measure | None = Field(default=None, description="Candidates: price of traffic in USD per GB.")
     upload_usd_gb: Measure | None = Field(default=None, description="Candidates: price of traffic in USD per GB.")
     min_billing: SpanFrom1s = Field(default=0.0, description="Candidates: minimum billing, such as 1h.")
-    credit: Measure = Field(default=Decimal(0), description="Free credit in USD, subtracted from the total.")
-    max_cost: Positive | None = Field(
+    credit: Measure = Field(default=0.0, description="Free credit in USD, subtracted from the total.")
+    max_cost: Annotated[Measure, Field(gt=0)] | None = Field(
         default=None, description="Maximum cost of the job in USD: adds a verdict (feasible, uncertain, not feasible)."
     )
 
@@ -98,7 +93,7 @@ class JobRequest(OfferKeys, ModelKeys, JobTable):
     @property
     def max_usd(self) -> float | None:
         """The highest cost before free credit; None: no limit."""
-        return None if self.max_cost is None else float(self.max_cost + self.credit)
+        return None if self.max_cost is None else self.max_cost + self.credit
 
 
 def _rates(value: Any) -> Any:

@@ -75,8 +75,8 @@ def memory_need(work: Workload) -> MemoryNeed:
         raise ValueError("CPU offload and micro-batches apply to training only")
     parts = [_weights(work)]
     if work.input_gb:
-        gb = float(work.input_gb)
-        parts.append(MemoryPart("input", work.at_once * gb, f"{work.at_once:,} × {gb:g} GB"))
+        how = f"{work.at_once:,} × {work.input_gb:g} GB"
+        parts.append(MemoryPart("input", work.at_once * work.input_gb, how))
     if work.trains:
         parts += _trained(work)
         parts.append(_activations(work))

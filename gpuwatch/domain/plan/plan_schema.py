@@ -8,12 +8,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
 from gpuwatch.domain.plan.fit import CostMeasure, GpuTask, LatencyClass, PricedClass
 from gpuwatch.domain.plan.roofline import TrainingMethod
 from gpuwatch.domain.plan.workload import ModelKeys
-from gpuwatch.domain.setup.fields import Line, Measure, Switch, Table, Whole, Words, one_or_many
+from gpuwatch.domain.setup.fields import MAX_MEASURE, Line, Measure, Switch, Table, Whole, Words, number, one_or_many
 
 _YEAR_DAYS = Decimal(365)
 _W_A_KW = 1000
@@ -77,7 +77,8 @@ def _discounts(value: Any) -> tuple[Decimal, ...]:
 Prices = Annotated[tuple[PricedClass, ...], PlainValidator(_prices)]
 Percents = Annotated[tuple[Decimal, ...], PlainValidator(_percents)]
 Discounts = Annotated[tuple[Decimal, ...], PlainValidator(_discounts)]
-Positive = Annotated[Measure, Field(gt=0)]
+Exact = Annotated[Decimal, BeforeValidator(number), Field(ge=0, le=MAX_MEASURE)]
+Positive = Annotated[Exact, Field(gt=0)]
 
 
 class OfferKeys(Table):
@@ -132,19 +133,19 @@ class OwnedMachine(Table):
 
     card: Line = Field(default="RTX 4090", description="Card to buy.")
     cards: Whole = Field(default=6, ge=1, le=10_000, description="Number of cards. Default: as many as `memory` needs.")
-    card_price: Measure = Field(default=Decimal(2000), description="USD per card.")
-    card_watts: Annotated[Measure, Field(le=10**4)] = Field(
+    card_price: Exact = Field(default=Decimal(2000), description="USD per card.")
+    card_watts: Annotated[Exact, Field(le=10**4)] = Field(
         default=Decimal(450), description="Watts per card. Default: data sheet."
     )
-    other: Measure = Field(default=Decimal(5000), description="Price of the rest of the hardware, in USD.")
-    system_watts: Annotated[Measure, Field(le=10**5)] = Field(
+    other: Exact = Field(default=Decimal(5000), description="Price of the rest of the hardware, in USD.")
+    system_watts: Annotated[Exact, Field(le=10**5)] = Field(
         default=Decimal(500), description="Watts of the rest of the hardware."
     )
-    kwh: Measure = Field(default=Decimal("0.15"), description="Price of electricity, in USD per kWh.")
-    cooling: Annotated[Measure, Field(le=1000)] = Field(
+    kwh: Exact = Field(default=Decimal("0.15"), description="Price of electricity, in USD per kWh.")
+    cooling: Annotated[Exact, Field(le=1000)] = Field(
         default=Decimal(30), description="Cooling, in percent of the power."
     )
-    yearly: Measure = Field(default=Decimal(0), description="USD per year for space, repairs and risk.")
+    yearly: Exact = Field(default=Decimal(0), description="USD per year for space, repairs and risk.")
     slower: Annotated[Positive, Field(ge=Decimal("0.01"), le=1000)] = Field(
         default=Decimal(1),
         description="Runtime on it as a multiple of the rented machine's. Default: 2.5 for the example, else 1.",
@@ -173,16 +174,16 @@ class OwnedMachine(Table):
 class BuyRequest(OwnedMachine):
     """The hardware, the work, and the rent to compare with."""
 
-    memory: Annotated[Measure, Field(ge=Decimal("0.1"), le=10**6)] = Field(
+    memory: Annotated[Exact, Field(ge=Decimal("0.1"), le=10**6)] = Field(
         default=Decimal(140), description="GPU memory the model needs, in GB."
     )
-    card_memory: Annotated[Measure, Field(ge=Decimal("0.1"), le=10**4)] | None = Field(
+    card_memory: Annotated[Exact, Field(ge=Decimal("0.1"), le=10**4)] | None = Field(
         default=None, description="GB per card. Default: data sheet."
     )
-    days: Annotated[Measure, Field(ge=Decimal("0.01"), le=36_500)] = Field(
+    days: Annotated[Exact, Field(ge=Decimal("0.01"), le=36_500)] = Field(
         default=Decimal(7), description="Duration of the job on the rented machine, in days."
     )
-    hours_a_day: Annotated[Measure, Field(ge=Decimal("0.01"), le=24)] = Field(
+    hours_a_day: Annotated[Exact, Field(ge=Decimal("0.01"), le=24)] = Field(
         default=Decimal(24), description="Hours per day that you rent."
     )
     loss: Percents = Field(
@@ -192,7 +193,7 @@ class BuyRequest(OwnedMachine):
     rent_gpu: str | None = Field(
         default=None, description='Alternative, "8x GPU": use the cheapest such offer in the store.'
     )
-    extra: Annotated[Measure, Field(le=1000)] = Field(
+    extra: Annotated[Exact, Field(le=1000)] = Field(
         default=Decimal(10), description="Storage and traffic, in percent of the rent. With rent_gpu: 0."
     )
     reserved: Discounts = Field(default=(Decimal(40), Decimal(60)), description='Discount in percent, or "none".')

@@ -65,7 +65,7 @@ class WorkloadKeys(WorkKeys):
     micro_batch: Whole | None = Field(
         default=None, ge=1, le=1_000_000, description="Sequences per pass, if a batch takes several passes."
     )
-    input_gb: Measure = Field(default=Decimal(0), description="GB of one input in the batch, besides its tokens.")
+    input_gb: Measure = Field(default=0.0, description="GB of one input in the batch, besides its tokens.")
 
 
 class Workload(WorkloadKeys):

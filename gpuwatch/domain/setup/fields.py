@@ -276,7 +276,7 @@ def _read(text: str, kinds: set[Any]) -> Any:
         raise ValueError(EXPECTED_JSON)  # if it were, its source would have decoded it
     if bool in kinds and plain.lower() in _TRUE | _FALSE:
         return plain.lower() in _TRUE
-    return number_in(plain) if kinds & {int, Decimal} else text
+    return number_in(plain) if kinds & {int, float, Decimal} else text
 
 
 def number_in(text: str) -> int | Decimal | str:
