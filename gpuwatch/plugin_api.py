@@ -115,8 +115,11 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     BasicLauncher,
     created_instance,
     decoded_order,
+    host_name,
     id_and_status,
     instance_rows,
+    label_among,
+    machine_fields,
     match_offer_id,
     not_sent,
     one_instance,
@@ -140,8 +143,8 @@ from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
-from gpuwatch.providers.toolkit.machine_cloud import UUID, ListPage, MachineCloud, label_among, machine_fields
-from gpuwatch.providers.toolkit.machine_type import MachineType, fields_of_instance, machine_terms
+from gpuwatch.providers.toolkit.machine_cloud import UUID, ListPage, MachineCloud
+from gpuwatch.providers.toolkit.machine_type import MachineType, fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import (
     ParseResult,
     RowSkipped,
@@ -207,7 +210,6 @@ __all__ = [  # noqa: RUF022 - by use
     "CatalogueMarket",  # a market whose whole catalogue is one answer
     "read_types",
     "MachineType",  # a type of machine that many places sell
-    "machine_terms",
     "ParseResult",  # the parsed offers and the skipped rows
     "RowSkipped",
     "stated",  # the value of a field, or RowSkipped
@@ -268,6 +270,7 @@ __all__ = [  # noqa: RUF022 - by use
     "ListPage",  # of a list with several pages
     "machine_fields",
     "label_among",
+    "host_name",
     "UUID",  # the usual form of an instance's id
     "InstanceGone",
     "InstanceNotFound",

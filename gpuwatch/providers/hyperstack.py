@@ -17,16 +17,16 @@ from typing import Any, Final
 
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
-from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.ports.declarations import Billing, OptionSpec, ProviderInfo
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, declared
-from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order
+from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order, machine_fields
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import StatusWords
-from gpuwatch.providers.toolkit.machine_cloud import ListPage, MachineCloud, machine_fields
-from gpuwatch.providers.toolkit.machine_type import MachineType, machine_terms
+from gpuwatch.providers.toolkit.machine_cloud import ListPage, MachineCloud
+from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, stated
 from gpuwatch.providers.toolkit.validation import at, matched, number, objects, parse_utc, usd_hour, whole, word
 
@@ -72,11 +72,6 @@ _SSH_RULE: Final = {
     "direction": "ingress", "protocol": "tcp", "ethertype": "IPv4", "remote_ip_prefix": "0.0.0.0/0",
     "port_range_min": 22, "port_range_max": 22,
 }  # fmt: skip
-
-
-def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """Build the adapter."""
-    return HyperstackCloud(settings, tools).adapter()
 
 
 class HyperstackCloud(MachineCloud):
@@ -125,19 +120,13 @@ class HyperstackCloud(MachineCloud):
 
     def all_pages(self, path: str, name: str) -> list[Any]:
         """Return the rows of a list from all pages. Raises ProviderError: never a part of it."""
-        next_numbers = count(2)
+        numbers = count(2)
 
         def read_page(value: Any, received: int) -> ListPage:
-            rows, total = at(value, name), whole(at(value, "count"))
-            if at(value, "status") is not True or not isinstance(rows, list) or total is None:
-                raise PayloadChanged(f"{PROVIDER}: the answer is not a list of {name} with their number")
-            if received + len(rows) >= total:
-                return ListPage(rows, None)
-            if not rows:
-                raise self.incomplete(name, received)
-            return ListPage(rows, {"page": str(next(next_numbers))})
+            rows = at(value, name) if at(value, "status") is True else None
+            return self.counted_page(name, rows, at(value, "count"), received, lambda _: {"page": str(next(numbers))})
 
-        return self.all_rows(path, read_page, {"page": "1", "pageSize": "100"})
+        return list(self.each_row(path, read_page, {"page": "1", "pageSize": "100"}))
 
     def create_body(self, order: Order) -> dict[str, Any]:
         """Build the create request: one machine with a public address; its SSH port stays 22. Raises OrderRefused."""
@@ -188,7 +177,7 @@ class HyperstackCloud(MachineCloud):
             spot=False,
         )
 
-    def credit_usd(self) -> float:
+    def credit_usd(self) -> float | None:
         """Return the credit. Raises ProviderError."""
         return self.read_credit("/billing/user-credit/credit", "data", "credit")
 
@@ -270,18 +259,18 @@ def read_flavor(row: Any, result: ParseResult, prices: Mapping[str, float], obse
         gpu_memory_gib=memory_gib,
         vcpu=number(row.get("cpu"), 1, 10_000),
         ram_gib=number(row.get("ram"), 1, 100_000),
+        interconnect="NVLink" if gpus > 1 and "NVLink" in wire else None,
         disk_gb=sum(number(row.get(key), 0, 1e7) or 0.0 for key in ("disk", "ephemeral")),
     )
     if is_in_stock:
         offer = flavor.offer(
             provider=PROVIDER,
             offer_id=f"{name}/{region}",
-            machine_id=f"{name}/{region}",
             usd_hour=price * gpus,
             observed_at=observed_at,
             region=region,
             country=_COUNTRIES.get(region.partition("-")[0]),
-            terms=machine_terms(name, gpu, interconnect="NVLink" if gpus > 1 and "NVLink" in wire else None),
+            terms=flavor.terms(name),
         )
         result.offers.append(offer)
     return True
@@ -310,3 +299,6 @@ def _key_pair(pair: str, place: str, met: bool, offer_ids: Sequence[str]) -> Pre
         place=place,
         offer_ids=tuple(offer_ids),
     )
+
+
+build = HyperstackCloud.build

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import (
     OfferGone,
     OrderError,
@@ -24,17 +24,17 @@ from gpuwatch.errors import (
     RefusalKind,
     RefusalScope,
 )
-from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
-from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.ports.declarations import Billing, OptionSpec, ProviderInfo
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.prerequisites import declared
 from gpuwatch.providers.toolkit.api_client import ANY
-from gpuwatch.providers.toolkit.basic_launcher import decoded_order
+from gpuwatch.providers.toolkit.basic_launcher import decoded_order, label_among, machine_fields
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, NoSuchObject, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import StatusWords
-from gpuwatch.providers.toolkit.machine_cloud import MachineCloud, label_among, machine_fields
-from gpuwatch.providers.toolkit.machine_type import MachineType, fields_of_instance, machine_terms
+from gpuwatch.providers.toolkit.machine_cloud import MachineCloud
+from gpuwatch.providers.toolkit.machine_type import MachineType, fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, if_readable, stated
 from gpuwatch.providers.toolkit.validation import at, matched, number, objects, usd_hour, whole, word
 
@@ -92,11 +92,6 @@ _ACCOUNT: Final = {
 }
 _NO_CAPACITY: Final = "instance-operations/launch/insufficient-capacity"
 _NO_OBJECT: Final = "global/object-does-not-exist"
-
-
-def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """Build the adapter."""
-    return LambdaCloud(settings, tools).adapter()
 
 
 class LambdaCloud(MachineCloud):
@@ -225,17 +220,14 @@ class LambdaInstanceType(MachineType, frozen=True, kw_only=True):
     name: str
     usd_hour: float
     cpu_arch: str | None
-    terms: OfferTerms
 
     def in_region(self, region: str, country: str | None, observed_at: datetime) -> Offer:
         """Return the offer of this type in a region."""
-        offer_id = f"{self.name}/{region}"
         return self.offer(
             provider=PROVIDER,
-            offer_id=offer_id,
-            machine_id=offer_id,
+            offer_id=f"{self.name}/{region}",
             usd_hour=self.usd_hour,
-            terms=self.terms,
+            terms=self.terms(self.name),
             observed_at=observed_at,
             region=region,
             country=country,
@@ -263,10 +255,9 @@ def parse_type(row: object) -> LambdaInstanceType | None:
     memory_size, form_factor = _SIZE.search(wire), _FORM_FACTOR.search(wire)
     memory_gib = number(memory_size[1], 1) if memory_size else None
     disk_gib = number(at(row, "specs", "storage_gib"), 1, _MAX_SIZE_GIB * 100)
-    gpu = catalog().resolve(wire, memory_gib)
     return LambdaInstanceType(
         name=name,
-        gpu=gpu,
+        gpu=catalog().resolve(wire, memory_gib),
         gpu_wire=wire,
         gpu_count=count,
         gpu_memory_gib=memory_gib,
@@ -275,7 +266,7 @@ def parse_type(row: object) -> LambdaInstanceType | None:
         vcpu=number(at(row, "specs", "vcpus"), 1, _MAX_SIZE_GIB),
         ram_gib=number(at(row, "specs", "memory_gib"), 1, _MAX_SIZE_GIB),
         disk_gb=None if disk_gib is None else round(disk_gib * _GB_PER_GIB, 1),
-        terms=machine_terms(name, gpu, interconnect=_INTERCONNECT[form_factor[1]] if form_factor else None),
+        interconnect=_INTERCONNECT[form_factor[1]] if form_factor else None,
     )
 
 
@@ -293,3 +284,6 @@ def _country(region: Mapping[str, Any]) -> str | None:
     place = word(region.get("description")) or ""
     country = _COUNTRIES.get(place.rpartition(",")[2].strip())
     return country or ("US" if region["name"].startswith("us-") else None)
+
+
+build = LambdaCloud.build

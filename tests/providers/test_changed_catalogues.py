@@ -12,9 +12,8 @@ import pytest
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.hyperstack import parse_prices
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.verda.offers import parse_stock
-from gpuwatch.providers.verda.offers import parse_types as parse_verda
-from gpuwatch.providers.vultr.offers import parse_plans
+from gpuwatch.providers.verda import parse_stock
+from gpuwatch.providers.vultr import parse_plans
 from tests.checkout import TESTS
 from tests.providers.clouds import cloud
 
@@ -37,7 +36,7 @@ def _verda(field: str) -> object:
     rows = json.loads((RECORDED / "verda" / "instance-types-client-tests.json").read_text())
     _rename(field, rows)
     without_gpu = {"instance_type": "CPU.4V.16G", "gpu": {"description": "", "number_of_gpus": 0}}
-    return parse_verda([*rows, without_gpu], {}, 0.2, NOW)
+    return cloud("verda").parse_offers([*rows, without_gpu], {}, 0.2, NOW)
 
 
 def _hyperstack(field: str) -> object:
@@ -93,7 +92,7 @@ def test_verda_is_sold_out_if_a_place_is_listed_and_has_nothing(
 ) -> None:
     """A list of no place at all may be a rental type that nobody offers; both lists are empty only by mistake."""
     types = json.loads((RECORDED / "verda" / "instance-types-client-tests.json").read_text())
-    result = parse_verda(types, {False: on_demand, True: spot}, 0.2, NOW)
+    result = cloud("verda").parse_offers(types, {False: on_demand, True: spot}, 0.2, NOW)
     assert result.offers == []
     assert bool(result.missing) == is_partial
 
@@ -106,7 +105,7 @@ def test_a_place_that_verda_lists_twice_has_the_stock_of_both() -> None:
 def test_a_type_of_verda_with_two_numbers_of_gpus_is_skipped() -> None:
     [row] = json.loads((RECORDED / "verda" / "instance-types-client-tests.json").read_text())
     odd = row | {"gpu": {"description": "1x NVidia Tesla V100", "number_of_gpus": 8}}
-    result = parse_verda([row, odd], {False: {"FIN-01": [row["instance_type"]]}}, 0.2, NOW)
+    result = cloud("verda").parse_offers([row, odd], {False: {"FIN-01": [row["instance_type"]]}}, 0.2, NOW)
     assert (len(result.offers), result.skipped) == (1, {"two different numbers of its GPUs": 1})
 
 

@@ -21,13 +21,11 @@ from gpuwatch.providers.pricelist.azure import parse_prices as azure_prices
 from gpuwatch.providers.pricelist.declaration import built_in_sources
 from gpuwatch.providers.pricelist.gcp_parts import PartPrices, read_skus
 from gpuwatch.providers.pricelist.source_reader import SourceReader
-from gpuwatch.providers.primeintellect.market import parse_rows
+from gpuwatch.providers.primeintellect import parse_rows
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
-from gpuwatch.providers.shadeform.offers import parse_types as shadeform_types
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_locations
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult, matching
-from gpuwatch.providers.verda.offers import parse_types as verda_types
 from tests.builders import an_offer
 from tests.checkout import TESTS
 from tests.providers.clouds import cloud
@@ -49,7 +47,7 @@ def runpod_offers(**changes: Any) -> list[Offer]:
 
 def shadeform_offers(**changes: Any) -> list[Offer]:
     value = json.loads((REPORTED / "shadeform-spot.json").read_text())
-    return list(shadeform_types({"instance_types": [value["instance_types"][1] | changes]}, NOW).offers)
+    return list(cloud("shadeform").parse_types({"instance_types": [value["instance_types"][1] | changes]}, NOW).offers)
 
 
 def prime_offers(**changes: Any) -> list[Offer]:
@@ -64,7 +62,7 @@ def verda_offers(**changes: Any) -> list[Offer]:
            "gpu": {"description": "1x H100 SXM5 80GB", "number_of_gpus": 1},
            "gpu_memory": {"size_in_gigabytes": 80}}  # fmt: skip
     stock = {False: {"FIN-01": ["1H100.80S.30V"]}, True: {"FIN-01": ["1H100.80S.30V"]}}
-    return list(verda_types([row | changes], stock, 0.2, NOW).offers)
+    return list(cloud("verda").parse_offers([row | changes], stock, 0.2, NOW).offers)
 
 
 def flavor_offers(**changes: Any) -> list[Offer]:

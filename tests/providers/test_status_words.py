@@ -78,22 +78,22 @@ def aws(row: Mapping[str, Any]) -> Instance:
 
 # How each adapter reads a row, and a row that runs; the words replace its fields.
 READERS: Mapping[str, tuple[Callable[[Any], Instance | None], Mapping[str, Any]]] = {
-    "verda": (lambda row: launcher_module("verda")._instance(row), {"id": UUID, "status": "running"}),
+    "verda": (lambda row: cloud("verda").parse_instance(row), {"id": UUID, "status": "running"}),
     "lambda": (
         lambda row: cloud("lambda").parse_instance(row),
         {"id": "a", "status": "active", "ip": "203.0.113.7"},
     ),
     "vultr": (
-        lambda row: launcher_module("vultr")._instance(row, lambda plan: None),
+        lambda row: cloud("vultr").parse_instance(row),
         {"id": UUID, "status": "active", "power_status": "running", "server_status": "ok"},
     ),
     "hyperstack": (
         lambda row: cloud("hyperstack").parse_instance(row),
         {"id": "7", "status": "ACTIVE", "floating_ip": "203.0.113.7"},
     ),
-    "shadeform": (lambda row: launcher_module("shadeform")._instance(row), {"id": "a", "status": "active"}),
+    "shadeform": (lambda row: cloud("shadeform").parse_instance(row), {"id": "a", "status": "active"}),
     "primeintellect": (
-        lambda row: launcher_module("primeintellect").instance_of(row),
+        lambda row: cloud("primeintellect").parse_instance(row),
         {"id": "a", "status": "ACTIVE", "installationStatus": "FINISHED"},
     ),
     "tensordock": (tensordock, {"id": "a-1", "name": "x", "status": "running", "ipAddress": "203.0.113.7"}),

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -22,7 +21,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.pricelist.dated_lists import DatedLists
 from gpuwatch.providers.pricelist.declaration import PriceSource, built_in_sources, count_entries, own_sources
 from gpuwatch.providers.pricelist.source_reader import Rates, SourceReader
-from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache, rebase_url
 from gpuwatch.providers.toolkit.currency import ExchangeRates
 from gpuwatch.providers.toolkit.fan_out import merge_answers, query_all
 from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, ListPriceMarket, RowCountGuard
@@ -117,19 +116,6 @@ class SourceClient:
             options["json"] = msgspec.json.decode(self.source.body)
         reply = self._client.request(self.source.method, url, params=params, **options)
         return decode_json(reply.body, self.name)
-
-
-def rebase_url(url: str, name: str, base_url: str | None) -> str:
-    """Return the URL of a source, or of its stand-in below another `base_url`: base/NAME/path.
-
-    Args:
-        base_url: None: the default; each source is then requested at its own URL.
-    """
-    if base_url is None:
-        return url
-    parts = urlsplit(url)
-    query = f"?{parts.query}" if parts.query else ""
-    return f"{base_url.rstrip('/')}/{name}{parts.path}{query}"
 
 
 log = logging.getLogger(__name__)

@@ -171,7 +171,7 @@ class ApiClient(PacedClient):
 
     Args:
         headers: sent only to the provider's own host, as they may hold the key; None: `Authorization: Bearer KEY`.
-        log_in: gets a token with this client, by `request_once`; returns it and the seconds for which it is valid. It
+        log_in: gets a token with this client, by `request_token`; returns it and the seconds for which it is valid. It
             then authenticates every request, and is replaced early when it is rejected.
         intervals_s: seconds between two requests of a class; "search" is the setting `search_interval`.
     """
@@ -219,19 +219,19 @@ class ApiClient(PacedClient):
         """Return the 2xx answer to a request that only reads. `options`: as `RequestOptions`. Raises ProviderError."""
         is_new_token = self._ensure_login()
         try:
-            return self.request_once(method, path, kind=kind, urgent=urgent, **options)
+            return self._read_reply(method, path, kind, urgent, options)
         except KeyRejected:
             if self._log_in is None or is_new_token:
                 raise
             self._logged_in_until_s = 0.0
         self._ensure_login()
-        return self.request_once(method, path, kind=kind, urgent=urgent, **options)
+        return self._read_reply(method, path, kind, urgent, options)
 
-    def request_once(
-        self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any
-    ) -> HttpReply:
-        """Like `request`, with the token as it is: for the login itself."""
+    def request_token(self, path: str, credentials: object) -> Any:
+        """Return the decoded answer to the POST that `log_in` sends. Raises ProviderError."""
+        return decode_json(self._read_reply("POST", path, "token", False, {"json": credentials}).body, self.name)
 
+    def _read_reply(self, method: str, path: str, kind: str, urgent: bool, options: Mapping[str, Any]) -> HttpReply:
         def attempt(deadline_s: float) -> HttpReply:
             with self.stream(method, path, kind=kind, deadline_s=deadline_s, **options) as reply:
                 return HttpReply(reply.status, reply.headers, reply.read())
@@ -353,6 +353,19 @@ class ApiClient(PacedClient):
 def _origin(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     return parts.scheme, parts.netloc.rpartition("@")[2]
+
+
+def rebase_url(url: str, name: str, base_url: str | None) -> str:
+    """Return the URL of a source, or of its stand-in below another `base_url`: base/NAME/path.
+
+    Args:
+        base_url: None: the default; each source is then requested at its own URL.
+    """
+    if base_url is None:
+        return url
+    parts = urlsplit(url)
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{base_url.rstrip('/')}/{name}{parts.path}{query}"
 
 
 class TtlCache(Generic[T]):

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from gpuwatch.domain.launches.instance import LABEL_PREFIX
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind, RefusalScope
-from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
+from gpuwatch.ports import Created, InstanceState, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.validation import at, decode_json, objects, require_complete_list, word
 
+_NOT_IN_HOST_NAMES = re.compile(r"[^a-z0-9-]+")
 _SHOWN = 40  # characters of a key's name
 
 
@@ -99,6 +102,7 @@ def refuse_beyond_machine(  # noqa: PLR0913 each is named
     label_length: int,
     ports: str = "a machine has its own address, with all ports",
     takes_bids: bool = False,
+    takes_templates: bool = False,
     ends_itself: bool = False,
 ) -> None:
     """Refuse what plain machines, reached by SSH and billed until they are deleted, do not support.
@@ -114,7 +118,7 @@ def refuse_beyond_machine(  # noqa: PLR0913 each is named
     """
     unsupported = {
         "bids": order.bid_usd_hour is not None and not takes_bids,
-        "templates": order.template is not None,
+        "templates": order.template is not None and not takes_templates,
         "private registries": order.registry is not None,
         "volumes": order.volume is not None,
         f"ports ({ports})": bool(order.ports),
@@ -174,6 +178,50 @@ def id_and_status(row: Mapping[str, Any], name: str) -> tuple[str, str]:
     if instance_id is None or status is None:
         raise PayloadChanged(f"{name}: an instance has no id or no status")
     return instance_id, status
+
+
+def machine_fields(
+    row: Mapping[str, Any],
+    words: StatusWords,
+    name: str,
+    *,
+    ip: str | None,
+    user: str | None,
+    waits_for_ip: bool = False,
+) -> dict[str, Any]:
+    """Return what machines reached by SSH at port 22 have in common, as fields of `Instance`.
+
+    Args:
+        waits_for_ip: a running machine without an address is still starting.
+
+    Raises:
+        PayloadChanged: the row has no id or no status: it might be gpuwatch's.
+    """
+    instance_id, status = id_and_status(row, name)
+    state, unknown_status = words.read(status)
+    if waits_for_ip and state is InstanceState.RUNNING and not ip:
+        state = InstanceState.STARTING
+    return {
+        "instance_id": instance_id,
+        "status": status,
+        "state": state,
+        "unknown_status": unknown_status,
+        "ssh_host": ip,
+        "ssh_port": 22 if ip else None,
+        "ssh_user": user,
+    }
+
+
+def label_among(tags: Iterable[object], name: object) -> str | None:
+    """Return gpuwatch's label from the tags, which survive a rename, or from the name; else the name, or a tag."""
+    texts, shown = [text for text in map(word, tags) if text is not None], word(name)
+    own = next((one for one in (*texts, shown) if one is not None and one.startswith(LABEL_PREFIX)), None)
+    return own or shown or next(iter(texts), None)
+
+
+def host_name(label: str) -> str:
+    """Return a label as the name of a host; it may be empty."""
+    return _NOT_IN_HOST_NAMES.sub("-", label.lower()).strip("-")
 
 
 # --- before the first rent --------------------------------------------------------------------------------------------

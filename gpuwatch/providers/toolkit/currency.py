@@ -6,7 +6,6 @@ that is converted at an old rate, or at the built-in one, says so in its note. W
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Mapping
@@ -20,8 +19,6 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import NetError
 from gpuwatch.providers.toolkit.validation import number
-
-log = logging.getLogger(__name__)
 
 ECB_URL: Final = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml"
 # Used until a rate has been fetched. It approximates the bank's rate of that day and was written from memory, so the
@@ -111,7 +108,9 @@ class ExchangeRates:
             self._fixing = self._fetch()
             wait_s = _REFRESH_S
         except (NetError, PayloadChanged) as error:
-            log.warning("no new exchange rates, using those of %s: %s", self._fixing.on, error)
+            import logging  # noqa: PLC0415 - not for start-up, and most fetches succeed
+
+            logging.getLogger(__name__).warning("no new exchange rates, using those of %s: %s", self._fixing.on, error)
             wait_s = _RETRY_S
         self._due_at = self._tools.monotonic() + wait_s
 

@@ -7,13 +7,12 @@ base sends the requests, reads paged lists, maps errors and proves that an insta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
-from gpuwatch.domain.launches.instance import LABEL_PREFIX
-from gpuwatch.errors import OrderError, PayloadChanged, ProviderError
+from gpuwatch.errors import OrderError, OutcomeUnknown, PayloadChanged, ProviderError
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
 from gpuwatch.ports.http import HttpReply
@@ -23,7 +22,6 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     BasicLauncher,
     created_instance,
     decoded_order,
-    id_and_status,
     instance_rows,
     match_offer_id,
     not_sent,
@@ -43,8 +41,9 @@ from gpuwatch.providers.toolkit.error_mapping import (
 )
 from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import at, number, objects, whole, word
+from gpuwatch.providers.toolkit.validation import at, number, objects, whole
 
+COUNTRY: Final = re.compile(r"[A-Z]{2}")
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _PAGES_MAX: Final = 50
@@ -103,10 +102,12 @@ class MachineCloud(BasicLauncher):
         )
         self._ending: frozenset[str] = frozenset()  # instances that the newest list shows as ending
 
-    def adapter(self) -> Adapter:
-        """Return the cloud as an adapter; searching and renting share one rate limiter."""
-        market = CatalogueMarket(self.info, self.client, lambda _client: self.fetch())
-        return Adapter(name=self.name, info=self.info, market=market, launcher=self)
+    @classmethod
+    def build(cls, settings: ProviderSettings, tools: Tools) -> Adapter:
+        """Build the adapter; searching and renting share one rate limiter. A module's `build` is this one."""
+        cloud = cls(settings, tools)
+        market = CatalogueMarket(cls.info, cloud.client, lambda _client: cloud.fetch())
+        return Adapter(name=cloud.name, info=cls.info, market=market, launcher=cloud)
 
     # --- what a cloud writes ------------------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class MachineCloud(BasicLauncher):
         return None
 
     def log_in(self, client: ApiClient) -> tuple[str, float]:
-        """Get a token by `client.request_once`; return it and the seconds for which it is valid."""
+        """Get a token by `client.request_token`; return it and the seconds for which it is valid."""
         raise NotImplementedError
 
     # --- offers -------------------------------------------------------------------------------------------------------
@@ -159,14 +160,14 @@ class MachineCloud(BasicLauncher):
         """Return the rows of the list of types; anything but a list with rows is refused."""
         return at(value, *self.types_at)
 
-    def all_rows(
+    def each_row(
         self,
         path: str,
         read_page: Callable[[Any, int], ListPage],
         params: Mapping[str, str] | None = None,
         kind: str = "instances",
-    ) -> list[Any]:
-        """Return the rows of a list from all its pages.
+    ) -> Iterator[Any]:
+        """Yield the rows of a list from all its pages; a page is requested when the rows before it are used up.
 
         Args:
             read_page: reads an answer; gets the number of rows before it. Raises PayloadChanged.
@@ -175,15 +176,37 @@ class MachineCloud(BasicLauncher):
         Raises:
             ProviderError: a page is missing, or cannot be read: never a part of the list.
         """
-        rows: list[Any] = []
+        received = 0
         query = dict(params or {})
         for _ in range(_PAGES_MAX):
-            page = read_page(self.client.get(path, query, kind=kind), len(rows))
-            rows += page.rows
+            page = read_page(self.client.get(path, query, kind=kind), received)
+            yield from page.rows
+            received += len(page.rows)
             if page.following is None:
-                return rows
+                return
             query |= page.following
-        raise self.incomplete(path, len(rows))
+        raise self.incomplete(path, received)
+
+    def counted_page(
+        self, what: str, rows: object, total: object, received: int, following: Callable[[int], Mapping[str, str]]
+    ) -> ListPage:
+        """Return a page of a list that states its length, for `each_row`.
+
+        Args:
+            what: the rows, for errors.
+            received: the number of rows before the page.
+            following: returns the parameters of the next page, from the number of rows up to it.
+
+        Raises:
+            PayloadChanged: there are no rows, or no length; or the list ends early.
+        """
+        length = whole(total)
+        if not isinstance(rows, list) or length is None:
+            raise PayloadChanged(f"{self.name}: the answer is not a list of {what} with their number")
+        received += len(rows)
+        if received < length and not rows:
+            raise self.incomplete(what, received)
+        return ListPage(rows, following(received) if received < length else None)
 
     def incomplete(self, what: str, received: int) -> PayloadChanged:
         """Return the error of a list that ends early."""
@@ -193,9 +216,9 @@ class MachineCloud(BasicLauncher):
 
     def create(self, order: Order) -> Created:
         """Rent one machine; the request is sent once. Raises OrderError."""
-        body = self.create_body(order)
+        self.check_order(order)
         self.client.require_key_to_order()
-        return self.send_create(body)
+        return self.send_create(self.create_body(order))
 
     def send_create(self, body: Mapping[str, Any]) -> Created:
         """Send the create request, once. Raises OrderError."""
@@ -207,7 +230,7 @@ class MachineCloud(BasicLauncher):
         return created_instance(at(decoded_order(reply, self.name), *self.created_at), self.instance_id, self.name)
 
     def check_order(self, order: Order) -> None:
-        """Build the request. Raises OrderRefused."""
+        """Refuse what the cloud does not support, without a request: build the body. Raises OrderRefused."""
         self.create_body(order)
 
     def parts_of(self, order: Order, extra_reasons: Mapping[str, object] | None = None, **others: Any) -> re.Match[str]:
@@ -222,9 +245,13 @@ class MachineCloud(BasicLauncher):
         """
         parts = match_offer_id(order, self.offer_id, self.name)
         self.required_ssh_key()
-        fields = {"label_length": self.info.label_length} | others
-        refuse_beyond_machine(order, self.name, self.info.title, extra_reasons, **fields)
+        self.refuse_unsupported(order, extra_reasons, **others)
         return parts
+
+    def refuse_unsupported(self, order: Order, reasons: Mapping[str, object] | None = None, **others: Any) -> None:
+        """Refuse what plain machines do not support, as `parts_of`. Raises OrderRefused."""
+        fields = {"label_length": self.info.label_length} | others
+        refuse_beyond_machine(order, self.name, self.info.title, reasons, **fields)
 
     def required_ssh_key(self) -> Any:
         """Return `options.ssh_key`. Raises OrderRefused: it is not set."""
@@ -248,7 +275,8 @@ class MachineCloud(BasicLauncher):
     def parse_instances(self, rows: list[Any]) -> list[Instance]:
         """Parse rows of instances, without those that have ended. Raises PayloadChanged: it might be gpuwatch's."""
         rows = instance_rows(None, [self._with_text_id(row) for row in rows], self.name)
-        return [self.parse_instance(row) for row in rows if not self.status_words.is_ended(row.get("status"))]
+        found = [self.parse_instance(row) for row in rows]
+        return [one for one in found if one.state is not InstanceState.ENDED]
 
     def get(self, instance_id: str) -> Instance | None:
         """Return one instance, ended or not; None: the provider states that there is none. Raises ProviderError."""
@@ -258,7 +286,9 @@ class MachineCloud(BasicLauncher):
         try:
             value = self.client.get(self.instance_path.format(instance_id), kind="instances")
         except InstanceNotFound:
-            return None
+            if self.is_proof(instance_id):
+                return None
+            raise
         row = self._with_text_id(at(value, *self.instance_at))
         return self.parse_instance(one_instance(row, instance_id, self.name))
 
@@ -279,20 +309,35 @@ class MachineCloud(BasicLauncher):
             return
         try:
             self.end(instance_id)
-        except (InstanceGone, NoSuchObject):
-            return
+        except (InstanceGone, NoSuchObject) as error:
+            try:
+                if self.is_proof(instance_id):
+                    return
+            except ProviderError:
+                pass
+            raise OutcomeUnknown(str(error), instance_id) from error
+
+    def is_proof(self, instance_id: str) -> bool:
+        """Whether `is_not_found` proves that the instance has ended, or something else does. Raises ProviderError."""
+        return True
 
     def end(self, instance_id: str) -> None:
         """Send the request that ends it, once. Raises OrderError."""
         self.client.order("DELETE", self.instance_path.format(instance_id), kind="delete")
 
-    def read_credit(self, path: str, *keys: str) -> float:
-        """Return the account's balance. Raises ProviderError."""
+    def read_credit(self, path: str, *keys: str, currency_key: str = "") -> float | None:
+        """Return the account's balance; None: it is not in dollars. Raises ProviderError.
+
+        Args:
+            currency_key: states the currency beside the balance; empty: it is always dollars.
+        """
         self.client.require_key()
-        amount = number(at(self.client.get(path, kind="account"), *keys), -1e9, 1e9)
+        value = self.client.get(path, kind="account")
+        amount = number(at(value, *keys), -1e9, 1e9)
         if amount is None:
             raise PayloadChanged(f"{self.name}: the answer has no credit balance")
-        return amount
+        currency = at(value, *keys[:-1], currency_key) if currency_key else "USD"
+        return amount if str(currency).casefold() == "usd" else None
 
     # --- before the first rent ----------------------------------------------------------------------------------------
 
@@ -327,36 +372,3 @@ class MachineCloud(BasicLauncher):
         if error := self.refusal(line, body, reply, now):
             return error
         return InstanceGone(line) if self.is_not_found(body) else ordering_error(name, body, reply, now)
-
-
-def machine_fields(
-    row: Mapping[str, Any], words: StatusWords, name: str, *, ip: str | None, user: str, waits_for_ip: bool = False
-) -> dict[str, Any]:
-    """Return what machines reached by SSH at port 22 have in common, as fields of `Instance`.
-
-    Args:
-        waits_for_ip: a running machine without an address is still starting.
-
-    Raises:
-        PayloadChanged: the row has no id or no status: it might be gpuwatch's.
-    """
-    instance_id, status = id_and_status(row, name)
-    state, unknown_status = words.read(status)
-    if waits_for_ip and state is InstanceState.RUNNING and not ip:
-        state = InstanceState.STARTING
-    return {
-        "instance_id": instance_id,
-        "status": status,
-        "state": state,
-        "unknown_status": unknown_status,
-        "ssh_host": ip,
-        "ssh_port": 22 if ip else None,
-        "ssh_user": user,
-    }
-
-
-def label_among(tags: Iterable[object], name: object) -> str | None:
-    """Return gpuwatch's label from the tags, which survive a rename, or from the name; else the name, or a tag."""
-    texts, shown = [text for text in map(word, tags) if text is not None], word(name)
-    own = next((one for one in (*texts, shown) if one is not None and one.startswith(LABEL_PREFIX)), None)
-    return own or shown or next(iter(texts), None)

@@ -24,19 +24,33 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
     vcpu: float | None = None
     ram_gib: float | None = None
     disk_gb: float | None = None  # included in the price
+    interconnect: str | None = None  # of the GPUs, if it is stated
+
+    def terms(self, instance_type: str | None, **others: Any) -> OfferTerms:
+        """Return the terms of a cloud's machines: any of a type is as good, one by one, at prices without tax.
+
+        Args:
+            others: further fields of `OfferTerms`, and other values of these.
+        """
+        fields: dict[str, Any] = {"fungible": True, "multi_node": False, "tax_included": False, "note": self.gpu.reason}
+        return OfferTerms(instance_type=instance_type, interconnect=self.interconnect, **(fields | others))
 
     def offer(
         self,
         *,
         provider: str,
         offer_id: str,
-        machine_id: str,
+        machine_id: str | None = None,
         usd_hour: float,
         terms: OfferTerms,
         observed_at: datetime,
         **others: Any,
     ) -> Offer:
-        """Build an offer, on demand unless `others` (further fields of `Offer`) says otherwise."""
+        """Build an offer, on demand unless `others` (further fields of `Offer`) says otherwise.
+
+        Args:
+            machine_id: None: the offer's id, because no other offer is of that machine.
+        """
         fields: dict[str, Any] = {
             "spot": False,
             "quoted_disk_gb": self.disk_gb or 0.0,
@@ -47,7 +61,7 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
         return Offer(
             provider=provider,
             offer_id=offer_id,
-            machine_id=machine_id,
+            machine_id=offer_id if machine_id is None else machine_id,
             gpu=self.gpu.name,
             gpu_family=self.gpu.family,
             gpu_wire=self.gpu_wire,
@@ -61,16 +75,6 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
             terms=terms,
             **(fields | others),
         )
-
-
-def machine_terms(instance_type: str, gpu: GpuName, **others: Any) -> OfferTerms:
-    """Return the terms of a cloud's own machines: any of a type is as good, one by one, at prices without tax.
-
-    Args:
-        others: further fields of `OfferTerms`.
-    """
-    fields: dict[str, Any] = {"fungible": True, "multi_node": False, "tax_included": False, "note": gpu.reason}
-    return OfferTerms(instance_type=instance_type, **(fields | others))
 
 
 def fields_of_instance(found: MachineType | None) -> dict[str, Any]:

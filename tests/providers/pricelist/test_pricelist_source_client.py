@@ -15,7 +15,7 @@ import respx
 from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.pricelist import INFO
-from gpuwatch.providers.pricelist.market import rebase_url
+from gpuwatch.providers.toolkit.api_client import rebase_url
 from gpuwatch.testing.bench import Bench
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from tests.checkout import TESTS

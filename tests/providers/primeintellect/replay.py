@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.providers.primeintellect.market import page_of, parse_rows
+from gpuwatch.providers.primeintellect import page_of, parse_rows
 from tests.checkout import TESTS
 
 RECORDED = TESTS / "recorded" / "primeintellect"

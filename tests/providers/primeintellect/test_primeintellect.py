@@ -16,8 +16,7 @@ from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.ports.declarations import Adapter
-from gpuwatch.providers.primeintellect import INFO
-from gpuwatch.providers.primeintellect.market import page_of, parse_rows
+from gpuwatch.providers.primeintellect import INFO, page_of, parse_rows
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.shadeform.launcher import create_error, parse_instances
-from gpuwatch.providers.shadeform.offers import parse_types
 from gpuwatch.providers.toolkit.error_mapping import read_error_body, reading_error
 from tests.checkout import TESTS
 from tests.golden import reported, shown
+from tests.providers.clouds import cloud
 
 RECORDED = TESTS / "recorded" / "shadeform"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SHADEFORM = cloud("shadeform")
 NOT_ASKED_FOR = frozenset({"instances-create-request-guide.json"})  # sent by the adapter, not read by it
 
 
@@ -25,12 +25,12 @@ def replay() -> dict[str, Any]:
 
 def _read(path: Path) -> Any:
     if path.name.startswith("instance-types-"):
-        return reported(lambda: parse_types(json.loads(path.read_bytes()), NOW))
+        return reported(lambda: SHADEFORM.parse_types(json.loads(path.read_bytes()), NOW))
     if path.name.startswith("instances-"):
-        return reported(lambda: parse_instances(json.loads(path.read_bytes())))
+        return reported(lambda: SHADEFORM.parse_instances(SHADEFORM.rows_of(json.loads(path.read_bytes()))))
     status = int(path.name.split("-")[1])
     reply = HttpReply(status, {}, path.read_bytes())
     return {
         "asking": shown(reading_error("shadeform", read_error_body(reply), reply, NOW)),
-        "ordering": shown(create_error("shadeform", read_error_body(reply), reply, NOW)),
+        "ordering": shown(SHADEFORM.order_error("shadeform", read_error_body(reply), reply, NOW)),
     }

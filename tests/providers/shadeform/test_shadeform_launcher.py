@@ -15,9 +15,9 @@ import respx
 
 from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceState, Order, Registry, Volume
-from gpuwatch.providers.shadeform import INFO
-from gpuwatch.providers.shadeform.launcher import auto_delete, parse_instances
+from gpuwatch.providers.shadeform import INFO, auto_delete
 from tests.checkout import TESTS
+from tests.providers.clouds import cloud
 from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.shadeform.bench import BENCH
 from tests.sent_requests import sent
@@ -291,17 +291,17 @@ def test_an_end_is_sent_once_and_without_an_answer_it_may_have_happened(
 
 def test_a_renamed_instance_keeps_its_label() -> None:
     row = {"id": "1", "status": "active", "name": "mine", "tags": ["x", "gpuwatch-abc"]}
-    assert [instance.label for instance in parse_instances({"instances": [row]})] == ["gpuwatch-abc"]
-    assert [instance.label for instance in parse_instances({"instances": [row | {"tags": None}]})] == ["mine"]
+    assert [instance.label for instance in cloud("shadeform").parse_instances([row])] == ["gpuwatch-abc"]
+    assert [instance.label for instance in cloud("shadeform").parse_instances([row | {"tags": None}])] == ["mine"]
 
 
 @pytest.mark.parametrize("row", [{"status": "active"}, {"id": "1"}, None, 17, {"id": 1, "status": "active"}])
 def test_a_list_with_a_row_that_is_none_is_no_list(row: Any) -> None:
     with pytest.raises(PayloadChanged):
-        parse_instances({"instances": [row]})
+        cloud("shadeform").parse_instances([row])
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-05:00", "yesterday", 17, None])
 def test_a_moment_that_is_none_is_not_reported(moment: Any) -> None:
-    [one] = parse_instances({"instances": [{"id": "1", "status": "active", "active_at": moment}]})
+    [one] = cloud("shadeform").parse_instances([{"id": "1", "status": "active", "active_at": moment}])
     assert one.started_at is None

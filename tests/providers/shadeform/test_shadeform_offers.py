@@ -14,10 +14,10 @@ import respx
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Query
-from gpuwatch.providers.shadeform import INFO
-from gpuwatch.providers.shadeform.offers import hardware_of, parse_types
+from gpuwatch.providers.shadeform import INFO, hardware_of
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.checkout import TESTS
+from tests.providers.clouds import cloud
 from tests.providers.faults import Fault, assert_fails, read_faults
 from tests.providers.shadeform.bench import BENCH
 from tests.sent_requests import sent
@@ -43,7 +43,7 @@ def a_type(**changes: Any) -> dict[str, Any]:
 
 
 def parsed(*rows: Any) -> ParseResult:
-    return parse_types({"instance_types": list(rows)}, NOW)
+    return cloud("shadeform").parse_types({"instance_types": list(rows)}, NOW)
 
 
 def the_offer(**changes: Any) -> Offer:
@@ -52,7 +52,7 @@ def the_offer(**changes: Any) -> Offer:
 
 
 def test_the_vendors_example_is_three_offers_of_other_sellers() -> None:
-    seen = parse_types(GUIDE, NOW)
+    seen = cloud("shadeform").parse_types(GUIDE, NOW)
     reported = [(o.terms.seller, o.gpu, o.gpu_count, o.region, o.country, o.quoted_usd_hour) for o in seen.offers]
     assert reported == [
         ("runpod", "A100 PCIe 80GB", 1, "any", None, 2.03),
@@ -96,7 +96,7 @@ def an_entry(**changes: Any) -> dict[str, Any]:
 
 def test_a_region_that_is_free_as_spot_only_is_not_on_demand() -> None:
     """The reported answer: one entry of `availability` per rental type, the free one is spot."""
-    seen = parse_types(json.loads((REPORTED / "shadeform-spot.json").read_text()), NOW)
+    seen = cloud("shadeform").parse_types(json.loads((REPORTED / "shadeform-spot.json").read_text()), NOW)
     found = [(offer.gpu, offer.spot, offer.quoted_usd_hour, offer.kind) for offer in seen.offers]
     assert found == [("B300 SXM", True, 36.0, OfferKind.LISTED), ("L40S", False, 1.5, OfferKind.LIVE)]
     assert "cannot order spot" in (seen.offers[0].terms.note or "")
@@ -218,7 +218,7 @@ def test_an_id_that_cannot_be_kept_is_counted() -> None:
 @pytest.mark.parametrize("value", [{"instance_types": []}, {"instance_types": {}}, {}, [], {"instance_types": [{}]}])
 def test_what_is_no_list_of_types_is_no_market_without_offers(value: Any) -> None:
     with pytest.raises(PayloadChanged):
-        parse_types(value, NOW)
+        cloud("shadeform").parse_types(value, NOW)
 
 
 def test_prices_are_asked_for_without_a_key_and_once_for_all_watches(respx_mock: respx.MockRouter) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
-from gpuwatch.providers.verda.client import list_error, order_error
-from gpuwatch.providers.verda.launcher import instances_of
-from gpuwatch.providers.verda.offers import parse_types
 from tests.checkout import TESTS
 from tests.golden import reported, shown
+from tests.providers.clouds import cloud
 
 RECORDED = TESTS / "recorded" / "verda"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+VERDA = cloud("verda")
 
 
 def replay() -> dict[str, Any]:
@@ -27,15 +26,15 @@ def _read(path: Path) -> Any:
     value = json.loads(path.read_bytes())
     if path.name.startswith("instance-types-"):
         everywhere = {spot: {"FIN-01": [one["instance_type"] for one in value]} for spot in (False, True)}
-        return reported(lambda: parse_types(value, everywhere, 0.2, NOW))
+        return reported(lambda: VERDA.parse_offers(value, everywhere, 0.2, NOW))
     if path.name.startswith("instances-"):
-        return reported(lambda: instances_of(value))
+        return reported(lambda: VERDA.parse_instances(VERDA.rows_of(value)))
     return {name: _refusals(case["http_status"], case["body"]) for name, case in value.items()}
 
 
 def _refusals(status: int, body: Any) -> Any:
     reply = HttpReply(status, {}, json.dumps(body).encode())
     return {
-        "asking": shown(list_error("verda", read_error_body(reply), reply, NOW)),
-        "ordering": shown(order_error("verda", read_error_body(reply), reply, NOW)),
+        "asking": shown(VERDA.read_error("verda", read_error_body(reply), reply, NOW)),
+        "ordering": shown(VERDA.order_error("verda", read_error_body(reply), reply, NOW)),
     }

@@ -9,14 +9,14 @@ from typing import Any
 
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
-from gpuwatch.providers.vultr.client import list_error, order_error
-from gpuwatch.providers.vultr.launcher import instances_of
-from gpuwatch.providers.vultr.offers import offers_of, parse_plans
+from gpuwatch.providers.vultr import offers_of, parse_plans
 from tests.checkout import TESTS
 from tests.golden import reported, shown
+from tests.providers.clouds import cloud
 
 RECORDED = TESTS / "recorded" / "vultr"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+VULTR = cloud("vultr")
 
 
 def replay() -> dict[str, Any]:
@@ -28,7 +28,7 @@ def _read(path: Path) -> Any:
     if path.name.startswith("plans-"):
         return reported(lambda: _offers(value))
     if path.name.startswith("instances-"):
-        return reported(lambda: instances_of(value, lambda _name: None))
+        return reported(lambda: VULTR.parse_instances(value))
     return {name: _refusals(case["http_status"], case["body"]) for name, case in value.items()}
 
 
@@ -44,6 +44,6 @@ def _offers(rows: list[Any]) -> Any:
 def _refusals(status: int, body: Any) -> Any:
     reply = HttpReply(status, {}, json.dumps(body).encode())
     return {
-        "asking": shown(list_error("vultr", read_error_body(reply), reply, NOW)),
-        "ordering": shown(order_error("vultr", read_error_body(reply), reply, NOW)),
+        "asking": shown(VULTR.read_error("vultr", read_error_body(reply), reply, NOW)),
+        "ordering": shown(VULTR.order_error("vultr", read_error_body(reply), reply, NOW)),
     }

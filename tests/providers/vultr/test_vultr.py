@@ -17,8 +17,7 @@ from gpuwatch.errors import OfferGone, OrderRefused, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
-from gpuwatch.providers.vultr import INFO
-from gpuwatch.providers.vultr.offers import offers_of, parse_plans
+from gpuwatch.providers.vultr import INFO, offers_of, parse_plans
 from tests.checkout import TESTS
 from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.vultr.bench import BENCH
