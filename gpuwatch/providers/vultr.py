@@ -206,8 +206,8 @@ class VultrCloud(MachineCloud):
         kind, place, ip = word(row.get("plan"), 44), word(row.get("region"), 8), word(row.get("main_ip"), 64)
         plan = None if kind is None else self._plans.get(kind)
         price = None if plan is None or place is None else plan.price_at(place)
-        ip = None if ip == "0.0.0.0" else ip  # noqa: S104 - shown by a pending instance
-        fields = machine_fields(row, self.status_words, PROVIDER, ip=ip, user="root")
+        host = None if ip == "0.0.0.0" else ip  # noqa: S104 - shown by a pending instance
+        fields = machine_fields(row, self.status_words, PROVIDER, ip=host, user="root")
         if fields["state"] is InstanceState.RUNNING:
             fields["state"], fields["unknown_status"] = _machine_status(row)
         return Instance(
@@ -278,8 +278,7 @@ def _stock_queries(plans: list[VultrPlan], regions: list[Any]) -> list[tuple[str
 
 def _countries(rows: list[Any]) -> dict[str, str]:
     """Return place → country, as far as it is stated."""
-    pairs = [(row.get("id"), matched(row.get("country"), COUNTRY)) for row in objects(rows)]
-    return {place: country for place, country in pairs if isinstance(place, str) and country is not None}
+    return {str(row.get("id")): found for row in objects(rows) if (found := matched(row.get("country"), COUNTRY))}
 
 
 def parse_plans(rows: list[Any], now: datetime | None = None) -> tuple[ParseResult, list[VultrPlan]]:
