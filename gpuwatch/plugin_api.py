@@ -140,7 +140,7 @@ from gpuwatch.providers.toolkit.error_mapping import (
     reading_error,
 )
 from gpuwatch.providers.toolkit.fan_out import query_all
-from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.first_boot import first_boot_script, shutdown_timer, with_end
 from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.machine_cloud import UUID, ListPage, MachineCloud
@@ -154,7 +154,6 @@ from gpuwatch.providers.toolkit.post_processing import (
     stated,
     unknown_name,
 )
-from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer, with_end
 from gpuwatch.providers.toolkit.validation import (
     UNREADABLE,
     at,

@@ -14,7 +14,7 @@ from gpuwatch.domain.watches.query_plan import SharedQuery
 from gpuwatch.engine.market.polling_plan import PollingPlan
 from gpuwatch.ports import LANES
 from gpuwatch.ports.market import Hold
-from gpuwatch.providers.toolkit.holds import SEARCH
+from gpuwatch.providers.toolkit.rate_limiter import SEARCH
 from gpuwatch.storage.history.queries.poll_queries import searches_since
 from gpuwatch.storage.market.provider_holds import SqlHolds
 

@@ -23,7 +23,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.aws.network import NetworkOptions, network_options, network_request
 from gpuwatch.providers.aws.offers import OfferId, table
 from gpuwatch.providers.toolkit.basic_launcher import not_sent, refuse
-from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
+from gpuwatch.providers.toolkit.first_boot import shutdown_timer
 from gpuwatch.providers.toolkit.validation import at, objects
 
 BYTES_MAX: Final = 16_384  # before base64. source: AWS's EC2 user guide, 2026

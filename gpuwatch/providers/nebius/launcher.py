@@ -44,10 +44,9 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.error_mapping import InstanceGone, InstanceNotFound
-from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.first_boot import first_boot_script, shutdown_timer
 from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
 from gpuwatch.providers.toolkit.validation import whole, word
 
 _OFFER: Final = re.compile(r"([a-z0-9.-]{1,40})/([a-z0-9.-]{1,40})/([a-z0-9-]{1,30})(/spot)?")

@@ -25,7 +25,7 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.runpod.catalogue import PROVIDER, SECURE, PodPlacement, parse_offer_id
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order, not_sent, refuse
-from gpuwatch.providers.toolkit.shutdown_timer import with_end
+from gpuwatch.providers.toolkit.first_boot import with_end
 from gpuwatch.providers.toolkit.validation import at
 
 # Inputs: END in Unix seconds, LEFT in seconds from the order, for hosts whose clock is slow. The injected runpodctl may

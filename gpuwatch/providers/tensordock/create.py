@@ -25,8 +25,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.tensordock.error_mapping import NAME, ordering, status_of
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, not_sent, refuse
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
-from gpuwatch.providers.toolkit.first_boot import first_boot_script
-from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
+from gpuwatch.providers.toolkit.first_boot import first_boot_script, shutdown_timer
 from gpuwatch.providers.toolkit.validation import at
 
 MIN_DISK_GB: Final = 100.0

@@ -32,8 +32,7 @@ from gpuwatch.providers.toolkit.error_mapping import (
     reading_error,
     retry_after_s,
 )
-from gpuwatch.providers.toolkit.holds import SEARCH, Holds
-from gpuwatch.providers.toolkit.rate_limiter import RateLimiter, RequestHeld, WaitStopped
+from gpuwatch.providers.toolkit.rate_limiter import SEARCH, Holds, RateLimiter, RequestHeld, WaitStopped
 from gpuwatch.providers.toolkit.validation import decode_json
 from gpuwatch.redaction import register_secret
 

@@ -1,17 +1,43 @@
-"""The first-boot script of a rented virtual machine: its environment and its start commands.
+"""What a rented virtual machine runs: its first-boot script, and shell lines that end it at a set time.
 
-For providers that start machines and not containers; cloud-init runs it once, as root.
+The first-boot script sets its environment and runs its start commands; cloud-init runs it once, as root. A machine
+shuts itself down without a key; what it costs afterwards differs by provider.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from base64 import b64encode
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import ceil
 from typing import Final
+
+from gpuwatch.domain.market.money import rfc3339
 
 ENV_FILE: Final = "/etc/gpuwatch.env"  # lines of `export NAME='value'`, readable only by root
 SCRIPT_FILE: Final = "/root/gpuwatch-onstart"
+# The timer survives a reboot; without systemd, the timer of `shutdown` applies. A timer whose time has passed at the
+# first boot would never fire.
+_LINES: Final = """\
+# this machine ends itself at {when}
+cat >/etc/systemd/system/gpuwatch-end.service <<'EOF'
+[Service]
+Type=oneshot
+ExecStart=/sbin/shutdown -h now
+EOF
+cat >/etc/systemd/system/gpuwatch-end.timer <<'EOF'
+[Timer]
+OnCalendar={calendar}
+Persistent=true
+AccuracySec=1s
+[Install]
+WantedBy=timers.target
+EOF
+systemctl daemon-reload && systemctl enable --now gpuwatch-end.timer || shutdown -h +{minutes}
+[ "$(date +%s)" -lt {epoch} ] || shutdown -h now
+"""
 
 
 def first_boot_script(onstart: str | None, env: Mapping[str, str]) -> str | None:
@@ -38,3 +64,29 @@ def _export(name: str, value: str) -> str:
 
 def _file(path: str, text: str) -> list[str]:
     return [f"base64 -d >{path} <<'END'", b64encode(text.encode()).decode(), "END"]
+
+
+def shutdown_timer(ends_at: datetime, now: datetime) -> str:
+    """Return shell lines that make a machine shut itself down; they run as root.
+
+    Args:
+        ends_at: the end, timezone-aware.
+    """
+    remaining_s = max((ends_at - now).total_seconds(), 0.0)
+    at = ends_at.astimezone(UTC)
+    return _LINES.format(
+        when=rfc3339(at),
+        calendar=at.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        minutes=max(1, ceil(remaining_s / 60)),
+        epoch=int(at.timestamp()),
+    )
+
+
+def with_end(lines: str, at: datetime, now: datetime) -> str:
+    """Fill in an end: @WHEN@ (for people), @END@ (Unix seconds) and @LEFT@ (seconds from now)."""
+    values = {
+        "WHEN": rfc3339(at),
+        "END": str(ceil(at.timestamp())),
+        "LEFT": str(max(0, ceil((at - now).total_seconds()))),
+    }
+    return re.sub("@([A-Z]+)@", lambda found: values[found[1]], lines)

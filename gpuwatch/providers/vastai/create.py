@@ -15,7 +15,7 @@ from typing import Any, Final
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Created, Order, Registry, Volume
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.toolkit.shutdown_timer import with_end
+from gpuwatch.providers.toolkit.first_boot import with_end
 from gpuwatch.providers.vastai.client import ordering_error, read_error_body
 
 _SHELL: Final = re.compile(r"#!.*\b(?:ba|da|a|k|z)?sh\b.*")
