@@ -31,6 +31,20 @@ from tests.worker_messages import send_less
 use_memory()
 os.environ |= {"PIP_DEFAULT_TIMEOUT": "20", "PIP_RETRIES": "10"}  # a stalled download is repeated, not waited for
 _NAMES = itertools.count(1)
+# What speaks SQL, and what depends on locks, isolation or claims between daemons. Everything else is the same on both.
+ON_BOTH_ENGINES = (
+    "tests/storage/",
+    "tests/test_migrations.py",
+    "tests/test_older_store.py",
+    "tests/chat/telegram/test_poller.py",  # a lease
+    "tests/engine/alerts/test_alert_delivery.py",
+    "tests/engine/alerts/test_one_message_per_request.py",
+    "tests/engine/jobs/test_job_queue.py",
+    "tests/engine/launches/renting/test_launching.py",
+    "tests/engine/launches/renting/test_order_recorded.py",
+    "tests/process/",
+    "tests/web/api/test_stores.py",
+)
 SLOW_TIMEOUT_S = 900  # a busy machine may take ten times as long; a test that hangs still ends
 GARBAGE_MB = 16  # garbage that a module's tests may leave without a collection
 
@@ -60,6 +74,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def whole(request: pytest.FixtureRequest) -> bool:
     """Whether a crash matrix runs whole."""
     return bool(request.config.getoption("--whole"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the engines of the tests that want a database."""
+    if "database_url" in metafunc.fixturenames:
+        name = metafunc.definition.nodeid
+        engines = ["sqlite", "postgresql"] if name.startswith(ON_BOTH_ENGINES) else ["sqlite"]
+        metafunc.parametrize("database_url", engines, indirect=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -253,9 +275,9 @@ def sqlite_url(tmp_path: Path, _sqlite_template: Path) -> str:
     return f"sqlite:///{tmp_path / 'gpuwatch.db'}"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """An upgraded database, on each engine in turn."""
+    """An upgraded database; on each engine in turn where `ON_BOTH_ENGINES` says so."""
     if request.param == "sqlite":
         yield request.getfixturevalue("sqlite_url")
         return
@@ -279,7 +301,7 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """An open, upgraded database, on each engine in turn."""
+    """An open, upgraded database of `database_url`."""
     opened = share_statements(open_database(database_url))
     yield opened
     opened.close()

@@ -16,8 +16,8 @@ from sqlalchemy import create_engine, make_url
 from gpuwatch.emulator import Delays, Marketplace
 from tests.conftest import Postgres
 from tests.process.audit import Audit, Limits, launches, rows
+from tests.process.crash_matrix import somebody_rents
 from tests.process.daemon_child import bargain, terminate, wait_for
-from tests.process.test_crash_matrix import somebody_rents
 from tests.process.two_daemons import KEY, Crossing, home_of, orders, until
 
 pytestmark = pytest.mark.slow
