@@ -160,6 +160,9 @@ class AlertQueue(Protocol):
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Store an alert in the outbox; False: there is already an alert with this `once_key`. Raises StoreError."""
 
+    def newest_key(self, prefix: str, now: datetime) -> str | None:
+        """Return the newest key that begins so, of an alert that has not expired. Raises StoreError."""
+
 
 class HourlyLowsReader(Protocol):
     """The cheapest price of each hour."""

@@ -130,6 +130,13 @@ def add_audit(connection: Connection, audit: OutboxAlert | None) -> None:
         enqueue(connection, audit)
 
 
+def newest_key(connection: Connection, prefix: str, now: datetime) -> str | None:
+    """Return the newest `once_key` that begins so, of an alert that has not expired."""
+    begins_so = alerts.c.once_key.startswith(prefix, autoescape=True)
+    query = select(alerts.c.once_key).where(begins_so, alerts.c.expires_at_ms > to_ms(now))
+    return connection.execute(query.order_by(alerts.c.created_at_ms.desc()).limit(1)).scalar_one_or_none()
+
+
 def unrouted(connection: Connection) -> list[UnroutedAlert]:
     """Return alerts without a route, oldest first; only some of them if there are many."""
     return [

@@ -30,7 +30,7 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.store import NO_OBLIGATION_LOG, ObligationLog
-from gpuwatch.storage.alerts.alert_rows import add_audit, enqueue
+from gpuwatch.storage.alerts.alert_rows import add_audit, enqueue, newest_key
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches import hook_runs
 from gpuwatch.storage.launches.launch_admission import (
@@ -354,6 +354,11 @@ class SqlLaunchRepository:
         """Put an alert into the outbox; False: an alert with this `once_key` exists. Raises StoreError."""
         with self._database.write() as connection:
             return enqueue(connection, outbox_alert)
+
+    def newest_key(self, prefix: str, now: datetime) -> str | None:
+        """Return the newest key that begins so, of an alert that has not expired. Raises StoreError."""
+        with self._database.read() as connection:
+            return newest_key(connection, prefix, now)
 
     def _read(self, query: Select[Any]) -> list[Launch]:
         with self._database.read() as connection:

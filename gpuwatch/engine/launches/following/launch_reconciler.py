@@ -36,6 +36,7 @@ from gpuwatch.domain.launches.life.launch_events import (
 from gpuwatch.domain.launches.life.launch_record import governing_watch
 from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.absence import IndependentEvidence, MissingInstances, ReopenedLaunches
 from gpuwatch.engine.launches.following.provider_account import OtherAccounts, ProviderAccount
@@ -110,10 +111,11 @@ class LaunchReconciler:
         self._guard = guard
         self._executor = TransitionExecutor(repository, launch_alerts)
         self._clock = LaunchClock(monotonic)
-        self._ender = InstanceEnder(repository, launcher, launch_alerts, monotonic, may_destroy)
+        reporter = AlertReporter(repository, launch_alerts.new_id)
+        self._ender = InstanceEnder(reporter, launcher, launch_alerts, monotonic, may_destroy)
         self._owner = owner
-        self._other_accounts = OtherAccounts(repository, launch_alerts, launcher.name)
-        contradictions = Contradictions(repository, launch_alerts, monotonic)
+        self._other_accounts = OtherAccounts(reporter, launch_alerts, launcher.name)
+        contradictions = Contradictions(reporter, launch_alerts, monotonic)
         lost = LostLaunches(
             repository,
             launcher.name,
@@ -123,7 +125,9 @@ class LaunchReconciler:
             monotonic=monotonic,
         )
         self._store = ReconciledStore(generation, monotonic)
-        self._unknown = UnknownInstances(repository, launcher, launch_alerts, self._owner, monotonic, lost, watch_ended)
+        self._unknown = UnknownInstances(
+            repository, launcher, reporter, launch_alerts, self._owner, monotonic, lost, watch_ended
+        )
         self._reopened = ReopenedLaunches(repository, launcher, self._executor, contradictions, self._carry_out)
         self._missing = MissingInstances(
             launcher,
@@ -135,7 +139,7 @@ class LaunchReconciler:
             monotonic=monotonic,
             wait_s=wait_s,
         )
-        self._list_monitor = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
+        self._list_monitor = InstanceListMonitor(reporter, launcher.name, monotonic)
         self._started_at: datetime | None = None
         self._next_at: datetime | None = None
         self._last_read: Sequence[Launch] = ()

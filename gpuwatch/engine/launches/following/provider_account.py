@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpuwatch.domain.alerts.launch_texts import OTHER_ACCOUNT
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.ports import AccountLookup, AlertQueue, Launcher
+from gpuwatch.ports import AccountLookup, Launcher
 
 if TYPE_CHECKING:
     from gpuwatch.storage.setup.account_rows import SqlAccountRepository
@@ -131,30 +132,24 @@ class ProviderAccount:
 class OtherAccounts:
     """Active launches at a provider that its key cannot manage: reported daily; they block renting there."""
 
-    def __init__(self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, provider: str) -> None:
-        self._alert_queue = alert_queue
+    def __init__(self, reporter: AlertReporter, launch_alerts: LaunchAlerts, provider: str) -> None:
+        self._reporter = reporter
         self._launch_alerts = launch_alerts
         self._provider = provider
-        self._reported: set[tuple[str, date]] = set()
         self._launches: Sequence[Launch] = ()
 
     def update(self, unreached: Sequence[Launch], now: datetime) -> None:
-        """Store and report active launches that no key can manage. Raises StoreError."""
+        """Store and report active launches that no key can manage."""
         self._launches = unreached
-        for launch in self._launches:
-            today = (launch.launch_id, now.date())
-            if today not in self._reported:
+        name = self._provider
+        for launch in unreached:
+            why = f"It runs under account {launch.account_id}, but the key of {name} belongs to another account."
+            if launch.account_id is None:
+                why = f"An older gpuwatch started it, and this key has not listed it at {name} since."
+            if self._reporter.report(self._launch_alerts.of(OTHER_ACCOUNT, launch, now, why=why)):
                 log.error(
-                    "launch %s does not belong to the account of the configured key of %s",
-                    launch.launch_id,
-                    self._provider,
+                    "launch %s does not belong to the account of the configured key of %s", launch.launch_id, name
                 )
-                name = self._provider
-                why = f"It runs under account {launch.account_id}, but the key of {name} belongs to another account."
-                if launch.account_id is None:
-                    why = f"An older gpuwatch started it, and this key has not listed it at {name} since."
-                self._alert_queue.enqueue(self._launch_alerts.of(OTHER_ACCOUNT, launch, now, why=why))
-                self._reported = {one for one in self._reported if one[1] == today[1]} | {today}
 
     def reason(self) -> str | None:
         """Return why nothing can be rented at this provider, in one line, or None."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +28,7 @@ from gpuwatch.domain.launches.life.strays import (
     why_unknown,
 )
 from gpuwatch.domain.market.money import price_text, usd
+from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.provider_account import ProviderAccount
 from gpuwatch.engine.launches.guarding.instance_lists import InstanceListing, look_up
@@ -236,6 +237,7 @@ class UnknownInstances:
         self,
         repository: SqlLaunchRepository,
         launcher: Launcher,
+        reporter: AlertReporter,
         launch_alerts: LaunchAlerts,
         owner: ProviderAccount,
         monotonic: Callable[[], float],
@@ -245,12 +247,12 @@ class UnknownInstances:
         self._lost = lost
         self._repository = repository
         self._launcher = launcher
+        self._reporter = reporter
         self._launch_alerts = launch_alerts
         self._owner = owner
         self._monotonic = monotonic
         self._provider = launcher.name
         self._watch_ended = watch_ended
-        self._reported: set[tuple[str, date]] = set()
         self._missing: dict[str, _Missing] = {}
         self._listed_before: set[str] = set()
         self._ids: Sequence[str] = ()
@@ -291,7 +293,7 @@ class UnknownInstances:
             self._repository.remove_unknown_instance(one)
         self._ids = sorted({*self._ids} - {one.instance_id for one in settled})
         for instance, why in (*unknown, *self._lost.to_report(held)):
-            self._report(instance, why, now)
+            self._reporter.report(self._launch_alerts.orphan(self._provider, instance, why, now))
         return returned
 
     def _returned_by_id(
@@ -387,12 +389,6 @@ class UnknownInstances:
             return False
         seen.times += is_trusted
         return seen.times >= AGREEING_NEEDED and self._monotonic() - seen.since_s >= lasting_s
-
-    def _report(self, instance: Instance, why: str, now: datetime) -> None:
-        today = (instance.instance_id, now.date())
-        if today not in self._reported:
-            self._repository.enqueue(self._launch_alerts.orphan(self._provider, instance, why, now))
-            self._reported = {one for one in self._reported if one[1] == today[1]} | {today}
 
 
 def _installation(label: str | None) -> str | None:

@@ -31,6 +31,7 @@ from gpuwatch.domain.launches.money.bids_and_relocation import relocation
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts
 from gpuwatch.engine.launches.guarding.guard_money import BudgetGuard, PriceGuard
@@ -106,7 +107,7 @@ class ProviderGuard:
         self._watches = watches
         self._zone = zone
         self._provider = launcher.name
-        self._alerts = GuardAlerts(repository, launch_alerts, zone)
+        self._alerts = GuardAlerts(AlertReporter(repository, launch_alerts.new_id), launch_alerts, zone)
         self._use = UtilisationGuard(uses, self._alerts)
         self._budgets = BudgetGuard(repository, self._alerts, watches, budget)
         self._prices = PriceGuard(

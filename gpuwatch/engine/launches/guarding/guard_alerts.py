@@ -1,13 +1,12 @@
-"""The guard's alerts, each sent once: the store keeps its key, and a cache saves the query."""
+"""The guard's alerts, each sent once."""
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime, tzinfo
 from typing import Any
 
 from gpuwatch.domain.alerts import guard_texts as texts
-from gpuwatch.domain.alerts.alert import AlertSpec, OutboxAlert, Severity
+from gpuwatch.domain.alerts.alert import AlertSpec, Severity
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.end_rules import ends_by_itself_at
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch
@@ -15,13 +14,9 @@ from gpuwatch.domain.launches.money.bids_and_relocation import Relocation
 from gpuwatch.domain.launches.money.budgets import BudgetStatus
 from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO, dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.errors import StoreError
-from gpuwatch.ports import AlertQueue
 
-log = logging.getLogger(__name__)
-
-_KEYS_MAX = 10_000
 _SAVING_STEP = 0.05  # smaller changes of the saving are not reported
 _CONDITIONS = {
     InstanceCondition.STOPPED: texts.STILL_STOPPED,
@@ -37,15 +32,14 @@ class GuardAlerts:
         zone: time zone of reported times.
     """
 
-    def __init__(self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, zone: tzinfo) -> None:
-        self._alert_queue = alert_queue
+    def __init__(self, reporter: AlertReporter, launch_alerts: LaunchAlerts, zone: tzinfo) -> None:
+        self._reporter = reporter
         self._launch_alerts = launch_alerts
         self._zone = zone
-        self._reported: set[str] = set()
 
     def report(self, launch: Launch, spec: AlertSpec, now: datetime, **fields: Any) -> None:
         """Report an event of a launch. `fields`: see `LaunchAlerts.of`."""
-        self._enqueue(self._launch_alerts.of(spec, launch, now, **fields))
+        self._reporter.report(self._launch_alerts.of(spec, launch, now, **fields))
 
     def runtime_nearly_over(self, launch: Launch, now: datetime) -> None:
         """Report that `max_runtime` is nearly over."""
@@ -118,40 +112,24 @@ class GuardAlerts:
         is_rate = one.name == "max_usd_hour"
         limit, spent = dollars(usd(one.limit_microusd)), dollars(usd(one.spent_microusd))
         spec = texts.BUDGET_REACHED if one.is_full else texts.BUDGET_NEARLY
-        self._enqueue(
-            spec.outbox(
-                self._launch_alerts.new_id(),
-                now,
-                severity=Severity.CRITICAL if one.is_full and not stops else Severity.WARNING,
-                subject=one.watch or one.name,
-                watch=one.watch,
-                name=one.name,
-                window=one.window,
-                limit_microusd=one.limit_microusd,
-                of=one.watch or "",
-                whose="budget" if one.watch is None else f"{one.watch}: budget",
-                limit=f"{limit} per hour" if is_rate else f"{limit} in {one.window}",
-                billed=f"{spent} per hour" if is_rate else "",
-                spent="" if is_rate else spent,
-                by_end="" if is_rate else dollars(usd(one.by_end_microusd)),
-                words=one.words,
-                did=_budget_did(one, stops),
-            )
+        self._reporter.report_spec(
+            spec,
+            now,
+            severity=Severity.CRITICAL if one.is_full and not stops else Severity.WARNING,
+            subject=one.watch or one.name,
+            watch=one.watch,
+            name=one.name,
+            window=one.window,
+            limit_microusd=one.limit_microusd,
+            of=one.watch or "",
+            whose="budget" if one.watch is None else f"{one.watch}: budget",
+            limit=f"{limit} per hour" if is_rate else f"{limit} in {one.window}",
+            billed=f"{spent} per hour" if is_rate else "",
+            spent="" if is_rate else spent,
+            by_end="" if is_rate else dollars(usd(one.by_end_microusd)),
+            words=one.words,
+            did=_budget_did(one, stops),
         )
-
-    def _enqueue(self, outbox_alert: OutboxAlert) -> None:
-        key = outbox_alert.once_key
-        assert key is not None
-        if key in self._reported:
-            return
-        try:
-            self._alert_queue.enqueue(outbox_alert)
-        except StoreError as error:
-            log.warning("cannot store an alert yet: %s: %s", outbox_alert.alert.headline, error)
-            return
-        if len(self._reported) >= _KEYS_MAX:
-            self._reported.clear()  # the store still has them
-        self._reported.add(key)
 
 
 def _budget_did(one: BudgetStatus, stops: bool) -> str:

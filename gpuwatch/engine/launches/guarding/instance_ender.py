@@ -8,10 +8,11 @@ from datetime import datetime
 
 from gpuwatch.domain.alerts.launch_texts import NOT_ENDED
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.setup.failpoint import failpoint
-from gpuwatch.errors import OrderError, ProviderError, StoreError, is_refusal
-from gpuwatch.ports import AlertQueue, Launcher
+from gpuwatch.errors import OrderError, ProviderError, is_refusal
+from gpuwatch.ports import Launcher
 from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
@@ -35,13 +36,13 @@ class InstanceEnder:
 
     def __init__(
         self,
-        alert_queue: AlertQueue,
+        reporter: AlertReporter,
         launcher: Launcher,
         launch_alerts: LaunchAlerts,
         monotonic: Callable[[], float],
         may_destroy: Callable[[Launch, datetime], bool] = at_once,
     ) -> None:
-        self._alert_queue = alert_queue
+        self._reporter = reporter
         self._launcher = launcher
         self._launch_alerts = launch_alerts
         self._monotonic = monotonic
@@ -87,8 +88,4 @@ class InstanceEnder:
             self._report(launch, headline, launch.end_reason or "to be ended", now)
 
     def _report(self, launch: Launch, headline: str, why: str, now: datetime) -> None:
-        outbox_alert = self._launch_alerts.of(NOT_ENDED, launch, now, headline=headline, why=why)
-        try:
-            self._alert_queue.enqueue(outbox_alert)
-        except StoreError as error:
-            log.warning("%s: cannot store the alert yet: %s", outbox_alert.alert.headline, error)
+        self._reporter.report(self._launch_alerts.of(NOT_ENDED, launch, now, headline=headline, why=why))

@@ -17,18 +17,18 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.domain.alerts.launch_texts import CONTRADICTION, LIST_BACK, LIST_MISSING, NOTHING_RENTED, UNKNOWN_STATUS
+from gpuwatch.domain.alerts.alert import OutboxAlert
+from gpuwatch.domain.alerts.launch_texts import CONTRADICTION, LIST_MISSING, NOTHING_RENTED, UNKNOWN_STATUS
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.alerts.alert_reporter import AlertReporter, SeenValues
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError, StoreError
 from gpuwatch.ports import (
-    AlertQueue,
     Instance,
     InstanceLookup,
     InstanceState,
     Launcher,
-    OutboxAlert,
     UnitOfWorkFactory,
 )
 from gpuwatch.redaction import redact
@@ -116,16 +116,13 @@ class InstanceListMonitor:
         monotonic: seconds.
     """
 
-    def __init__(
-        self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, provider: str, monotonic: Callable[[], float]
-    ) -> None:
-        self._alert_queue = alert_queue
-        self._launch_alerts = launch_alerts
+    def __init__(self, reporter: AlertReporter, provider: str, monotonic: Callable[[], float]) -> None:
+        self._reporter = reporter
         self._provider = provider
         self._monotonic = monotonic
         self._since_s: float | None = None
-        self._reported = False
-        self._tried_key: str | None = None  # of the last alert that was stored, or had been stored before
+        self._is_reported = False  # this silence; one that begins in a period with an alert, in the next period
+        self._may_be_reported = True  # this silence or an earlier one, perhaps by an earlier process
 
     def failed(self, error: ProviderError, alive: int, now: datetime, *, is_blocked: bool = False) -> None:
         """Note that there was no usable list; `alive` is the number of active launches there.
@@ -135,48 +132,26 @@ class InstanceListMonitor:
         """
         if self._since_s is None:
             self._since_s = self._monotonic()
-        if self._reported:
-            return
         missing_s, spec = self._monotonic() - self._since_s, None
         if alive and missing_s > ALERT_AFTER_S:
             spec = LIST_MISSING
         elif not alive and is_blocked and missing_s > BLOCKED_AFTER_S:
             spec = NOTHING_RENTED
-        if spec is not None:
-            launches = "1 launch is" if alive == 1 else f"{alive} launches are"
-            self._report(
-                spec.outbox(
-                    self._launch_alerts.new_id(),
-                    now,
-                    subject=self._provider,
-                    launches=launches,
-                    error=redact(str(error)),
-                )
-            )
+        if spec is None or self._is_reported:
+            return
+        launches = "1 launch is" if alive == 1 else f"{alive} launches are"
+        self._is_reported = bool(
+            self._reporter.report_spec(spec, now, subject=self._provider, launches=launches, error=redact(str(error)))
+        )
+        self._may_be_reported = self._may_be_reported or self._is_reported
 
     def list_succeeded(self, now: datetime) -> None:
         """Note a complete list."""
-        self._since_s = None
-        if self._reported:
-            back = LIST_BACK.outbox(self._launch_alerts.new_id(), now, subject=self._provider)
-            self._reported = self._enqueue(back) is None
-
-    def _report(self, outbox_alert: OutboxAlert) -> None:
-        """Report it once; a silence that begins in a period that has its alert is reported in the next period."""
-        if outbox_alert.once_key == self._tried_key:
-            return
-        stored = self._enqueue(outbox_alert)
-        self._reported = bool(stored)
-        if stored is not None:
-            self._tried_key = outbox_alert.once_key
-
-    def _enqueue(self, outbox_alert: OutboxAlert) -> bool | None:
-        """Return whether it was stored; False: its period has one already; None: the store failed."""
-        try:
-            return self._alert_queue.enqueue(outbox_alert)
-        except StoreError as error:
-            log.warning("cannot report yet: %s: %s", outbox_alert.alert.headline, error)
-            return None
+        self._since_s, self._is_reported = None, False
+        if self._may_be_reported:
+            both = (LIST_MISSING, NOTHING_RENTED)
+            done = [self._reporter.resolve(spec, now, subject=self._provider) for spec in both]
+            self._may_be_reported = not all(done)
 
 
 class Contradictions:
@@ -186,28 +161,19 @@ class Contradictions:
         monotonic: seconds.
     """
 
-    def __init__(self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, monotonic: Callable[[], float]) -> None:
-        self._alert_queue = alert_queue
+    def __init__(self, reporter: AlertReporter, launch_alerts: LaunchAlerts, monotonic: Callable[[], float]) -> None:
+        self._reporter = reporter
         self._launch_alerts = launch_alerts
         self._monotonic = monotonic
         self._noted: dict[str, tuple[float, int]] = {}  # launch → since when, how often
-        self._reported: dict[str, datetime] = {}
 
     def note(self, launch: Launch, why: str, lasting_s: float, now: datetime) -> None:
-        """Note that two answers about a launch contradict each other; report it after `lasting_s`."""
+        """Note that two answers about a launch contradict each other; report it after `lasting_s`, once a day."""
         since_s, times = self._noted.get(launch.launch_id, (self._monotonic(), 0))
         self._noted[launch.launch_id] = since_s, times + 1
-        reported_at = self._reported.get(launch.launch_id)
-        reported_today = reported_at is not None and reported_at.date() == now.date()
-        if times + 1 < _OFTEN or self._monotonic() - since_s < lasting_s or reported_today:
-            return
-        alert = self._launch_alerts.of(CONTRADICTION, launch, now, instance_id=launch.instance_id, why=why)
-        try:
-            self._alert_queue.enqueue(alert)
-            self._reported = {one: at for one, at in self._reported.items() if at.date() == now.date()}
-            self._reported[launch.launch_id] = now
-        except StoreError as error:
-            log.warning("launch %s: cannot report a contradiction yet: %s", launch.launch_id, error)
+        if times + 1 >= _OFTEN and self._monotonic() - since_s >= lasting_s:
+            fields = {"instance_id": launch.instance_id, "why": why}
+            self._reporter.report(self._launch_alerts.of(CONTRADICTION, launch, now, **fields))
 
     def clear(self, launch: Launch) -> None:
         """Note that the answers agree again."""
@@ -215,35 +181,23 @@ class Contradictions:
 
 
 class UnknownStatuses:
-    """Records the unknown words of one provider; caches what the store already contains."""
+    """Reports status words of one provider that gpuwatch does not know."""
 
     def __init__(self, provider: str, uow_factory: UnitOfWorkFactory, new_id: Callable[[], str]) -> None:
-        self._provider = provider
-        self._uow_factory = uow_factory
+        self._seen = SeenValues(provider, uow_factory)
         self._new_id = new_id
-        self._known: set[str] = set()
 
     def check(self, instances: Iterable[Instance], now: datetime) -> None:
         """Alert about words that are new, in the transaction that records them. A failing store delays the report."""
-        words = {one.unknown_status for one in instances if one.unknown_status is not None} - self._known
-        if not words:
-            return
+        words = sorted({one.unknown_status for one in instances if one.unknown_status is not None})
         try:
-            with self._uow_factory.open() as uow:
-                new = [word for word in sorted(words) if uow.record_new_value(self._provider, _KIND, word[:200], now)]
-                if new:
-                    uow.enqueue(
-                        UNKNOWN_STATUS.outbox(
-                            self._new_id(),
-                            now,
-                            subject=self._provider,
-                            newest=", ".join(new[:3]),
-                            words="; ".join(new[:10]),
-                        )
-                    )
+            new = self._seen.new(_KIND, words, now, lambda new: self._alert(new, now))
         except StoreError as error:
-            log.warning("%s: cannot report unknown status words yet: %s", self._provider, error)
+            log.warning("%s: cannot report unknown status words yet: %s", self._seen.provider, error)
             return
-        self._known |= words
         for word in new:
-            log.warning("a status of an instance that is not known: %s", word, extra={"provider": self._provider})
+            log.warning("a status of an instance that is not known: %s", word, extra={"provider": self._seen.provider})
+
+    def _alert(self, new: Sequence[str], now: datetime) -> OutboxAlert:
+        newest, words = ", ".join(new[:3]), "; ".join(new[:10])
+        return UNKNOWN_STATUS.outbox(self._new_id(), now, subject=self._seen.provider, newest=newest, words=words)

@@ -8,6 +8,7 @@ from typing import cast
 from zoneinfo import ZoneInfo
 
 from gpuwatch.domain.alerts.alert import OutboxAlert
+from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts
 from gpuwatch.ports import AlertQueue
@@ -20,7 +21,7 @@ def test_times_are_reported_in_the_owners_zone() -> None:
     launch = a_running_launch(max_runtime_s=3600.0)
     stored: list[OutboxAlert] = []
     queue = cast("AlertQueue", SimpleNamespace(enqueue=stored.append))
-    alerts = GuardAlerts(queue, LaunchAlerts(lambda: "abc"), ZoneInfo("Europe/Berlin"))
+    alerts = GuardAlerts(AlertReporter(queue, str), LaunchAlerts(lambda: "abc"), ZoneInfo("Europe/Berlin"))
     alerts.runtime_nearly_over(launch, NOON)
     alerts.contract_ends(launch, NOON + timedelta(minutes=30), "", NOON)
     alerts.maintenance(launch, NOON, NOON)

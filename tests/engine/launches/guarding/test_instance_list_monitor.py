@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.launches.guarding.instance_lists import ALERT_AFTER_S, InstanceListMonitor
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import AlertKind
@@ -17,6 +17,7 @@ from tests.clocks import Clock
 from tests.outbox import new_alerts
 
 DOWN = ProviderDown("vastai: HTTP 502")
+_IDS = itertools.count()
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
@@ -25,9 +26,8 @@ class World:
         self.database = database
         self.clock = Clock()
         self.reported: list[AlertKind] = []
-        ids = (f"a{n}" for n in itertools.count())
-        alerts = LaunchAlerts(lambda: next(ids))
-        self.monitor = InstanceListMonitor(SqlLaunchRepository(database), alerts, "vastai", self.clock)
+        reporter = AlertReporter(SqlLaunchRepository(database), lambda: f"a{next(_IDS)}")
+        self.monitor = InstanceListMonitor(reporter, "vastai", self.clock)
 
     def at(self, minutes: float) -> datetime:
         self.clock.seconds = minutes * 60
@@ -74,3 +74,18 @@ def test_a_silence_that_begins_soon_after_another_one_is_reported_in_the_next_ho
     assert world.kinds == [AlertKind.BLIND, AlertKind.RECOVERED]
     world.is_silent(60, 70)
     assert world.kinds == [AlertKind.BLIND, AlertKind.RECOVERED, AlertKind.BLIND]
+
+
+def test_a_restart_says_the_end_of_what_was_said_before_it(world: World) -> None:
+    world.is_silent(0, 12)
+    restarted = World(world.database)
+    restarted.is_back(20)
+    restarted.is_back(21)
+    World(world.database).is_back(22)  # another daemon, too
+    assert world.kinds == [AlertKind.BLIND, AlertKind.RECOVERED]
+
+
+def test_the_end_of_what_expired_long_ago_is_no_news(world: World) -> None:
+    world.is_silent(0, 12)
+    World(world.database).is_back(60 * 48)
+    assert world.kinds == [AlertKind.BLIND]
