@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
-from gpuwatch.cli.output import RecordedTable, displayable, record
+from gpuwatch.cli.output import RecordedTable, displayable, local, record
 from gpuwatch.domain.market.offer import escape_formula
 
 _GAP = "  "
@@ -23,39 +24,81 @@ Cells = Sequence[str]
 
 
 class Column(NamedTuple):
-    """One column of a table."""
+    """One column of a table.
+
+    Attributes:
+        of: its value in a row: the name of an attribute, or a function; None: the row has a cell in this place.
+        form: how a number is formatted, such as ".2f".
+        drop: 0: never dropped on a narrow terminal; else the highest is dropped first.
+        text: free text: may be shortened, with an ellipsis.
+        optional: left out if no row has a value.
+    """
 
     heading: str
+    of: str | Callable[[Any], object] | None = None
+    form: str = ""
     right: bool = False
-    drop: int = 0  # 0: never dropped; else the highest is dropped first
-    text: bool = False  # free text: may be shortened, with an ellipsis
+    drop: int = 0
+    text: bool = False
+    optional: bool = False
 
 
-def left(heading: str, drop: int = 0) -> Column:
+Value = str | Callable[[Any], object] | None
+
+
+def left(heading: str, of: Value = None, *, drop: int = 0, optional: bool = False) -> Column:
     """A column of names, ids or dates."""
-    return Column(heading, drop=drop)
+    return Column(heading, of, drop=drop, optional=optional)
 
 
-def right(heading: str, drop: int = 0) -> Column:
+def right(heading: str, of: Value = None, form: str = "", *, drop: int = 0, optional: bool = False) -> Column:
     """A column of numbers."""
-    return Column(heading, right=True, drop=drop)
+    return Column(heading, of, form, right=True, drop=drop, optional=optional)
 
 
-def text(heading: str, drop: int = 0) -> Column:
+def text(heading: str, of: Value = None, *, drop: int = 0, optional: bool = False) -> Column:
     """A column of free text, such as a reason."""
-    return Column(heading, drop=drop, text=True)
+    return Column(heading, of, drop=drop, text=True, optional=optional)
 
 
-def table(columns: Sequence[Column], rows: Iterable[Cells], title: str | None = None) -> None:
-    """Print a table on standard output. Cells are plain text, never markup."""
-    width, rows = terminal_width(), list(rows)
+def table(columns: Sequence[Column], rows: Iterable[Any], title: str | None = None, timezone: str = "UTC") -> None:
+    """Print a table on standard output. Cells are plain text, never markup.
+
+    Args:
+        rows: what the columns are about, or cells.
+        timezone: of times.
+    """
+    width = terminal_width()
+    columns, cells = table_cells(columns, rows, timezone)
     record(
-        RecordedTable(title or "", [column.heading for column in columns], [column.right for column in columns], rows)
+        RecordedTable(title or "", [column.heading for column in columns], [column.right for column in columns], cells)
     )
     if title:
         sys.stdout.write(f"{displayable(title)}\n")
-    for line in table_lines(columns, rows, width, bold=_bold if width and uses_colour() else str):
+    for line in table_lines(columns, cells, width, bold=_bold if width and uses_colour() else str):
         sys.stdout.write(f"{line}\n")
+
+
+def table_cells(
+    columns: Sequence[Column], rows: Iterable[Any], timezone: str = "UTC"
+) -> tuple[Sequence[Column], list[Cells]]:
+    """The columns without the empty optional ones, and the cells of each row."""
+    cells = [[_cell(column, number, row, timezone) for number, column in enumerate(columns)] for row in rows]
+    visible = [
+        number
+        for number, column in enumerate(columns)
+        if not column.optional or any(row[number] not in _EMPTY for row in cells)
+    ]
+    return [columns[number] for number in visible], [[row[number] for number in visible] for row in cells]
+
+
+def _cell(column: Column, number: int, row: Any, timezone: str) -> str:
+    """The text of a value; "–": there is none."""
+    of = column.of
+    value = row[number] if of is None else getattr(row, of) if isinstance(of, str) else of(row)
+    if value is None or isinstance(value, datetime):
+        return local(value, timezone)
+    return value if isinstance(value, str) else format(value, column.form)
 
 
 def table_lines(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.launches.life.launch_record import launch_json
+from gpuwatch.domain.launches.life.launch_record import launch_view
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.orchestrator_task import as_yaml, filled_words, orchestrator_task_of
 from gpuwatch.hooks.owner_command import CommandNotStarted, run_command
@@ -116,7 +116,7 @@ class LaunchCommandRunner:
         """Run it within its timeout, with the launch on standard input. It may have run, whatever is raised."""
         with TemporaryDirectory(prefix="gpuwatch-", ignore_cleanup_errors=True) as folder:
             argv = filled_words(watch, match, launch.launch_id, _task_file(Path(folder), watch, match))
-            body = msgspec.json.encode({"event": "command", **launch_json(launch, now)}).decode()
+            body = msgspec.json.encode({"event": "command", **launch_view(launch, now).json()}).decode()
             try:
                 result = run_command(
                     argv,

@@ -13,9 +13,9 @@ from gpuwatch import notifiers
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import require_watch
 from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, open_store_read_only, real_now
-from gpuwatch.domain.alerts.alert import event_json
+from gpuwatch.domain.alerts.alert import AlertView, view_fields
 from gpuwatch.domain.alerts.service_texts import TEST
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.errors import DeliveryError, UsageError
 from gpuwatch.ports import AlertKind, MovableChannel, Severity
 from gpuwatch.storage.alerts.alert_rows import EventFilter, Silence, SqlSilences, StoredEvent, events
@@ -63,10 +63,23 @@ def _follow(store: Database, event_filter: EventFilter, sleep: Callable[[float],
         sleep(FOLLOW_EVERY_S)
 
 
-def event_with_delivery(event: StoredEvent) -> dict[str, Any]:
-    """JSON of one event, with the delivery status per channel."""
-    delivered = {outcome.channel: {"state": outcome.state, "at": rfc3339(outcome.at)} for outcome in event.outcomes}
-    return event_json(event.alert) | {"subject": event.subject, "delivered": delivered}
+class DeliveryView(JsonView, frozen=True, kw_only=True):
+    """The delivery of an event on one channel."""
+
+    state: str
+    at: Moment | None
+
+
+class EventView(AlertView, frozen=True, kw_only=True):
+    """One event, with its delivery on each channel."""
+
+    delivered: dict[str, DeliveryView]
+
+
+def event_view(event: StoredEvent) -> EventView:
+    """An event as other programs see it."""
+    delivered = {outcome.channel: DeliveryView.of(outcome) for outcome in event.outcomes}
+    return EventView.of(event, event.alert, **view_fields(event.alert), delivered=delivered)
 
 
 # --- silences ---------------------------------------------------------------------------------------------------------
@@ -104,9 +117,17 @@ def silences(settings: Settings) -> list[Silence]:
         return list(SqlSilences(store).in_force(real_now()))
 
 
-def silence_json(silence: Silence) -> dict[str, Any]:
-    """JSON of one silenced watch."""
-    return {"watch": silence.watch, "since": rfc3339(silence.at), "until": rfc3339(silence.until)}
+class SilenceView(JsonView, frozen=True, kw_only=True):
+    """One silenced watch."""
+
+    watch: str
+    since: Moment
+    until: Moment
+
+
+def silence_view(silence: Silence) -> SilenceView:
+    """A silence as other programs see it."""
+    return SilenceView.of(silence, since=silence.at)
 
 
 # --- test messages ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from gpuwatch.app.history.past_prices import (
     narrow_to_scope,
     pricer,
 )
+from gpuwatch.app.history.period_view import PeriodView, period_fields
 from gpuwatch.app.history.svg_charts import SvgChart, SvgLine, step_chart
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.market_history import MarketPoll
@@ -35,7 +36,7 @@ from gpuwatch.storage.history.queries.history_queries import (
 
 if TYPE_CHECKING:
     from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory, OfferInterval
-    from gpuwatch.domain.history.price_series import PricePeriod, PricePeriods, TimeShare
+    from gpuwatch.domain.history.price_series import PricePeriods, TimeShare
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 
@@ -188,7 +189,13 @@ METHOD = (
 )
 
 
-def price_history_json(history: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
+def period_views(history: PriceHistoryResult) -> list[PeriodView]:
+    """The periods as other programs see them."""
+    return [PeriodView.of(point, **period_fields(point)) for point in history.track.points]
+
+
+def price_history_json(history: PriceHistoryResult) -> dict[str, Any]:
+    """JSON of a history that is not a list of its periods alone."""
     series = history.track.series
     return {
         "gpus": history.gpus,
@@ -211,25 +218,7 @@ def price_history_json(history: PriceHistoryResult, points: list[dict[str, Any]]
             }
             for usd, share in history.under
         ],
-        "points": points,
-    }
-
-
-def period_json(point: PricePeriod) -> dict[str, Any]:
-    return {
-        "starts_at": rfc3339(point.starts_at),
-        "looked": point.polled,
-        "offers": point.offers,
-        "min_price_usd_gpu_hour": usd_number(point.min_with_commission_microusd),
-        "min_listed_usd_gpu_hour": usd_number(point.min_microusd),
-        "q1_listed_usd_gpu_hour": usd_number(point.q1_microusd),
-        "median_listed_usd_gpu_hour": usd_number(point.median_microusd),
-        "q3_listed_usd_gpu_hour": usd_number(point.q3_microusd),
-        "q1_price_usd_gpu_hour": usd_number(point.q1_with_commission_microusd),
-        "median_price_usd_gpu_hour": usd_number(point.median_with_commission_microusd),
-        "q3_price_usd_gpu_hour": usd_number(point.q3_with_commission_microusd),
-        "hours": point.hours,
-        "known_hours": point.known_hours,
+        "points": period_views(history),
     }
 
 

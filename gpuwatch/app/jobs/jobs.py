@@ -18,14 +18,14 @@ from gpuwatch.domain.jobs.job import (
     Job,
     JobDefinition,
     JobEvent,
+    JobEventView,
     JobRun,
+    JobRunView,
     JobState,
+    JobView,
     definition_json,
-    job_event_json,
-    job_json,
-    run_json,
 )
-from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
+from gpuwatch.domain.jobs.run_sample import RunSample, RunSampleView, sample_view, samples_of
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.providers import info
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
@@ -235,14 +235,26 @@ def job_details(settings: Settings, name_or_id: str) -> JobDetails:
     return JobDetails(job=job, runs=tuple(runs), events=tuple(events), cluster=None if launch is None else launch.label)
 
 
-def details_json(details: JobDetails) -> dict[str, Any]:
-    """JSON of `gpuwatch job show`."""
-    return {
-        **job_json(details.job),
-        "sample": None if details.newest_sample is None else sample_json(details.newest_sample),
-        "definition": definition_json(details.job.definition),
-        "nodes": details.job.definition.nodes,
-        "cluster": details.cluster,
-        "runs": [run_json(run) for run in details.runs],
-        "events": [job_event_json(event) for event in details.events],
-    }
+class JobDetailsView(JobView, frozen=True, kw_only=True):
+    """One job of `gpuwatch job show`."""
+
+    sample: RunSampleView | None
+    definition: dict[str, Any]
+    nodes: int
+    cluster: str | None
+    runs: tuple[JobRunView, ...]
+    events: tuple[JobEventView, ...]
+
+
+def details_view(details: JobDetails) -> JobDetailsView:
+    """A job with its runs and events as other programs see it."""
+    job, sample = details.job, details.newest_sample
+    return JobDetailsView.of(
+        job,
+        job.definition,
+        cluster=details.cluster,
+        sample=None if sample is None else sample_view(sample),
+        definition=definition_json(job.definition),
+        runs=tuple(JobRunView.of(run) for run in details.runs),
+        events=tuple(JobEventView.of(event) for event in details.events),
+    )

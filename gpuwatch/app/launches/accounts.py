@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
 from gpuwatch.app.launches.launches import launcher_of
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.bootstrap import http_client, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, resolve_provider
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -123,15 +124,19 @@ def _join(repository: SqlAccountRepository, provider: str, former: str, current:
     repository.link_accounts(provider, hashed, full_id, now)
 
 
-def account_json(status: AccountStatus) -> dict[str, Any]:
-    """JSON of one account of `gpuwatch accounts`. No key is shown, and none can be guessed from its hash."""
-    known = status.known
-    return {
-        "provider": status.provider,
-        "account": status.account,
-        "known_by": None if known is None else known.known_by,
-        "current": status.is_current,
-        "first_seen": None if known is None else rfc3339(known.first_seen),
-        "last_seen": None if known is None else rfc3339(known.last_seen),
-        "launches": [launch.launch_id for launch in status.launches],
-    }
+class AccountView(JsonView, frozen=True, kw_only=True):
+    """One account of `gpuwatch accounts`. No key is shown, and none can be guessed from its hash."""
+
+    provider: str
+    account: str | None
+    known_by: str | None = None
+    current: Annotated[bool | None, Meta(description="Whether the key in the settings belongs to it.")]
+    first_seen: Moment | None = None
+    last_seen: Moment | None = None
+    launches: list[str]
+
+
+def account_view(status: AccountStatus) -> AccountView:
+    """An account as other programs see it."""
+    launches = [launch.launch_id for launch in status.launches]
+    return AccountView.of(status, status.known, current=status.is_current, launches=launches)

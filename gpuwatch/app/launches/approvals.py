@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.app.market.offers import offer_json
+from gpuwatch.app.market.offers import OfferView, offer_view
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.bootstrap import (
     build_adapters,
@@ -27,7 +27,7 @@ from gpuwatch.bootstrap.rules import commissions_of
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
@@ -220,40 +220,48 @@ def _lost_launches(settings: Settings, store: Database, name: str) -> str | None
     return lost.reason()
 
 
-def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:
-    """JSON of one approval; `offer`: as in `gpuwatch offers --json`."""
+class ApprovalView(JsonView, frozen=True, kw_only=True):
+    """One approval."""
 
-    return {
-        "ask_id": ask.approval_id,
-        "watch": ask.watch,
-        "state": ask.state_at(now).value,
-        "created_at": rfc3339(ask.created_at),
-        "deadline": rfc3339(ask.deadline),
-        "answered_at": rfc3339(ask.answered_at),
-        "launch_id": ask.launch_id,
-        "words": ask.words,
-        "offer": offer_json(ask.match.offer, ask.match.price),
-    }
+    ask_id: str
+    watch: str
+    state: ApprovalState
+    created_at: Moment
+    deadline: Moment
+    answered_at: Moment | None
+    launch_id: str | None
+    words: str | None
+    offer: OfferView
 
 
-def reply_json(reply: ApprovalReply) -> dict[str, Any]:
-    """JSON of `gpuwatch approve` and `gpuwatch deny`."""
-    return {
-        "outcome": reply.outcome.value,
-        "text": reply.text,
-        "launch_id": None if reply.launch is None else reply.launch.launch_id,
-        "instance_id": None if reply.launch is None else reply.launch.instance_id,
-    }
+def approval_view(ask: Approval, now: datetime) -> ApprovalView:
+    """An approval as other programs see it."""
+    offer = offer_view(ask.match.offer, ask.match.price)
+    return ApprovalView.of(ask, ask_id=ask.approval_id, state=ask.state_at(now), offer=offer)
+
+
+class ReplyView(JsonView, frozen=True, kw_only=True):
+    """What followed from an answer to an approval."""
+
+    outcome: ApprovalOutcome
+    text: str
+    launch_id: str | None = None
+    instance_id: str | None = None
+
+
+def reply_view(reply: ApprovalReply) -> ReplyView:
+    """The result of `gpuwatch approve` and `gpuwatch deny`."""
+    return ReplyView.of(reply) if reply.launch is None else ReplyView.of(reply, reply.launch)
 
 
 def approval_answer_json(answer: ApprovalAnswer) -> dict[str, Any]:
     """JSON of an answer: as in `gpuwatch approve --json`, and the current approval."""
     now = real_now()
     return {
-        **reply_json(answer.reply),
+        **reply_view(answer.reply).json(),
         "outcome": answer.outcome.value,
         "launch_id": answer.approval.launch_id,
         "state": answer.approval.state_at(now).value,
         "changed": answer.changed,
-        "approval": approval_json(answer.approval, now),
+        "approval": approval_view(answer.approval, now),
     }

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from gpuwatch import providers
 from gpuwatch.bootstrap import build_adapters, http_client, monotonic, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials
+from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.money.charge_comparison import (
     CHARGE_KINDS,
     Calibration,
@@ -32,6 +34,7 @@ from gpuwatch.domain.launches.money.month_forecast import (
     forecast_costs,
     past_uses,
 )
+from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.market.money import Commission, rfc3339, usd_number
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
@@ -197,65 +200,89 @@ RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is 
 MEAN_METHOD = "each day that is left costs the mean of the days so far"
 
 
+class CostLineView(JsonView, frozen=True, kw_only=True):
+    """The costs of one watch, provider, day or launch, or (without such a key) of all. Null: unknown, not 0."""
+
+    launch_id: str | UnsetType = UNSET
+    day: str | UnsetType = UNSET
+    watch: str | UnsetType = UNSET
+    provider: str | UnsetType = UNSET
+    instance_id: str | UnsetType | None = UNSET
+    gpu: str | UnsetType = UNSET
+    gpu_count: int | UnsetType = UNSET
+    state: LaunchState | UnsetType = UNSET
+    launches: int
+    billed_hours: float
+    gpu_usd: float
+    disk_usd: float
+    listed_usd: float
+    commission_usd: float
+    effective_usd: Annotated[float, Meta(description="Commission included; counts against budgets.")]
+    traffic_estimate_usd: float
+    predicted_usd: float
+    charged_usd: Annotated[float | None, Meta(description="From the provider's invoices.")]
+    charged_gpu_usd: float | None
+    charged_disk_usd: float | None
+    charged_download_usd: float | None
+    charged_upload_usd: float | None
+    charged_other_usd: float | None
+    charged_launches: int
+    charges_final_to: date | None
+    compared_predicted_usd: float | None
+    compared_charged_usd: float | None
+    difference_usd: float | None
+    difference_percent: float | None
+
+
 def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
     """JSON of `gpuwatch costs`, described in docs/costs.md."""
+    burn = report.burn
     return {
         "at": rfc3339(report.now),
         "month": f"{report.first:%Y-%m}",
         "timezone": "UTC",
         "by": by,
-        "lines": [line_name(report, line, by) | line_values(line) for line in report.lines],
-        "total": line_values(report.total),
-        "burn": {
-            "launches": report.burn.launches,
-            "listed_usd_hour": usd_number(report.burn.listed),
-            "effective_usd_hour": usd_number(report.burn.effective),
-        },
+        "lines": [_line_view(line, **_name_of(report, line, by)) for line in report.lines],
+        "total": _line_view(report.total),
+        "burn": {"launches": burn.launches, **_usd(burn, "listed", "effective", unit="_usd_hour")},
         "forecast": None if report.forecast is None else _forecast_json(report.forecast),
         "budgets": [_budget_json(use) for use in report.budgets],
     }
 
 
-def line_name(report: CostReport, line: InvoiceSummary, by: str) -> dict[str, Any]:
-    """The first columns of a line, which identify it."""
+def _name_of(report: CostReport, line: InvoiceSummary, by: str) -> dict[str, Any]:
+    """The keys that identify a line."""
     if by != "launch":
         return {by: line.key}
     launch = report.launches[line.key]
     return {
-        "launch_id": line.key,
-        "watch": launch.watch,
-        "provider": launch.provider,
-        "instance_id": launch.instance_id,
-        "gpu": launch.gpu,
-        "gpu_count": launch.gpu_count,
-        "state": launch.state.value,
+        name: getattr(launch, name)
+        for name in ("launch_id", "watch", "provider", "instance_id", "gpu", "gpu_count", "state")
     }
 
 
-def line_values(line: InvoiceSummary) -> dict[str, Any]:
-    cost, charged, compared = line.cost, line.charged, line.compared_charged
-    return {
-        "launches": line.launches,
-        "billed_hours": round(cost.billed_hours, 6),
-        "gpu_usd": usd_number(cost.gpu),
-        "disk_usd": usd_number(cost.disk),
-        "listed_usd": usd_number(cost.listed),
-        "commission_usd": usd_number(cost.commission),
-        "effective_usd": usd_number(cost.effective),
-        "traffic_estimate_usd": usd_number(cost.traffic),
-        "predicted_usd": usd_number(cost.total),
-        "charged_usd": None if charged is None else usd_number(charged.total),
-        **{
-            f"charged_{kind}_usd": None if charged is None else usd_number(getattr(charged, kind))
-            for kind in CHARGE_KINDS
-        },
-        "charged_launches": line.charged_launches,
-        "charges_final_to": None if line.final_to is None else line.final_to.isoformat(),
-        "compared_predicted_usd": None if compared is None else usd_number(line.compared_cost.total),
-        "compared_charged_usd": None if compared is None else usd_number(compared.total),
-        "difference_usd": usd_number(line.difference),
-        "difference_percent": _percent(line.difference_percent),
-    }
+def _line_view(line: InvoiceSummary, **name: Any) -> CostLineView:
+    compared = line.compared_charged
+    return CostLineView.of(
+        line,
+        **name,
+        billed_hours=round(line.cost.billed_hours, 6),
+        **_usd(line.cost, "gpu", "disk", "listed", "commission", "effective"),
+        traffic_estimate_usd=usd_number(line.cost.traffic),
+        predicted_usd=usd_number(line.cost.total),
+        charged_usd=None if line.charged is None else usd_number(line.charged.total),
+        **_usd(line.charged, *CHARGE_KINDS, prefix="charged_"),
+        charges_final_to=line.final_to,
+        compared_predicted_usd=None if compared is None else usd_number(line.compared_cost.total),
+        compared_charged_usd=None if compared is None else usd_number(compared.total),
+        difference_usd=usd_number(line.difference),
+        difference_percent=_percent(line.difference_percent),
+    )
+
+
+def _usd(amounts: object | None, *names: str, prefix: str = "", unit: str = "_usd") -> dict[str, float | None]:
+    """Amounts in micro-dollars as dollars, under their names with a unit; unknown without amounts."""
+    return {f"{prefix}{name}{unit}": usd_number(getattr(amounts, name, None)) for name in names}
 
 
 def _forecast_json(ahead: Forecast) -> dict[str, Any]:
@@ -292,19 +319,15 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def calibrations_json(calibrations: Sequence[Calibration], errors: Sequence[str]) -> dict[str, Any]:
-    """JSON of `gpuwatch costs --calibrate`; `errors`: why charges could not be fetched."""
-    return {"providers": [_calibration_json(calibration) for calibration in calibrations], "troubles": errors}
-
-
-def _calibration_json(calibration: Calibration) -> dict[str, Any]:
+def calibration_json(calibration: Calibration) -> dict[str, Any]:
+    """JSON of one provider of `gpuwatch costs --calibrate`."""
     return {
         "provider": calibration.provider,
         "launches": calibration.launches,
         "launches_left_out": calibration.left_out,
         "billed_hours": round(calibration.billed_hours, 3),
-        "first_day": None if calibration.first_day is None else calibration.first_day.isoformat(),
-        "last_day": None if calibration.last_day is None else calibration.last_day.isoformat(),
+        "first_day": calibration.first_day,
+        "last_day": calibration.last_day,
         "not_enough_data": calibration.why_not,
         "candidates": [_candidate_json(candidate) for candidate in calibration.candidates],
         "best": None if calibration.best is None else _candidate_json(calibration.best),
@@ -316,7 +339,7 @@ def _calibration_json(calibration: Calibration) -> dict[str, Any]:
 def _candidate_json(candidate: CommissionCandidate) -> dict[str, Any]:
     return {
         "name": candidate.name,
-        "mode": candidate.mode.value,
+        "mode": candidate.mode,
         "rate": candidate.rate,
         "median_error_percent": round(candidate.error_percent, 4),
     }

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,7 +15,7 @@ from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper_building import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, orchestrator, resolve_provider
-from gpuwatch.domain.alerts.alert import event_json as alert_json
+from gpuwatch.domain.alerts.alert import view_fields
 from gpuwatch.domain.alerts.launch_texts import CHANGED
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, label_ids, launch_id_in
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
@@ -28,10 +28,10 @@ from gpuwatch.domain.launches.life.command_life import (
     command_transition,
 )
 from gpuwatch.domain.launches.life.launch_events import ClockReading, LifecycleEvent, OwnerAdopted, OwnerFoundNothing
-from gpuwatch.domain.launches.life.launch_record import launch_json
+from gpuwatch.domain.launches.life.launch_record import LaunchView, launch_fields
 from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.domain.launches.life.strays import adopted_launch, has_stopped_running
-from gpuwatch.domain.market.money import rfc3339, usd_number
+from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
@@ -74,21 +74,37 @@ def relocation_findings(settings: Settings, launches: Sequence[Launch]) -> dict[
         return relocation_alerts(store, running)
 
 
-def launches_json(settings: Settings, now: datetime) -> list[dict[str, Any]]:
-    """JSON of `gpuwatch launches`: each launch, with a finding that moving it would pay, if any. Raises StoreError."""
+class RelocationView(JsonView, frozen=True, kw_only=True):
+    """A finding that moving a running launch would pay."""
+
+    at: Moment
+    headline: str
+    why: str
+    facts: dict[str, str]
+
+
+class ListedLaunchView(LaunchView, frozen=True, kw_only=True):
+    """One launch of `gpuwatch launches`."""
+
+    relocation: RelocationView | None
+
+
+def launch_views(settings: Settings, now: datetime) -> list[ListedLaunchView]:
+    """Each launch, newest first, with a finding that moving it would pay, if any. Raises StoreError."""
     launches = all_launches(settings)
     findings = relocation_findings(settings, launches)
     return [
-        {**launch_json(launch, now), "relocation": _relocation_json(findings.get(launch.launch_id))}
+        ListedLaunchView.of(
+            launch, **launch_fields(launch, now), relocation=_relocation(findings.get(launch.launch_id))
+        )
         for launch in launches
     ]
 
 
-def _relocation_json(finding: Alert | None) -> dict[str, Any] | None:
+def _relocation(finding: Alert | None) -> RelocationView | None:
     if finding is None:
         return None
-    fields = alert_json(finding)
-    return {key: fields[key] for key in ("at", "headline", "why", "facts")}
+    return RelocationView.of(finding, **view_fields(finding))
 
 
 class LaunchDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,17 +134,16 @@ def launch_events(settings: Settings, launch_id: str) -> list[LaunchEvent]:
         return repository.events(known_launch(repository, launch_id).launch_id)
 
 
-def launch_event_json(event: LaunchEvent) -> dict[str, Any]:
-    """JSON of one event of `gpuwatch launches show`."""
-    return {
-        "at": rfc3339(event.at),
-        "from_state": None if event.from_state is None else event.from_state.value,
-        "to_state": event.to_state.value,
-        "cause": event.cause,
-        "provider_words": event.provider_words,
-        "listed_usd_hour": usd_number(event.listed_microusd_hour),
-        "price_usd_hour": usd_number(event.price_microusd_hour),
-    }
+class LaunchEventView(JsonView, frozen=True, kw_only=True):
+    """One event of `gpuwatch launches show`."""
+
+    at: Moment
+    from_state: LaunchState | None
+    to_state: LaunchState
+    cause: str
+    provider_words: str | None
+    listed_usd_hour: float | None
+    price_usd_hour: float | None
 
 
 # --- held launches: what the owner found ------------------------------------------------------------------------------

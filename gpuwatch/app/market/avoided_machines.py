@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.instances.machines_and_places import AvoidedMachine, MachineNote, MachineVerdict
-from gpuwatch.domain.market.money import rfc3339
-from gpuwatch.domain.watches.past_limits import UNKNOWN_RELIABILITY, MachineRecord, reputation
-from gpuwatch.errors import UsageError
+from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.watches.past_limits import UNKNOWN_RELIABILITY, reputation
+from gpuwatch.errors import RefusalScope, UsageError
 from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository, SqlSkippedScopes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuwatch.domain.launches.life.refused_scopes import SkippedScope
-    from gpuwatch.domain.watches.past_limits import MachineRecords, ProviderMachine
+    from gpuwatch.domain.watches.past_limits import MachineRecords
     from gpuwatch.ports import OutboxAlert
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
@@ -107,41 +107,57 @@ def _read_avoided(settings: Settings, store: Database) -> list[AvoidedMachine]:
     return [avoided[key] for key in sorted(avoided)]
 
 
-def avoided_machine_json(avoided: AvoidedMachine) -> dict[str, Any]:
-    """JSON of one machine of `gpuwatch machines`."""
-    return {
-        "provider": avoided.provider,
-        "machine_id": avoided.machine_id,
-        "reason": "blocked" if avoided.by_owner else "failed",
-        "why": avoided.why,
-        "since": rfc3339(avoided.since),
-        "until": rfc3339(avoided.until),
-        "launch_id": avoided.launch_id,
-    }
+class AvoidedMachineView(JsonView, frozen=True, kw_only=True):
+    """One machine of `gpuwatch machines`."""
+
+    provider: str
+    machine_id: str
+    reason: Literal["blocked", "failed"]
+    why: str
+    since: Moment
+    until: Moment | None
+    launch_id: str | None
 
 
-def machine_record_json(machine: ProviderMachine, record: MachineRecord) -> dict[str, Any]:
-    """JSON of one row of `gpuwatch machines --reputation`; an unknown reliability is shown as assumed."""
-    provider, machine_id = machine
-    return {
-        "provider": provider,
-        "machine_id": machine_id,
-        "good": record.good,
-        "failed": record.bad,
-        "reputation": round(reputation(None, record), 4),
-        "reliability_assumed": UNKNOWN_RELIABILITY,
-    }
+def avoided_machine_view(avoided: AvoidedMachine) -> AvoidedMachineView:
+    """An avoided machine as other programs see it."""
+    return AvoidedMachineView.of(avoided, reason="blocked" if avoided.by_owner else "failed")
 
 
-def skipped_scope_json(skipped: SkippedScope) -> dict[str, Any]:
-    """JSON of one row of `gpuwatch machines --scopes`."""
-    return {
-        "provider": skipped.provider,
-        "scope": skipped.scope.value,
-        "key": skipped.key,
-        "watch": skipped.watch,
-        "why": skipped.why,
-        "since": rfc3339(skipped.since),
-        "until": rfc3339(skipped.until),
-        "launch_id": skipped.launch_id,
-    }
+class MachineRecordView(JsonView, frozen=True, kw_only=True):
+    """One row of `gpuwatch machines --reputation`; an unknown reliability is shown as assumed."""
+
+    provider: str
+    machine_id: str
+    good: int
+    failed: int
+    reputation: float
+    reliability_assumed: float = UNKNOWN_RELIABILITY
+
+
+def machine_record_views(records: MachineRecords) -> list[MachineRecordView]:
+    """The records as other programs see them, worst first."""
+    views = [
+        MachineRecordView(
+            provider=provider,
+            machine_id=machine_id,
+            good=record.good,
+            failed=record.bad,
+            reputation=round(reputation(None, record), 4),
+        )
+        for (provider, machine_id), record in records.items()
+    ]
+    return sorted(views, key=lambda view: (view.reputation, view.provider, view.machine_id))
+
+
+class SkippedScopeView(JsonView, frozen=True, kw_only=True):
+    """One row of `gpuwatch machines --scopes`."""
+
+    provider: str
+    scope: RefusalScope
+    key: str
+    watch: str | None
+    why: str
+    since: Moment
+    until: Moment
+    launch_id: str | None

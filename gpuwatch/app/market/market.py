@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from gpuwatch.app.history.past_prices import (
     commission_rates,
@@ -21,6 +22,7 @@ from gpuwatch.app.market.current_offers import max_price_age
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.gpu_status import METHOD, gpu_histories_of, gpu_status_of
 from gpuwatch.domain.market.figure_text import duration_text
+from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.money import rfc3339, usd_number
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.storage.history.queries.history_queries import first_poll_at, known_gpu_names
@@ -115,7 +117,29 @@ def _scope(request: MarketRequest, seen: frozenset[str]) -> MarketFilter:
     )
 
 
+class GpuStatusView(JsonView, frozen=True, kw_only=True):
+    """One GPU of `gpuwatch market`; null: unknown."""
+
+    gpu: str
+    looked_at: Moment
+    imported: Annotated[bool, Meta(description="The prices are those of an import.")]
+    price_usd_gpu_hour: Annotated[float | None, Meta(description="Commission included.")]
+    change_24h: float | None
+    change_7d: float | None
+    change_30d: float | None
+    percentile: Annotated[float | None, Meta(description="0: cheaper than ever.")]
+    known_hours: int
+    offers: int
+    under_usd_gpu_hour: Annotated[float | None, Meta(description="The price of the lifetimes.")]
+    life_median_seconds: float | None
+    life_median_low_seconds: float | None
+    life_median_high_seconds: float | None
+    life_samples: int
+    life_ended: int
+
+
 def market_json(page: MarketOverview, request: MarketRequest) -> dict[str, Any]:
+    """JSON of the overview."""
     return {
         "looked_at": rfc3339(page.polled_at),
         "source": page.source,
@@ -123,27 +147,25 @@ def market_json(page: MarketOverview, request: MarketRequest) -> dict[str, Any]:
         "samples": sum(row.known_hours for row in page.rows),  # hours with a poll, over all GPUs
         "since": rfc3339(page.since),
         "until": rfc3339(request.until),
-        "gpus": [_gpu_json(row) for row in page.rows],
+        "gpus": [_gpu_view(row) for row in page.rows],
     }
 
 
-def _gpu_json(row: GpuStatus) -> dict[str, Any]:
-    low_s, high_s = row.lifetime.median_interval_s if row.is_lifetime_known else (None, None)
-    return {
-        "gpu": row.gpu,
-        "looked_at": rfc3339(datetime.fromtimestamp(row.polled_s, UTC)),
-        "imported": row.is_imported,
-        "price_usd_gpu_hour": usd_number(row.now),
-        "change_24h": row.changes[24],
-        "change_7d": row.changes[7 * 24],
-        "change_30d": row.changes[30 * 24],
-        "percentile": row.percentile,
-        "known_hours": row.known_hours,
-        "offers": row.offers,
-        "under_usd_gpu_hour": usd_number(row.under),
-        "life_median_seconds": row.lifetime.median_s if row.is_lifetime_known else None,
-        "life_median_low_seconds": low_s,
-        "life_median_high_seconds": high_s,
-        "life_samples": row.lifetime.samples,
-        "life_ended": row.lifetime.ended,
-    }
+def _gpu_view(row: GpuStatus) -> GpuStatusView:
+    is_known, life = row.is_lifetime_known, row.lifetime
+    low_s, high_s = life.median_interval_s if is_known else (None, None)
+    return GpuStatusView.of(
+        row,
+        looked_at=datetime.fromtimestamp(row.polled_s, UTC),
+        imported=row.is_imported,
+        price_usd_gpu_hour=usd_number(row.now),
+        change_24h=row.changes[24],
+        change_7d=row.changes[7 * 24],
+        change_30d=row.changes[30 * 24],
+        under_usd_gpu_hour=usd_number(row.under),
+        life_median_seconds=life.median_s if is_known else None,
+        life_median_low_seconds=low_s,
+        life_median_high_seconds=high_s,
+        life_samples=life.samples,
+        life_ended=life.ended,
+    )

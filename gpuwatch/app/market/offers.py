@@ -1,92 +1,122 @@
-"""Offers of several providers now: the search, and the JSON of an offer."""
+"""Offers of several providers now: the search, and an offer as other programs see it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import UNSET, Meta, UnsetType
 
 from gpuwatch.bootstrap import build_adapters, monotonic, open_http, pace, real_now
-from gpuwatch.domain.market.money import MICRO, OfferPrice, rfc3339
-from gpuwatch.domain.market.offer import Offer, arch_of
+from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.market.money import MICRO, OfferPrice
+from gpuwatch.domain.market.offer import Offer, OfferKind, arch_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.domain.market.resold import FoldedOffer
-    from gpuwatch.engine.market.browse import OfferFilter, OfferGroup, ProviderOffers
+    from gpuwatch.engine.market.browse import OfferFilter, ProviderOffers
     from gpuwatch.settings import Settings
 
 
 _ANSWER_S = 3.0  # time reserved for an answer: a search started later might be cut off
 
 
-def offer_json(offer: Offer, price: OfferPrice) -> dict[str, Any]:
-    """JSON of one offer, for other programs: keys may be added, none is renamed."""
-    price_usd_hour = price.price_microusd_hour / MICRO
-    return {
-        "provider": offer.provider,
-        "offer_id": offer.offer_id,
-        "machine_id": offer.machine_id,
-        "gpu": offer.gpu,
-        "gpu_family": offer.gpu_family,
-        "gpu_count": offer.gpu_count,
-        "gpu_memory_gib": None if offer.gpu_memory_gib is None else round(offer.gpu_memory_gib, 3),
-        "spot": offer.spot,
-        "region": offer.region,
-        "country": offer.country,
-        "listed_usd_hour": price.listed_microusd_hour / MICRO,
-        "commission": price.commission_rate,
-        "price_usd_hour": price_usd_hour,
-        "price_usd_gpu_hour": price_usd_hour / offer.gpu_count,
-        "reliability": offer.reliability,
-        "verified": offer.verified,
-        "observed_at": rfc3339(offer.observed_at),
-        "disk_usd_gb_month": offer.disk_usd_gb_month,
-        "datacenter": offer.datacenter,
-        "vcpu": offer.vcpu,
-        "ram_gib": None if offer.ram_gib is None else round(offer.ram_gib, 3),
-        "disk_free_gb": offer.disk_free_gb,
-        "download_mbps": offer.download_mbps,
-        "upload_mbps": offer.upload_mbps,
-        "download_usd_gb": offer.download_usd_gb,
-        "upload_usd_gb": offer.upload_usd_gb,
-        "cuda_max": offer.cuda_max,
-        "driver": offer.driver,
-        "ports": offer.ports,
-        "nvlink_gbps": offer.nvlink_gbps,
-        "dlperf": offer.dlperf,
-        "available_until": rfc3339(offer.available_until),
-        "kind": offer.kind.value,
-        "cpu_arch": arch_of(offer),
-        **_terms_json(offer),
-    }
+class OfferTermsView(JsonView, frozen=True, kw_only=True):
+    """Rare properties of an offer; null: not stated."""
+
+    interconnect: str | None  # between its GPUs
+    multi_node: bool | None
+    prepaid: bool | None
+    tax_included: bool | None
+    min_billing_s: float | None
+    currency: str
+    usd_rate: float | None
+    usd_rate_on: date | None
+    placement_score: int | None
+    note: str | None
 
 
-def match_json(match: Match) -> dict[str, Any]:
-    """JSON of a watch's match: the offer, and the cost of the job if the watch has one."""
-    fields = offer_json(match.offer, match.price)
-    return fields if match.job_microusd is None else fields | {"job_cost_usd": match.job_microusd / MICRO}
+class OfferView(JsonView, frozen=True, kw_only=True):
+    """One offer; null: the provider does not state it."""
+
+    provider: str
+    offer_id: str
+    machine_id: str | None
+    gpu: str
+    gpu_family: str
+    gpu_count: int
+    gpu_memory_gib: Annotated[float | None, Meta(description="Of one GPU.")]
+    spot: bool
+    region: str | None
+    country: Annotated[str | None, Meta(description="ISO 3166 alpha-2.")]
+    listed_usd_hour: float
+    commission: Annotated[float, Meta(description="The fraction added to the listed price.")]
+    price_usd_hour: Annotated[float, Meta(description="Commission included.")]
+    price_usd_gpu_hour: Annotated[float, Meta(description="Commission included.")]
+    reliability: Annotated[float | None, Meta(description="From 0 to 1.")]
+    verified: bool | None
+    observed_at: Moment
+    disk_usd_gb_month: float | None
+    datacenter: bool | None
+    vcpu: float | None
+    ram_gib: float | None
+    disk_free_gb: float | None
+    download_mbps: float | None
+    upload_mbps: float | None
+    download_usd_gb: float | None
+    upload_usd_gb: float | None
+    cuda_max: float | None
+    driver: str | None
+    ports: int | None
+    nvlink_gbps: float | None
+    dlperf: float | None
+    available_until: Moment | None
+    kind: OfferKind
+    cpu_arch: str | None
+    seller: Annotated[str | None, Meta(description="The owner of the hardware, if it is resold.")]
+    instance_type: str | None
+    gpu_fraction: Annotated[float, Meta(description="Below 1: a slice of a GPU.")]
+    terms: OfferTermsView
+    also_at: Annotated[tuple[str, ...] | UnsetType, Meta(description="Other providers with this stock.")] = UNSET
+    job_cost_usd: Annotated[float | UnsetType, Meta(description="Of the job of the watch.")] = UNSET
 
 
-def _terms_json(offer: Offer) -> dict[str, Any]:
-    terms = offer.terms
-    return {
-        "seller": terms.seller,
-        "instance_type": terms.instance_type,
-        "gpu_fraction": terms.gpu_fraction,
-        "terms": {
-            "interconnect": offer.link,
-            "multi_node": terms.multi_node,
-            "prepaid": terms.prepaid,
-            "tax_included": terms.tax_included,
-            "min_billing_s": terms.min_billing_s,
-            "currency": terms.currency,
-            "usd_rate": terms.usd_rate,
-            "usd_rate_on": None if terms.usd_rate_on is None else terms.usd_rate_on.isoformat(),
-            "placement_score": terms.placement_score,
-            "note": terms.note,
-        },
-    }
+class OfferGroupView(JsonView, frozen=True, kw_only=True):
+    """A group of offers, by its cheapest one."""
+
+    group_by: str
+    group: str
+    kind: OfferKind
+    slices: bool
+    offers: int
+    cheapest_usd_gpu_hour: float
+    median_usd_gpu_hour: float
+    cheapest: OfferView
+
+
+def offer_view(offer: Offer, price: OfferPrice, **more: Any) -> OfferView:
+    """One offer as other programs see it. `more`: keys that not every offer has."""
+    return OfferView.of(
+        offer,
+        price,
+        offer.terms,
+        gpu_memory_gib=None if offer.gpu_memory_gib is None else round(offer.gpu_memory_gib, 3),
+        ram_gib=None if offer.ram_gib is None else round(offer.ram_gib, 3),
+        commission=price.commission_rate,
+        price_usd_gpu_hour=price.price_microusd_hour / MICRO / offer.gpu_count,
+        cpu_arch=arch_of(offer),
+        terms=OfferTermsView.of(offer.terms, interconnect=offer.link),
+        **more,
+    )
+
+
+def match_view(match: Match) -> OfferView:
+    """A watch's match: the offer, and the cost of the job if the watch has one."""
+    cost = {} if match.job_microusd is None else {"job_cost_usd": match.job_microusd / MICRO}
+    return offer_view(match.offer, match.price, **cost)
 
 
 def providers_that_sell(settings: Settings, offer_filter: OfferFilter, selected_names: Sequence[str]) -> list[str]:
@@ -164,33 +194,29 @@ def all_matches(answers: Iterable[ProviderOffers]) -> list[Match]:
     return [match for answer in answers for match in answer.matches]
 
 
-def offers_json(matches: Iterable[Match], sort: str, limit: int | None = None) -> list[dict[str, Any]]:
+def offer_views(matches: Iterable[Match], sort: str, limit: int | None = None) -> list[OfferView]:
     """The offers as one list: resold stock only once, sorted by a key of `SORTS`."""
     from gpuwatch.engine.market.browse import sorted_offers
 
-    return [_folded_json(folded) for folded in sorted_offers(matches, sort)[:limit]]
+    return [_folded_view(folded) for folded in sorted_offers(matches, sort)[:limit]]
 
 
-def groups_json(matches: Iterable[Match], group_by: str, limit: int | None = None) -> list[dict[str, Any]]:
+def group_views(matches: Iterable[Match], group_by: str, limit: int | None = None) -> list[OfferGroupView]:
     """For each group its cheapest offer, the number of offers and the median price."""
     from gpuwatch.engine.market.browse import group_offers
 
-    return [_group_json(group, group_by) for group in group_offers(matches, group_by)[:limit]]
+    return [
+        OfferGroupView.of(
+            group,
+            group_by=group_by,
+            group=group.name,
+            slices=group.is_slice,
+            cheapest_usd_gpu_hour=group.cheapest.primary.price_microusd_gpu_hour / MICRO,
+            cheapest=_folded_view(group.cheapest),
+        )
+        for group in group_offers(matches, group_by)[:limit]
+    ]
 
 
-def _folded_json(folded: FoldedOffer[Match]) -> dict[str, Any]:
-    return offer_json(folded.primary.offer, folded.primary.price) | {"also_at": folded.also}
-
-
-def _group_json(group: OfferGroup, group_by: str) -> dict[str, Any]:
-    cheapest = group.cheapest
-    return {
-        "group_by": group_by,
-        "group": group.name,
-        "kind": group.kind.value,
-        "slices": group.is_slice,
-        "offers": group.offers,
-        "cheapest_usd_gpu_hour": cheapest.primary.price_microusd_gpu_hour / MICRO,
-        "median_usd_gpu_hour": group.median_microusd_gpu_hour / MICRO,
-        "cheapest": _folded_json(cheapest),
-    }
+def _folded_view(folded: FoldedOffer[Match]) -> OfferView:
+    return offer_view(folded.primary.offer, folded.primary.price, also_at=folded.also)

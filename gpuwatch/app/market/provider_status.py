@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from gpuwatch import providers
 from gpuwatch.app.market.polling_status import PollingStatus, polling_json, polling_status
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.engine.market.empty_answers import emptied
 from gpuwatch.engine.market.row_budget import RowDemand, RowPlan, plan_rows
 from gpuwatch.ports import LANES, ProviderHealth, ProviderSection
@@ -57,6 +59,17 @@ class ConfiguredProvider(msgspec.Struct, frozen=True, kw_only=True):
         if not self.is_on:
             return "off"
         return "on" if self.missing_extra is None else "extra missing"
+
+    @property
+    def credentials(self) -> str:
+        """Whether there are credentials, and their source; never their value."""
+        if self.has_key:
+            return "key set"
+        if self.info.own_credentials is not None:
+            return self.info.own_credentials
+        if not self.info.key_names and not has_credentials(self.settings):
+            return "none needed"
+        return "no key"
 
 
 class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
@@ -166,63 +179,86 @@ def _has_key_file(info: ProviderInfo) -> bool:
     return any(os.environ.get(name) or os.environ.get(f"{name}_FILE") for name in info.key_names)
 
 
-def credentials_text(configured: ConfiguredProvider) -> str:
-    """Whether there are credentials, and their source; never their value."""
-    if configured.has_key:
-        return "key set"
-    if configured.info.own_credentials is not None:
-        return configured.info.own_credentials
-    if not configured.info.key_names and not has_credentials(configured.settings):
-        return "none needed"
-    return "no key"
+class LaneView(JsonView, frozen=True, kw_only=True):
+    """The health of one kind of searches."""
+
+    complete_at: Moment | None
+    blind_since: Moment | None
+    last_error: str | None
 
 
-def provider_status_json(status: ProviderStatus) -> dict[str, object]:
-    """JSON of one provider of `gpuwatch providers`."""
-    plan, health, settings, newest = status.plan, status.health, status.settings, status.last_poll
-    return {
-        "provider": status.provider,
-        "title": status.info.title,
-        "status": status.status,
-        "enabled": status.is_on,
-        "kinds": [kind.value for kind in status.info.kinds],
-        "spot": True in status.info.spots,
-        "base_url": settings.base_url,
-        "has_key": status.has_key,
-        "credentials": credentials_text(status),
-        "searches_without_key": status.info.searches_without_key,
-        "can_launch": status.can_launch,
-        "launches": status.info.launches,
-        "missing_extra": status.missing_extra,
-        "poll_every_s": settings.poll_every_s,
-        "search_interval_s": settings.search_interval_s,
-        "rows_per_day": plan.rows_per_day,
-        "rows_used": plan.rows_used,
-        "rows_left": plan.rows_left,
-        "resets_at": rfc3339(plan.resets_at),
-        "sweep_every_s": None if plan.sweep_every_s is None else round(plan.sweep_every_s),
-        "last_sweep_at": rfc3339(status.swept_at),
-        "next_sweep_at": rfc3339(status.next_sweep_at),
-        "complete_at": rfc3339(health.complete_at),
-        "last_poll_gpu": None if newest is None else newest.gpu or None,
-        "last_poll_offers": None if newest is None else newest.offers,
-        "last_poll_skipped": None if newest is None else newest.skipped,
-        "not_understood": dict(status.not_understood),
-        "blind_since": rfc3339(health.blind_since),
-        "empty_since": rfc3339(status.empty.set_at if status.empty else None),
-        "last_error": health.last_error,
-        "lanes": {lane: _lane_json(lane_health) for lane, lane_health in status.lanes.items()},
-        "polling": polling_json(status.polling),
-        "drift": [{"text": change.text, "first_seen_at": rfc3339(change.first_seen_at)} for change in status.drift],
-    }
+class FormatChangeView(JsonView, frozen=True, kw_only=True):
+    """A change of a provider's format."""
+
+    text: str
+    first_seen_at: Moment
 
 
-def _lane_json(health: ProviderHealth) -> dict[str, object]:
-    return {
-        "complete_at": rfc3339(health.complete_at),
-        "blind_since": rfc3339(health.blind_since),
-        "last_error": health.last_error if health.blind_since is not None else None,
-    }
+class ProviderStatusView(JsonView, frozen=True, kw_only=True):
+    """One provider of `gpuwatch providers`."""
+
+    provider: str
+    title: str
+    status: str
+    enabled: bool
+    kinds: tuple[OfferKind, ...]
+    spot: bool
+    base_url: str
+    has_key: bool
+    credentials: str
+    searches_without_key: bool
+    can_launch: bool
+    launches: Annotated[bool, Meta(description="gpuwatch can rent there, given a key.")]
+    missing_extra: str | None
+    poll_every_s: float
+    search_interval_s: float
+    rows_per_day: Annotated[int, Meta(description="0: no quota.")]
+    rows_used: int
+    rows_left: int | None
+    resets_at: Moment
+    sweep_every_s: Annotated[int | None, Meta(description="Null: none before the reset.")]
+    last_sweep_at: Moment | None
+    next_sweep_at: Moment | None
+    complete_at: Moment | None
+    last_poll_gpu: str | None
+    last_poll_offers: int | None
+    last_poll_skipped: int | None
+    not_understood: dict[str, int]
+    blind_since: Moment | None
+    empty_since: Moment | None
+    last_error: str | None
+    lanes: dict[str, LaneView]
+    polling: dict[str, Any] | None
+    drift: list[FormatChangeView]
+
+
+def provider_status_view(status: ProviderStatus) -> ProviderStatusView:
+    """A provider's status as other programs see it."""
+    plan, newest = status.plan, status.last_poll
+    return ProviderStatusView.of(
+        status,
+        status.settings,
+        status.info,
+        plan,
+        status.health,
+        enabled=status.is_on,
+        kinds=tuple(status.info.kinds),
+        spot=True in status.info.spots,
+        rows_per_day=plan.rows_per_day,
+        sweep_every_s=None if plan.sweep_every_s is None else round(plan.sweep_every_s),
+        last_sweep_at=status.swept_at,
+        last_poll_gpu=None if newest is None else newest.gpu or None,
+        last_poll_offers=None if newest is None else newest.offers,
+        last_poll_skipped=None if newest is None else newest.skipped,
+        empty_since=status.empty.set_at if status.empty else None,
+        lanes={lane: _lane_view(health) for lane, health in status.lanes.items()},
+        polling=polling_json(status.polling),
+        drift=[FormatChangeView.of(change) for change in status.drift],
+    )
+
+
+def _lane_view(health: ProviderHealth) -> LaneView:
+    return LaneView.of(health, last_error=health.last_error if health.blind_since is not None else None)
 
 
 def blind_lanes(status: ProviderStatus) -> list[tuple[str, ProviderHealth]]:

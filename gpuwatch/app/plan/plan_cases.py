@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
-from gpuwatch.app.market.offers import offer_json
+from gpuwatch.app.market.offers import offer_view
 from gpuwatch.app.plan.plan_size import throughput_table
 from gpuwatch.domain.market.money import MICRO, rfc3339
 from gpuwatch.domain.plan.architectures.language_models import model_of
@@ -165,7 +165,7 @@ def _head_json(market: CurrentOffers) -> dict[str, Any]:
 
 
 def _offer_json(job_offer: JobOffer) -> dict[str, Any]:
-    return offer_json(job_offer.offer, job_offer.price) | {
+    return offer_view(job_offer.offer, job_offer.price).json() | {
         "job_cost_usd": _usd(job_offer),
         "job_cost_low_usd": job_offer.cost.low.microusd / MICRO,
         "hours": job_offer.cost.high.hours,

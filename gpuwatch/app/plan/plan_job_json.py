@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.app.market.offers import offer_json
+from gpuwatch.app.market.offers import offer_view
 from gpuwatch.app.plan.plan_job import after_credit, job_verdict, load_range
 from gpuwatch.domain.market.money import MICRO, rfc3339
 from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobCost
@@ -74,7 +74,7 @@ def offer_plan_json(request: JobRequest, plan: OfferPlan) -> dict[str, Any]:
         "feasible": job_verdict(request, plan.spec, plan.costs),
         **_needs_json(plan.needs),
         "offers": [
-            offer_json(job_offer.offer, job_offer.price)
+            offer_view(job_offer.offer, job_offer.price).json()
             | _cost_json(job_offer.cost)
             | {
                 "after_credit_usd": after_credit(job_offer.cost, request),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
-from gpuwatch.app.market.offers import emptied_reason, match_json, named_providers
+from gpuwatch.app.market.offers import OfferView, emptied_reason, match_view, named_providers
 from gpuwatch.bootstrap import build_adapters, command_holds, http_client, open_store, open_store_read_only, real_now
+from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.market.money import number, rfc3339
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.watch import Action
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.forecasts.auto_limits import AutoPriceLimit
-    from gpuwatch.engine.watches.one_poll import ProviderCheck
+    from gpuwatch.engine.watches.one_poll import ProviderCheck, ProviderReport
     from gpuwatch.ports.market import HoldStore
     from gpuwatch.settings import Settings
 
@@ -256,11 +258,37 @@ def _blocked(settings: Settings, watch: Watch, checked: MarketCheck) -> WatchBlo
         return None
 
 
-def blocked_json(block: WatchBlock | None) -> dict[str, str | None]:
-    """JSON keys of a watch: why it does not act."""
-    if block is None:
-        return {"blocked_by": None, "blocked_reason": None}
-    return {"blocked_by": block.reason.value, "blocked_reason": block.sentence}
+class WatchView(JsonView, frozen=True, kw_only=True):
+    """A watch and its offers; `max_price` is null if its limit is not a price."""
+
+    name: str
+    max_price: Annotated[float | None, Meta(description="USD per GPU-hour, commission included.")]
+    max_job_cost_usd: float | UnsetType = UNSET
+    matched: bool
+    offers: list[OfferView]
+    blocked_by: Annotated[str | None, Meta(description="Why it does not act although offers match.")]
+    blocked_reason: str | None
+
+
+class CheckedWatchView(WatchView, frozen=True, kw_only=True):
+    """A watch of a check."""
+
+    command: Annotated[tuple[str, ...] | UnsetType, Meta(description="What its command would run.")] = UNSET
+    auto: Annotated[dict[str, Any] | UnsetType, Meta(description="The basis of its automatic limit.")] = UNSET
+
+
+def watch_fields(watch: Watch, matches: Sequence[Match], block: WatchBlock | None) -> dict[str, Any]:
+    """The fields of a `WatchView`."""
+    is_priced = not watch.unlimited and watch.max_job_cost_usd is None
+    return {
+        "name": watch.name,
+        "max_price": float(watch.max_price_usd_gpu_hour) if is_priced else None,
+        "max_job_cost_usd": UNSET if watch.max_job_cost_usd is None else float(watch.max_job_cost_usd),
+        "matched": bool(matches),
+        "offers": [match_view(match) for match in matches],
+        "blocked_by": None if block is None else block.reason.value,
+        "blocked_reason": None if block is None else block.sentence,
+    }
 
 
 def check_json(limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> dict[str, Any]:
@@ -273,42 +301,20 @@ def check_json(limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str,
     return {
         "checked_at": rfc3339(checked.at),
         "matched": any(checked.matches.values()),
-        "watches": [
-            {
-                "name": watch.name,
-                **_limit_json(watch),
-                "matched": bool(checked.matches[watch.name]),
-                "offers": [match_json(match) for match in checked.matches[watch.name]],
-                **blocked_json(blocks.get(watch.name)),
-                **_command_json(watch, checked.matches[watch.name]),
-                **_auto_json(watch, limits.limits_by_watch.get(watch.name)),
-            }
-            for watch in limits.watches
-        ],
-        "providers": [_report_json(part) for part in checked.providers],
+        "watches": [_checked_watch(watch, limits, checked, blocks.get(watch.name)) for watch in limits.watches],
+        "providers": [_report_json(part.report) for part in checked.providers],
     }
 
 
-def command_to_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
-    """The words of the watch's command for its best offer; empty: there is no command or no offer."""
-    if watch.action is not Action.COMMAND or not matches:
-        return ()
-    from gpuwatch.domain.watches.orchestrator_task import filled_words
-
-    return filled_words(watch, best_first(watch, matches)[0], "LAUNCH")
-
-
-def _command_json(watch: Watch, matches: Sequence[Match]) -> dict[str, Any]:
-    return {"command": list(command_to_run(watch, matches))} if watch.action is Action.COMMAND else {}
-
-
-def _limit_json(watch: Watch) -> dict[str, float | None]:
-    """The limit of a watch: a price, or the cost of the job; no price for a watch without a price limit."""
-    if watch.unlimited:
-        return {"max_price": None}
-    if watch.max_job_cost_usd is None:
-        return {"max_price": float(watch.max_price_usd_gpu_hour)}
-    return {"max_price": None, "max_job_cost_usd": float(watch.max_job_cost_usd)}
+def _checked_watch(
+    watch: Watch, limits: CurrentLimits, checked: MarketCheck, block: WatchBlock | None
+) -> CheckedWatchView:
+    matches, limit = checked.matches[watch.name], limits.limits_by_watch.get(watch.name)
+    return CheckedWatchView.of(
+        **watch_fields(watch, matches, block),
+        command=command_to_run(watch, matches) if watch.action is Action.COMMAND else UNSET,
+        auto=_auto_json(watch, limit) or UNSET,
+    )
 
 
 def _auto_json(watch: Watch, limit: AutoPriceLimit | None) -> dict[str, Any]:
@@ -319,11 +325,10 @@ def _auto_json(watch: Watch, limit: AutoPriceLimit | None) -> dict[str, Any]:
     cap = number(watch.auto.cap_usd_gpu_hour)
     deadline = rfc3339(limit.deadline if limit else None)
     rule = limit.rule or None if limit else None
-    return {"auto": {"max_price_cap": cap, "deadline": deadline, "rule": rule, "why_none": why_none}}
+    return {"max_price_cap": cap, "deadline": deadline, "rule": rule, "why_none": why_none}
 
 
-def _report_json(part: ProviderCheck) -> dict[str, Any]:
-    report = part.report
+def _report_json(report: ProviderReport) -> dict[str, Any]:
     return {
         "provider": report.provider,
         "ok": report.ok,
@@ -331,7 +336,16 @@ def _report_json(part: ProviderCheck) -> dict[str, Any]:
         "skipped": sum(report.skipped.values()),
         "elapsed_ms": round(report.elapsed_s * 1000),
         "error": report.error,
-        "without_country": dict(report.without_country),
+        "without_country": report.without_country,
         "not_listed": sorted(report.not_listed),
-        "not_understood": dict(report.skipped),
+        "not_understood": report.skipped,
     }
+
+
+def command_to_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
+    """The words of the watch's command for its best offer; empty: there is no command or no offer."""
+    if watch.action is not Action.COMMAND or not matches:
+        return ()
+    from gpuwatch.domain.watches.orchestrator_task import filled_words
+
+    return filled_words(watch, best_first(watch, matches)[0], "LAUNCH")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.market.offers import match_json
+from gpuwatch.app.market.offers import match_view
 from gpuwatch.app.watches.check import check_markets, current_limits
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.domain.market.offer import OfferKind
@@ -74,7 +74,7 @@ def handover_json(handover: Handover) -> dict[str, Any]:
     return {
         "tool": handover.tool,
         "matched": handover.task is not None,
-        "offer": None if handover.match is None else match_json(handover.match),
+        "offer": None if handover.match is None else match_view(handover.match),
         "task": handover.task,
         "skipped_providers": list(handover.skipped),
         "complete": handover.complete,

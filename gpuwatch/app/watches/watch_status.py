@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec import Meta
 
 from gpuwatch.app.market.current_offers import current_offers
-from gpuwatch.app.market.offers import match_json
 from gpuwatch.app.watches.blocked import blocked
-from gpuwatch.app.watches.check import blocked_json, current_limits
+from gpuwatch.app.watches.check import WatchView, current_limits, watch_fields
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import commissions_of, stored_max_age, stored_pace
-from gpuwatch.domain.market.money import MICRO, rfc3339
+from gpuwatch.domain.market.json_view import Moment
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import failures, is_near, match_of, price_for, rank
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.offer_alerts import decision_text
 from gpuwatch.engine.market.browse import OfferFilter
 from gpuwatch.engine.market.empty_answers import emptied, emptied_text
@@ -218,32 +220,38 @@ def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str
     return _RatedOffers(tuple(matches), nearest, tuple(unchecked))
 
 
-def watch_status_json(status: WatchStatus) -> dict[str, Any]:
-    """JSON of one watch: the keys of `gpuwatch check --json`, and its status."""
-    watch = status.watch
-    is_job = watch.max_job_cost_usd is not None
+class WatchStatusView(WatchView, frozen=True, kw_only=True):
+    """The status of a watch."""
+
+    action: Action
+    gpu: tuple[str, ...]
+    state: str
+    why: Annotated[str, Meta(description="Why it fires, or why not.")]
+    best_price_usd_gpu_hour: float | None
+    best_usd_gpu_hour: float | None
+    limit_usd_gpu_hour: float | None
+    distance: Annotated[float | None, Meta(description="Of the nearest offer: 0.06 is 6 % above the limit.")]
+    unchecked: Annotated[tuple[str, ...], Meta(description="Conditions about facts that are not in the store.")]
+    paused: str | None
+    silenced_until: Moment | None
+    fired_at: Moment | None
+    under_since: Moment | None
+    seen_at: Moment | None
+    last_poll_at: Moment | None
+    next_poll_at: Moment | None
+
+
+def watch_status_view(status: WatchStatus) -> WatchStatusView:
+    """The status of a watch as other programs see it."""
+    fields = watch_fields(status.watch, status.matches, status.blocked)
     best_usd = None if status.nearest is None else status.nearest.price_microusd_gpu_hour / MICRO
-    return {
-        "name": watch.name,
-        "max_price": None if is_job or status.watch.unlimited else status.limit_usd_gpu_hour,
-        **({"max_job_cost_usd": float(watch.max_job_cost_usd)} if watch.max_job_cost_usd is not None else {}),
-        "matched": bool(status.matches),
-        "offers": [match_json(match) for match in status.matches],
-        "action": watch.action.value,
-        "gpu": list(watch.gpu),
-        "state": status.state,
-        "why": status.why,
-        **blocked_json(status.blocked),
-        "best_price_usd_gpu_hour": best_usd,
-        "best_usd_gpu_hour": best_usd,
-        "limit_usd_gpu_hour": None if is_job or watch.unlimited else status.limit_usd_gpu_hour,
-        "distance": None if status.distance is None else round(status.distance, 6),
-        "unchecked": list(status.unchecked),
-        "paused": status.paused,
-        "silenced_until": rfc3339(status.silenced_until),
-        "fired_at": rfc3339(status.fired_at),
-        "under_since": rfc3339(status.under_since),
-        "seen_at": rfc3339(status.seen_at),
-        "last_poll_at": rfc3339(status.seen_at),
-        "next_poll_at": rfc3339(status.next_poll_at),
-    }
+    return WatchStatusView.of(
+        status,
+        status.watch,
+        **fields,
+        best_price_usd_gpu_hour=best_usd,
+        best_usd_gpu_hour=best_usd,
+        limit_usd_gpu_hour=fields["max_price"],
+        distance=None if status.distance is None else round(status.distance, 6),
+        last_poll_at=status.seen_at,
+    )

@@ -54,20 +54,20 @@ def alerts(
 
     With --follow --json, each event is one JSON object per line.
     """
-    from gpuwatch.app.alerts.alerts import event_filter, event_with_delivery, follow_events, stored_events
+    from gpuwatch.app.alerts.alerts import event_filter, event_view, follow_events, stored_events
 
     filter_ = event_filter(since_s, kinds, severity)
     if not follow:
         events = stored_events(settings, filter_)
         if as_json:
-            json_out([event_with_delivery(event) for event in events])
+            json_out([event_view(event) for event in events])
             return
         if not events:
             note("no events in that time")
         _print_events(events, settings.timezone)
     elif as_json:
         for event in follow_events(settings, filter_):
-            _write(msgspec.json.encode(event_with_delivery(event)).decode())
+            _write(msgspec.json.encode(event_view(event)).decode())
     else:
         _print_events(follow_events(settings, filter_), settings.timezone)
 
@@ -123,12 +123,9 @@ def silence(
         click.echo(f"watch {end!r} was not silenced")
     silences = app.silences(settings)
     if as_json:
-        json_out([app.silence_json(silence) for silence in silences])
+        json_out([app.silence_view(silence) for silence in silences])
     elif silences:
-        table(
-            (left("silenced"), left("until")),
-            [(silence.watch, local(silence.until, settings.timezone)) for silence in silences],
-        )
+        table((left("silenced", "watch"), left("until", "until")), silences, timezone=settings.timezone)
     else:
         click.echo("no watch is silenced")
 

@@ -130,13 +130,12 @@ def _verdict(points: Sequence[PricePeriod]) -> str:
 
 def _print_machine_readable(result: PriceHistoryResult, as_csv: bool, *, is_list: bool) -> None:
     """CSV or JSON; with the old option `--gpu` the JSON is a bare list, as in earlier versions."""
-    from gpuwatch.app.history.price_history import period_json, price_history_json
+    from gpuwatch.app.history.price_history import period_views, price_history_json
 
-    points = [period_json(point) for point in result.track.points]
     if as_csv:
-        csv_out(points)
+        csv_out([point.json() for point in period_views(result)])
     else:
-        json_out(points if is_list else price_history_json(result, points))
+        json_out(period_views(result) if is_list else price_history_json(result))
 
 
 def print_periods(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuwatch.app.jobs.jobs import JobDetails
-    from gpuwatch.domain.jobs.job import Job, JobEvent
+    from gpuwatch.domain.jobs.job import JobEvent
     from gpuwatch.settings import Settings
 
 _STATES = (
@@ -26,19 +26,29 @@ _STATES = (
     *("paused", "preempted", "failed", "cancelled"),
 )
 _JOB_COLUMNS = (
-    left("job"),
-    left("name"),
-    left("state"),
-    right("prio", drop=3),
-    left("deadline", drop=1),
-    right("done %", drop=2),
-    right("spent $"),
-    right("of $", drop=2),
-    left("launch", drop=3),
-    text("reason", drop=4),
+    left("job", "job_id"),
+    left("name", "name"),
+    left("state", "state"),
+    right("prio", "priority", drop=3),
+    left("deadline", "deadline", drop=1),
+    right("done %", lambda job: None if job.progress is None else 100 * job.progress, ".0f", drop=2),
+    right("spent $", "spent_usd", ".2f"),
+    right("of $", "predicted_usd", ".2f", drop=2),
+    left("launch", "launch_id", drop=3),
+    text("reason", "reason", drop=4),
 )
-_EVENT_COLUMNS = (left("at"), left("event"), right("run", drop=1), text("detail"))
-_OUTPUT_COLUMNS = (left("file"), right("bytes"), right("run", drop=1), left("sha256", drop=2))
+_EVENT_COLUMNS = (
+    left("at", "at"),
+    left("event", "kind"),
+    right("run", "run_number", drop=1),
+    text("detail", lambda event: _detail_text(event) or None),
+)
+_OUTPUT_COLUMNS = (
+    left("file", lambda file: file.get("path")),
+    right("bytes", lambda file: file.get("bytes", file.get("size"))),
+    right("run", lambda file: file["run_number"], drop=1),
+    left("sha256", lambda file: str(file.get("sha256", "–"))[:12], drop=2),
+)
 
 
 @click.command(
@@ -56,7 +66,7 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
     """Queue the jobs of these files. The daemon (`gpuwatch run`) rents instances and runs them."""
     from gpuwatch.app.jobs.job_files import doubtful_results, left_out_inputs, missing_inputs
     from gpuwatch.app.jobs.jobs import submit_jobs, unreachable_deadlines
-    from gpuwatch.domain.jobs.job import job_json
+    from gpuwatch.domain.jobs.job import job_view
 
     jobs = submit_jobs(settings, files, sweeps)
     for name, path in missing_inputs(jobs):
@@ -68,7 +78,7 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
     for name, hours in unreachable_deadlines(jobs):
         note(f"{name}: {hours:g} hours of work do not fit before its deadline, which ends its run unfinished")
     if as_json:
-        json_out([job_json(job) for job in jobs])
+        json_out([job_view(job) for job in jobs])
         return
     for submitted in jobs:
         click.echo(f"job {submitted.job_id} ({submitted.name}) is queued")
@@ -84,13 +94,14 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
 def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) -> None:
     """List jobs, oldest first, with state, progress and cost."""
     from gpuwatch.app.jobs.jobs import listed_jobs
-    from gpuwatch.domain.jobs.job import JobState, job_json
+    from gpuwatch.domain.jobs.job import JobState, job_view
 
-    jobs = listed_jobs(settings, all_jobs=show_all, state=None if state is None else JobState(state))
+    selected_state = None if state is None else JobState(state)
+    jobs = [job_view(job) for job in listed_jobs(settings, all_jobs=show_all, state=selected_state)]
     if as_json:
-        json_out([job_json(job) for job in jobs])
+        json_out(jobs)
     elif jobs:
-        table(_JOB_COLUMNS, [_job_row(job, settings.timezone) for job in jobs])
+        table(_JOB_COLUMNS, jobs, timezone=settings.timezone)
     else:
         note("no jobs; queue one with: gpuwatch job submit FILE")
 
@@ -101,11 +112,11 @@ def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) 
 @stopping_settings_option
 def show(name: str, as_json: bool, settings: Settings) -> None:
     """Show a job by its id or name: its definition, its runs, and its events."""
-    from gpuwatch.app.jobs.jobs import details_json, job_details
+    from gpuwatch.app.jobs.jobs import details_view, job_details
 
     details = job_details(settings, name)
     if as_json:
-        json_out(details_json(details))
+        json_out(details_view(details))
     else:
         _print_details(details, settings.timezone)
 
@@ -121,11 +132,11 @@ def cancel(name: str, as_json: bool, settings: Settings) -> int:
     keeps trying.
     """
     from gpuwatch.app.jobs.job_actions import cancel_job
-    from gpuwatch.domain.jobs.job import job_json
+    from gpuwatch.domain.jobs.job import job_view
 
     cancelled, is_confirmed = cancel_job(settings, name, note, actor=command_actor())
     if as_json:
-        json_out(job_json(cancelled))
+        json_out(job_view(cancelled))
     else:
         click.echo(f"job {cancelled.job_id} ({cancelled.name}) is {cancelled.state.value}")
     return Exit.DONE if is_confirmed else Exit.CANNOT_TELL
@@ -143,30 +154,15 @@ def cancel(name: str, as_json: bool, settings: Settings) -> int:
 def retry(name: str, file: Path | None, as_json: bool, settings: Settings) -> None:
     """Queue a failed, cancelled or paused job again; it resumes from its last checkpoint."""
     from gpuwatch.app.jobs.job_actions import not_retriable, retry_job
-    from gpuwatch.domain.jobs.job import job_json
+    from gpuwatch.domain.jobs.job import job_view
 
     queued, changed = retry_job(settings, name, file, actor=command_actor())
     if not changed:
         raise not_retriable(queued)
     if as_json:
-        json_out(job_json(queued))
+        json_out(job_view(queued))
     else:
         click.echo(f"job {queued.job_id} ({queued.name}) is queued")
-
-
-def _job_row(job: Job, timezone: str) -> tuple[str, ...]:
-    return (
-        job.job_id,
-        job.name,
-        job.state.value,
-        str(job.priority),
-        local(job.deadline, timezone),
-        "–" if job.progress is None else f"{100 * job.progress:.0f}",
-        f"{job.spent_microusd / 1e6:.2f}",
-        "–" if job.predicted_microusd is None else f"{job.predicted_microusd / 1e6:.2f}",
-        job.launch_id or "–",
-        job.reason or "–",
-    )
 
 
 def _print_details(details: JobDetails, timezone: str) -> None:
@@ -195,12 +191,11 @@ def _print_details(details: JobDetails, timezone: str) -> None:
     for label, value in (*lines, *now):
         click.echo(f"{label:<10} {value}")
     click.echo()
-    table(_EVENT_COLUMNS, [_event_row(event, timezone) for event in without_older_samples(details.events)])
+    table(_EVENT_COLUMNS, without_older_samples(details.events), timezone=timezone)
 
 
-def _event_row(event: JobEvent, timezone: str) -> tuple[str, ...]:
-    detail = "; ".join(f"{key}: {value}" for key, value in event.detail.items() if key not in {"from", "sample"})
-    return local(event.at, timezone), event.kind, str(event.run_number), detail or "–"
+def _detail_text(event: JobEvent) -> str:
+    return "; ".join(f"{key}: {value}" for key, value in event.detail.items() if key not in {"from", "sample"})
 
 
 @click.command(cls=Command, examples=("gpuwatch jobs logs qlora-8b", "gpuwatch jobs logs -f qlora-8b"))
@@ -248,9 +243,7 @@ def results(name: str, as_json: bool, settings: Settings) -> None:
     if as_json:
         json_out(files)
     elif files:
-        rows = [(str(file.get("path", "–")), str(file.get("bytes", file.get("size", "–"))), str(file["run_number"]),
-                 str(file.get("sha256", "–"))[:12]) for file in files]  # fmt: skip
-        table(_OUTPUT_COLUMNS, rows)
+        table(_OUTPUT_COLUMNS, files)
     else:
         note(f"job {job.name} is {job.state.value}: no results have been fetched")
 

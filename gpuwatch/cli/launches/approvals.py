@@ -9,30 +9,27 @@ import click
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, command_actor
+from gpuwatch.cli.market.offers import gpu_text
 from gpuwatch.cli.options import completes, json_option, settings_option
-from gpuwatch.cli.output import json_out, local
+from gpuwatch.cli.output import json_out
 from gpuwatch.cli.terminal_tables import left, right, table, text
-from gpuwatch.domain.market.money import MICRO
-from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.market.offer import clean, place_text
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from gpuwatch.domain.launches.life.owner_decisions import Approval
     from gpuwatch.engine.launches.renting.owner_decisions import ApprovalReply
     from gpuwatch.settings import Settings
 
 
 _COLUMNS = (
-    left("ask"),
-    left("watch", drop=2),
-    left("state"),
-    left("GPU"),
-    right("$/h"),
-    left("machine", drop=4),
-    left("place", drop=5),
-    left("open until"),
-    text("words", drop=3),
+    left("ask", "ask_id"),
+    left("watch", "watch", drop=2),
+    left("state", "state"),
+    left("GPU", lambda ask: gpu_text(ask.offer)),
+    right("$/h", lambda ask: ask.offer.price_usd_hour, ".3f"),
+    left("machine", lambda ask: ask.offer.machine_id, drop=4),
+    left("place", lambda ask: place_text(ask.offer.region, ask.offer.country), drop=5),
+    left("open until", "deadline"),
+    text("words", "words", drop=3),
 )
 
 
@@ -41,14 +38,16 @@ _COLUMNS = (
 @settings_option
 def asks(as_json: bool, settings: Settings) -> None:
     """List the quotes that await your approval, and those of the last week."""
-    from gpuwatch.app.launches.approvals import approval_json, recent_approvals
+    from gpuwatch.app.launches.approvals import approval_view, recent_approvals
 
     now = real_now()
-    approvals = recent_approvals(settings)
+    approvals = [approval_view(ask, now) for ask in recent_approvals(settings)]
     if as_json:
-        json_out([approval_json(ask, now) for ask in approvals])
+        json_out(approvals)
+    elif approvals:
+        table(_COLUMNS, approvals, timezone=settings.timezone)
     else:
-        _print(approvals, now, settings.timezone)
+        click.echo("no quotes in the last week")
 
 
 @click.command(cls=Command, examples=("gpuwatch approvals approve uoyauilxpk2f",))
@@ -85,34 +84,10 @@ def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
         reply.outcome, Exit.DONE
     )
     if as_json:
-        from gpuwatch.app.launches.approvals import reply_json
+        from gpuwatch.app.launches.approvals import reply_view
 
-        json_out(reply_json(reply))
+        json_out(reply_view(reply))
         return code
 
     click.echo(clean(reply.text, 1000), err=code is not Exit.DONE)
     return code
-
-
-def _print(approvals: list[Approval], now: datetime, timezone: str) -> None:
-
-    if not approvals:
-        click.echo("no quotes in the last week")
-        return
-    table(
-        _COLUMNS,
-        [
-            (
-                ask.approval_id,
-                ask.watch,
-                ask.state_at(now).value,
-                f"{ask.match.offer.gpu_count}× {ask.match.offer.gpu}{' spot' if ask.match.offer.spot else ''}",
-                f"{ask.match.price.price_microusd_hour / MICRO:.3f}",
-                ask.match.offer.machine_id or "–",
-                ask.match.offer.place or "–",
-                local(ask.deadline, timezone),
-                ask.words or "–",
-            )
-            for ask in approvals
-        ],
-    )

@@ -113,11 +113,11 @@ def _show_report(settings: Settings, by: str, first: date | None, as_json: bool,
 
 
 def _show_calibration(settings: Settings, provider: str | None, errors: list[str], as_json: bool) -> None:
-    from gpuwatch.app.launches.costs import calibrations, calibrations_json
+    from gpuwatch.app.launches.costs import calibration_json, calibrations
 
     fits = calibrations(settings, provider)
     if as_json:
-        json_out(calibrations_json(fits, errors))
+        json_out({"providers": [calibration_json(fit) for fit in fits], "troubles": errors})
         return
     if not fits:
         click.echo("no launches yet")
@@ -218,10 +218,11 @@ def _budget_line(use: BudgetUse) -> str:
 
 def _print_csv(report: CostReport, by: str) -> None:
     """Only the lines; money with six decimals."""
-    from gpuwatch.app.launches.costs import line_name, line_values
+    from gpuwatch.app.launches.costs import cost_report_json
 
-    rows = [line_name(report, line, by) | line_values(line) for line in report.lines]
-    headings = {by: None} | line_values(report.total)
+    view = cost_report_json(report, by)
+    rows = [line.json() for line in view["lines"]]
+    headings = {by: None} | view["total"].json()
     csv_out([{name: _csv_value(name, value) for name, value in row.items()} for row in rows], headings)
 
 

@@ -20,9 +20,9 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
-from gpuwatch.domain.launches.launch import Launch, LaunchEvent
+from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.market.money import MICRO, usd_number
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,24 +32,13 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _RECENT_DAYS = 7
-_COLUMNS = (
-    left("launch"),
-    left("watch", drop=2),
-    left("state"),
-    left("GPU"),
-    right("$/h"),
-    right("cost $", drop=1),
-    left("instance", drop=1),
-    left("since", drop=3),
-    text("end", drop=4),
-)
 _EVENT_COLUMNS = (
-    left("at"),
-    left("state"),
-    right("$/h"),
-    right("listed $/h", drop=2),
-    text("cause"),
-    text("provider's words", drop=1),
+    left("at", "at"),
+    left("state", "to_state"),
+    right("$/h", "price_usd_hour", ".3f"),
+    right("listed $/h", "listed_usd_hour", ".3f", drop=2),
+    text("cause", "cause"),
+    text("provider's words", "provider_words", drop=1),
 )
 
 
@@ -59,14 +48,14 @@ _EVENT_COLUMNS = (
 @stopping_settings_option
 def list_(show_all: bool, as_json: bool, settings: Settings) -> None:
     """List launches with their state and cost."""
-    from gpuwatch.app.launches.launches import all_launches, launches_json, relocation_findings
+    from gpuwatch.app.launches.launches import all_launches, launch_views, relocation_findings
     from gpuwatch.app.watches.pauses import pause_lines, pauses
 
     now = real_now()
     for line in pause_lines(pauses(settings), now, settings.timezone):
         note(line)  # on standard error: standard output holds only the list
     if as_json:
-        json_out(launches_json(settings, now))
+        json_out(launch_views(settings, now))
         return
     launches = all_launches(settings)
     for launch_id, finding in relocation_findings(settings, launches).items():
@@ -87,19 +76,13 @@ def list_(show_all: bool, as_json: bool, settings: Settings) -> None:
 @stopping_settings_option
 def show(launch_id: str, as_json: bool, settings: Settings) -> None:
     """Show each state of a launch with its time, cause, price, and the provider's message."""
-    from gpuwatch.app.launches.launches import launch_event_json, launch_events
+    from gpuwatch.app.launches.launches import LaunchEventView, launch_events
 
-    events = launch_events(settings, launch_id)
+    events = [LaunchEventView.of(event) for event in launch_events(settings, launch_id)]
     if as_json:
-        json_out([launch_event_json(event) for event in events])
+        json_out(events)
     else:
-        table(_EVENT_COLUMNS, [_event_row(event, settings.timezone) for event in events])
-
-
-def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
-    prices = (usd_number(event.price_microusd_hour), usd_number(event.listed_microusd_hour))
-    price_texts = ["–" if price is None else f"{price:.3f}" for price in prices]
-    return local(event.at, timezone), event.to_state.value, *price_texts, event.cause, event.provider_words or "–"
+        table(_EVENT_COLUMNS, events, timezone=settings.timezone)
 
 
 @click.command(
@@ -190,23 +173,18 @@ def _print(launches: Sequence[Launch], now: datetime, timezone: str) -> None:
     if not launches:
         click.echo("no launches yet")
         return
-    table(
-        _COLUMNS,
-        [
-            (
-                launch.launch_id,
-                launch.watch,
-                _state(launch),
-                f"{launch.gpu_count}× {launch.gpu}",
-                f"{launch.price_microusd_hour / MICRO:.3f}",
-                f"{cost_microusd(launch, now) / MICRO:.2f}",
-                launch.instance_id or "–",
-                local(launch.running_at or launch.intended_at, timezone),
-                launch.end_reason or "–",
-            )
-            for launch in launches
-        ],
+    columns = (
+        left("launch", "launch_id"),
+        left("watch", "watch", drop=2),
+        left("state", _state),
+        left("GPU", lambda launch: f"{launch.gpu_count}× {launch.gpu}"),
+        right("$/h", lambda launch: launch.price_microusd_hour / MICRO, ".3f"),
+        right("cost $", lambda launch: cost_microusd(launch, now) / MICRO, ".2f", drop=1),
+        left("instance", "instance_id", drop=1),
+        left("since", lambda launch: launch.running_at or launch.intended_at, drop=3),
+        text("end", "end_reason", drop=4),
     )
+    table(columns, launches, timezone=timezone)
 
 
 def _state(launch: Launch) -> str:
@@ -225,7 +203,7 @@ def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings
     from decimal import ROUND_CEILING
 
     from gpuwatch.app.launches.extend import extend as extend_launch
-    from gpuwatch.domain.launches.life.launch_record import launch_json
+    from gpuwatch.domain.launches.life.launch_record import launch_view
     from gpuwatch.domain.market.money import amount_text, usd
 
     if not by_s:
@@ -234,7 +212,7 @@ def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings
     if not extension.is_contract_known:
         note(f"{extension.launch.provider} does not list the instance now: its contract may end earlier")
     if as_json:
-        json_out(launch_json(extension.launch, real_now()))
+        json_out(launch_view(extension.launch, real_now()))
         return
     at, max_cost = (
         local(extension.ends_at, settings.timezone),

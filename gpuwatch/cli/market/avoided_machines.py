@@ -16,15 +16,27 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _SCOPE_COLUMNS = (
-    left("provider"),
-    left("scope", drop=3),
-    left("skipped"),
-    text("why"),
-    left("launch", drop=2),
-    left("until", drop=1),
+    left("provider", "provider"),
+    left("scope", "scope", drop=3),
+    left("skipped", "name"),
+    text("why", "why"),
+    left("launch", "launch_id", drop=2),
+    left("until", "until", drop=1),
 )
-_RECORD_COLUMNS = (left("provider"), left("machine"), right("went well"), right("failed"), right("reputation"))
-_COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=2), left("until", drop=1))
+_RECORD_COLUMNS = (
+    left("provider", "provider"),
+    left("machine", "machine_id"),
+    right("went well", "good"),
+    right("failed", "failed"),
+    right("reputation", "reputation", ".3f"),
+)
+_COLUMNS = (
+    left("provider", "provider"),
+    left("machine", "machine_id"),
+    text("why", "why"),
+    left("launch", "launch_id", drop=2),
+    left("until", "until", drop=1),
+)
 
 
 @click.group(
@@ -54,71 +66,43 @@ def machines(ctx: click.Context, scopes: bool, reputation: bool, as_json: bool, 
     if scopes:
         _list_scopes(as_json, config)
         return
-    from gpuwatch.app.market.avoided_machines import avoided_machine_json, avoided_machines
+    from gpuwatch.app.market.avoided_machines import avoided_machine_view, avoided_machines
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     settings = load_settings(config)
     avoided = avoided_machines(settings)
     if as_json:
-        json_out([avoided_machine_json(avoided_machine) for avoided_machine in avoided])
+        json_out([avoided_machine_view(avoided_machine) for avoided_machine in avoided])
     elif avoided:
-        rows = [
-            (
-                avoided_machine.provider,
-                avoided_machine.machine_id,
-                avoided_machine.why,
-                avoided_machine.launch_id or "–",
-                local(avoided_machine.until, settings.timezone),
-            )
-            for avoided_machine in avoided
-        ]
-        table(_COLUMNS, rows)
+        table(_COLUMNS, avoided, timezone=settings.timezone)
     else:
         click.echo("no machine is blocked")
 
 
 def _list_records(as_json: bool, config: str | None) -> None:
-    from gpuwatch.app.market.avoided_machines import machine_record_json, machine_records
+    from gpuwatch.app.market.avoided_machines import machine_record_views, machine_records
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    records = [
-        machine_record_json(machine, record) for machine, record in machine_records(load_settings(config)).items()
-    ]
-    records.sort(key=lambda record: (record["reputation"], record["provider"], record["machine_id"]))
+    records = machine_record_views(machine_records(load_settings(config)))
     if as_json:
         json_out(records)
     elif records:
-        keys = ("provider", "machine_id", "good", "failed")
-        table(
-            _RECORD_COLUMNS,
-            [(*(str(record[key]) for key in keys), f"{record['reputation']:.3f}") for record in records],
-        )
+        table(_RECORD_COLUMNS, records)
         note("reputation assumes a reliability of 0.9; min_reputation uses the reliability of the current poll")
     else:
         click.echo("no launches of the last 90 days to rate a machine by")
 
 
 def _list_scopes(as_json: bool, config: str | None) -> None:
-    from gpuwatch.app.market.avoided_machines import skipped_scope_json, skipped_scopes
+    from gpuwatch.app.market.avoided_machines import SkippedScopeView, skipped_scopes
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     settings = load_settings(config)
     scopes = skipped_scopes(settings)
     if as_json:
-        json_out([skipped_scope_json(scope) for scope in scopes])
+        json_out([SkippedScopeView.of(scope) for scope in scopes])
     elif scopes:
-        rows = [
-            (
-                scope.provider,
-                scope.scope.value,
-                scope.name,
-                scope.why,
-                scope.launch_id or "–",
-                local(scope.until, settings.timezone),
-            )
-            for scope in scopes
-        ]
-        table(_SCOPE_COLUMNS, rows)
+        table(_SCOPE_COLUMNS, scopes, timezone=settings.timezone)
     else:
         click.echo("nothing is skipped")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.terminal_tables import cell_width, left, right, table, terminal_width
+from gpuwatch.cli.terminal_tables import Column, cell_width, left, right, table, terminal_width
 from gpuwatch.domain.market.figure_text import duration_text, percent_text
 from gpuwatch.domain.market.money import price_text
 
@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _STALE = timedelta(hours=3)
-_UNKNOWN = "–"
-_COLUMNS = (
-    left("GPU"),
-    right("now"),
-    right("24 h", drop=1),
-    right("7 d", drop=2),
-    right("30 d", drop=3),
-    right("rank", drop=4),
-    right("offers", drop=5),
-    right("under", drop=6),
-    right("life", drop=7),
-    left(""),  # the age of an old poll
-)
 
 
 @click.command(
@@ -101,9 +88,7 @@ def _print_overview(page: MarketOverview, ages: Sequence[str], now: datetime, ti
         click.echo("no data: never polled. Is `gpuwatch run` running, and is anything in a watch or under [record]?")
         return
     click.echo(heading(local(page.polled_at, timezone), page.source, terminal_width()))
-    rows = [(*_cells(row), age) for row, age in zip(page.rows, ages, strict=True)]
-    column_count = len(_COLUMNS) if any(row[-1] for row in rows) else len(_COLUMNS) - 1
-    table(_COLUMNS[:column_count], [row[:column_count] for row in rows])
+    table(_columns(dict(zip((row.gpu for row in page.rows), ages, strict=True))), page.rows)
     age = now - page.polled_at
     if age > _STALE:
         note(f"the newest poll is {duration_text(age.total_seconds())} old: its offers may be gone")
@@ -116,24 +101,32 @@ def heading(as_of: str, source: str, width: int | None) -> str:
     return (" " if fits else "\n").join((prices, origin))
 
 
-def _cells(row: GpuStatus) -> tuple[str, ...]:
+def _columns(ages: Mapping[str, str]) -> tuple[Column, ...]:
+    """The columns. `ages`: GPU → the age of an old poll."""
+
+    def change(hours: int) -> Callable[[GpuStatus], str]:
+        return lambda row: percent_text(row.changes[hours], sign="+")
+
     return (
-        row.gpu,
-        _price(row.now),
-        *(percent_text(change, sign="+") for change in row.changes.values()),
-        percent_text(row.percentile, 0),
-        str(row.offers),
-        _price(row.under),
-        _life(row),
+        left("GPU", "gpu"),
+        right("now", lambda row: _price(row.now)),
+        right("24 h", change(24), drop=1),
+        right("7 d", change(7 * 24), drop=2),
+        right("30 d", change(30 * 24), drop=3),
+        right("rank", lambda row: percent_text(row.percentile, 0), drop=4),
+        right("offers", "offers", drop=5),
+        right("under", lambda row: _price(row.under), drop=6),
+        right("life", _life, drop=7),
+        left("", lambda row: ages[row.gpu], optional=True),
     )
 
 
-def _life(row: GpuStatus) -> str:
+def _life(row: GpuStatus) -> str | None:
     if not row.is_lifetime_known:
-        return _UNKNOWN
+        return None
     median_s = row.lifetime.median_s
     return f"> {duration_text(row.lifetime.longest_s)}" if median_s is None else duration_text(median_s)
 
 
-def _price(microusd: int | None) -> str:
-    return _UNKNOWN if microusd is None else price_text(microusd / 1e6, least=4)
+def _price(microusd: int | None) -> str | None:
+    return None if microusd is None else price_text(microusd / 1e6, least=4)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -25,45 +25,31 @@ from gpuwatch.cli.options import (
     value_option,
 )
 from gpuwatch.cli.output import json_out, note
-from gpuwatch.cli.terminal_tables import Column, left, right, table, table_lines, terminal_width, text
+from gpuwatch.cli.terminal_tables import Column, left, right, table, table_cells, table_lines, terminal_width, text
 from gpuwatch.domain.market.money import MICRO, amount_text
 from gpuwatch.domain.market.offer import marks
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from gpuwatch.domain.market.offer import Offer
+    from gpuwatch.domain.market.resold import FoldedOffer
     from gpuwatch.domain.watches.decide import Match
-    from gpuwatch.engine.market.browse import OfferGroup, ProviderOffers
+    from gpuwatch.engine.market.browse import ProviderOffers
     from gpuwatch.settings import Settings
 
 _TIMEOUT_S = 30.0
 _MINUTES_FROM_S = 1000  # an age is shown in seconds up to here
-_COLUMNS = (
-    left("GPU"),
-    right("$ job"),
-    right("$/GPU-h"),
-    right("listed", drop=2),
-    right("$/h", drop=3),
-    left("provider"),
-    text("notes", drop=1),
-    left("place", drop=4),
-    right("reliab.", drop=6),
-    left("verified", drop=7),
-    right("age", drop=8),
-    right("offer"),
-)
-_OPTIONAL = {"$ job", "notes"}  # shown if any offer has them
 _GROUPED = (
-    left(""),
-    right("offers", drop=3),
-    right("cheapest $/GPU-h"),
-    right("median", drop=2),
-    left("GPU"),
-    left("provider"),
-    text("notes", drop=4),
-    left("place", drop=5),
+    left("", "name"),
+    right("offers", "offers", drop=3),
+    right("cheapest $/GPU-h", lambda group: group.cheapest.primary.price_microusd_gpu_hour / MICRO, ".3f"),
+    right("median", lambda group: group.median_microusd_gpu_hour / MICRO, ".3f", drop=2),
+    left("GPU", lambda group: gpu_text(group.cheapest.primary.offer)),
+    left("provider", lambda group: group.cheapest.primary.offer.provider),
+    text("notes", lambda group: _notes(group.cheapest), drop=4),
+    left("place", lambda group: group.cheapest.primary.offer.place, drop=5),
 )
-Table = tuple[Sequence[Column], list[Sequence[str]]]
 
 
 class OfferOptions(msgspec.Struct, frozen=True):
@@ -143,7 +129,7 @@ def offers(
 
     Exit codes: 0 done (even without offers), 2 usage, 3 a provider did not answer, or only in part.
     """
-    from gpuwatch.app.market.offers import all_matches, groups_json, markets_now, offers_json, providers_that_sell
+    from gpuwatch.app.market.offers import all_matches, group_views, markets_now, offer_views, providers_that_sell
     from gpuwatch.engine.market.browse import offer_filter
 
     if layout.group_by is not None:
@@ -159,9 +145,9 @@ def offers(
         answers = list(arriving)
         matches = all_matches(answers)
         if layout.group_by is None:
-            json_out(offers_json(matches, layout.sort, layout.limit))
+            json_out(offer_views(matches, layout.sort, layout.limit))
         else:
-            json_out(groups_json(matches, layout.group_by, layout.limit))
+            json_out(group_views(matches, layout.group_by, layout.limit))
     else:
         answers = _collect_live(arriving, names, layout)
         _print(answers, layout, query.gpu_names, wanted.gpu)
@@ -207,81 +193,63 @@ def live_table(answers: Sequence[ProviderOffers], names: Sequence[str], layout: 
     from rich.text import Text
 
     waiting = [name for name in names if name not in {answer.provider for answer in answers}]
-    columns, rows = _table(answers, layout)
+    columns, rows = table_cells(*_table(answers, layout))
     line = Text(f"polling {', '.join(waiting)} …" if waiting else "", style="dim")
     return Stack(Text("\n".join(table_lines(columns, rows, terminal_width())), no_wrap=True), line) if rows else line
 
 
-def _table(answers: Sequence[ProviderOffers], layout: ListLayout) -> Table:
+def _table(answers: Sequence[ProviderOffers], layout: ListLayout) -> tuple[Sequence[Column], Sequence[Any]]:
     from gpuwatch.app.market.offers import all_matches
     from gpuwatch.engine.market.browse import group_offers, sorted_offers
 
     matches = all_matches(answers)
     if layout.group_by is not None:
-        return _GROUPED, [_group_cells(group) for group in group_offers(matches, layout.group_by)[: layout.limit]]
-    folded = sorted_offers(matches, layout.sort)[: layout.limit]
-    return offers_table(
-        [folded_offer.primary for folded_offer in folded],
-        real_now(),
-        [folded_offer.also_text for folded_offer in folded],
+        return _GROUPED, group_offers(matches, layout.group_by)[: layout.limit]
+    return offer_columns(real_now()), sorted_offers(matches, layout.sort)[: layout.limit]
+
+
+def offer_columns(now: datetime) -> tuple[Column, ...]:
+    """The columns of a table of folded offers."""
+
+    def each(microusd: str) -> Callable[[FoldedOffer[Match]], float]:
+        return lambda folded: getattr(folded.primary.price, microusd) / folded.primary.offer.gpu_count / MICRO
+
+    def of_offer(name: str) -> Callable[[FoldedOffer[Match]], object]:
+        return lambda folded: getattr(folded.primary.offer, name)
+
+    return (
+        left("GPU", lambda folded: gpu_text(folded.primary.offer)),
+        right("$ job", lambda folded: _job_cost(folded.primary), optional=True),
+        right("$/GPU-h", each("price_microusd_hour"), ".3f"),
+        right("listed", each("listed_microusd_hour"), ".3f", drop=2),
+        right("$/h", lambda folded: folded.primary.price.price_microusd_hour / MICRO, ".3f", drop=3),
+        left("provider", of_offer("provider")),
+        text("notes", _notes, drop=1, optional=True),
+        left("place", of_offer("place"), drop=4),
+        right("reliab.", lambda folded: _percent(folded.primary.offer.reliability), drop=6),
+        left("verified", of_offer("verification"), drop=7),
+        right("age", lambda folded: _age(folded.primary.offer, now), drop=8),
+        right("offer", of_offer("offer_id")),
     )
 
 
-def offers_table(matches: Sequence[Match], now: datetime, also: Sequence[str] = ()) -> Table:
-    """Columns and rows of offers.
-
-    Args:
-        also: for each offer, where else it is on sale; empty if unknown.
-    """
-    rows = [
-        _cells(match, now, elsewhere) for match, elsewhere in zip(matches, also or [""] * len(matches), strict=True)
-    ]
-    visible = [
-        i
-        for i, column in enumerate(_COLUMNS)
-        if column.heading not in _OPTIONAL or any(row[i] not in {"", "–"} for row in rows)
-    ]
-    return [_COLUMNS[i] for i in visible], [[row[i] for i in visible] for row in rows]
+def _job_cost(match: Match) -> str | None:
+    return None if match.job_microusd is None else amount_text(match.job_microusd / MICRO)
 
 
-def _cells(match: Match, now: datetime, elsewhere: str) -> Sequence[str]:
-    """One row, in the order of _COLUMNS."""
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share * 100:.1f}%"
 
-    offer, price = match.offer, match.price
-    each = offer.gpu_count * MICRO
+
+def _notes(folded: FoldedOffer[Match]) -> str:
+    return ", ".join(filter(None, (*marks(folded.primary.offer), folded.also_text)))
+
+
+def _age(offer: Offer, now: datetime) -> str:
     age_s = max(0, int((now - offer.observed_at).total_seconds()))
-    return (
-        gpu_text(offer.gpu_count, offer.gpu, offer.spot),
-        "–" if match.job_microusd is None else amount_text(match.job_microusd / MICRO),
-        f"{price.price_microusd_hour / each:.3f}",
-        f"{price.listed_microusd_hour / each:.3f}",
-        f"{price.price_microusd_hour / MICRO:.3f}",
-        offer.provider,
-        ", ".join(filter(None, (*marks(offer), elsewhere))),
-        offer.place or "–",
-        "–" if offer.reliability is None else f"{offer.reliability * 100:.1f}%",
-        "–" if offer.verification is None else offer.verification.value,
-        f"{age_s}s" if age_s < _MINUTES_FROM_S else f"{age_s // 60}m",
-        offer.offer_id,
-    )
+    return f"{age_s}s" if age_s < _MINUTES_FROM_S else f"{age_s // 60}m"
 
 
-def gpu_text(count: int, gpu: str, spot: bool = False) -> str:
+def gpu_text(offer: Offer) -> str:
     """ "4× H100 SXM spot"."""
-    return f"{count}× {gpu}{' spot' if spot else ''}"
-
-
-def _group_cells(group: OfferGroup) -> Sequence[str]:
-
-    match = group.cheapest.primary
-    offer = match.offer
-    return (
-        group.name,
-        str(group.offers),
-        f"{match.price_microusd_gpu_hour / MICRO:.3f}",
-        f"{group.median_microusd_gpu_hour / MICRO:.3f}",
-        gpu_text(offer.gpu_count, offer.gpu, offer.spot),
-        offer.provider,
-        ", ".join(filter(None, (*marks(offer), group.cheapest.also_text))),
-        offer.place or "–",
-    )
+    return f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}"

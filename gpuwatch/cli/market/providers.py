@@ -19,7 +19,6 @@ from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import StoreMissing, StoreNotReady, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.app.launches.accounts import AccountStatus
     from gpuwatch.app.market.polling_status import PollingStatus
     from gpuwatch.app.market.provider_status import ConfiguredProvider, ProviderStatus
     from gpuwatch.domain.watches.query_plan import SharedQuery
@@ -28,15 +27,6 @@ if TYPE_CHECKING:
 
 _NAMES_SHOWN = 6
 _MINUTE_S = 60.0
-_OFF_COLUMNS = (
-    left("off"),
-    left("title", drop=3),
-    left("prices", drop=2),
-    text("credentials", drop=1),
-    left("rents", drop=4),
-    left("to enable it", drop=5),
-)
-_ACCOUNT_COLUMNS = (left("provider"), left("account"), left("key"), left("first used", drop=1), text("active launches"))
 _KEY_TEXTS = {True: "this one", False: "another", None: "not known"}
 
 
@@ -54,7 +44,7 @@ def providers(as_json: bool, settings: Settings) -> None:
 
     Exit codes: 0 done, 2 settings are wrong, 3 there is no database yet: shows the settings only.
     """
-    from gpuwatch.app.market.provider_status import configured_providers, provider_status_json, provider_statuses
+    from gpuwatch.app.market.provider_status import configured_providers, provider_status_view, provider_statuses
     from gpuwatch.bootstrap.polling import polling_warnings
 
     try:
@@ -68,7 +58,7 @@ def providers(as_json: bool, settings: Settings) -> None:
             note("no provider has been polled yet")
         raise
     if as_json:
-        json_out([provider_status_json(status) for status in statuses])
+        json_out([provider_status_view(status) for status in statuses])
     else:
         _print(statuses, settings.timezone)
 
@@ -86,16 +76,15 @@ def _print(statuses: Sequence[ConfiguredProvider], timezone: str) -> None:
             ):
                 click.echo(line)
     if off := [status for status in statuses if not status.is_on]:
-        table(_OFF_COLUMNS, [_off_cells(status) for status in off])
+        table(_OFF_COLUMNS, off)
     for name, reason in broken().items():
         click.echo(f"{name}  not loaded: {reason}")
 
 
 def _configured_lines(configured: ConfiguredProvider) -> Iterator[str]:
-    from gpuwatch.app.market.provider_status import credentials_text
     from gpuwatch.installation import install_hint
 
-    options, facts = configured.settings, (_kind_text(configured), credentials_text(configured), _rents(configured))
+    options, facts = configured.settings, (_kind_text(configured), configured.credentials, _rents(configured))
     yield f"{configured.provider}  {configured.status}; {'; '.join(facts)}"
     yield f"  at      {options.base_url}, at least {options.search_interval_s:g} s between searches"
     if configured.missing_extra is not None:
@@ -204,21 +193,6 @@ def _not_understood(skipped: int, status: ProviderStatus) -> str:
     return f"{counted(skipped, status.info.row_name)} not understood: {'; '.join(reasons)}"
 
 
-def _off_cells(configured: ConfiguredProvider) -> tuple[str, ...]:
-    from gpuwatch.app.market.provider_status import credentials_text
-
-    renting = "can rent" if configured.info.launches else "alerts only"
-    switch = f"[providers.{configured.provider}] enabled = true"
-    return (
-        configured.provider,
-        configured.info.title,
-        _kind_text(configured),
-        credentials_text(configured),
-        renting,
-        switch,
-    )
-
-
 def _kind_text(configured: ConfiguredProvider) -> str:
     spot = ", spot too" if True in configured.info.spots else ""
     return " and ".join(kind.value for kind in configured.info.kinds) + f" prices{spot}"
@@ -228,6 +202,23 @@ def _rents(configured: ConfiguredProvider) -> str:
     if configured.can_launch:
         return "can rent"
     return "cannot rent without a key" if configured.info.launches else "alerts only: gpuwatch cannot rent there"
+
+
+_OFF_COLUMNS = (
+    left("off", "provider"),
+    left("title", lambda configured: configured.info.title, drop=3),
+    left("prices", _kind_text, drop=2),
+    text("credentials", "credentials", drop=1),
+    left("rents", lambda configured: "can rent" if configured.info.launches else "alerts only", drop=4),
+    left("to enable it", lambda configured: f"[providers.{configured.provider}] enabled = true", drop=5),
+)
+_ACCOUNT_COLUMNS = (
+    left("provider", "provider"),
+    left("account", lambda view: view.account or "not known"),
+    left("key", lambda view: _KEY_TEXTS[view.current]),
+    left("first used", "first_seen", drop=1),
+    text("active launches", lambda view: ", ".join(view.launches) or None),
+)
 
 
 @click.command(
@@ -245,7 +236,7 @@ def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 the account or the store is unavailable.
     """
-    from gpuwatch.app.launches.accounts import account_json, link_accounts
+    from gpuwatch.app.launches.accounts import account_view, link_accounts
     from gpuwatch.app.launches.accounts import accounts as list_accounts
 
     if same and as_json:
@@ -255,19 +246,13 @@ def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings
         names = ", ".join(launch.launch_id for launch in joined)
         click.echo(f"this key now controls launch {names}" if joined else "no launch is active under another key")
         return
-    statuses = [status for status in list_accounts(settings) if provider in {None, status.provider}]
+    statuses = [account_view(status) for status in list_accounts(settings) if provider in {None, status.provider}]
     if as_json:
-        json_out([account_json(status) for status in statuses])
+        json_out(statuses)
     elif statuses:
-        table(_ACCOUNT_COLUMNS, [_account_cells(status, settings.timezone) for status in statuses])
+        table(_ACCOUNT_COLUMNS, statuses, timezone=settings.timezone)
     else:
         click.echo("no account is known yet: the daemon records it when it first lists the instances")
-
-
-def _account_cells(status: AccountStatus, timezone: str) -> tuple[str, str, str, str, str]:
-    first = "–" if status.known is None else local(status.known.first_seen, timezone)
-    alive = ", ".join(launch.launch_id for launch in status.launches) or "–"
-    return status.provider, status.account or "not known", _KEY_TEXTS[status.is_current], first, alive
 
 
 @click.command(

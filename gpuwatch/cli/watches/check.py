@@ -16,7 +16,7 @@ import msgspec
 
 from gpuwatch.cli import Exit, is_unwritten, report_unwritten
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.market.offers import offers_table
+from gpuwatch.cli.market.offers import offer_columns
 from gpuwatch.cli.options import (
     SPOT_CHOICES,
     as_struct,
@@ -209,6 +209,7 @@ def _limit_text(watch: Watch) -> str:
 
 def _print_tables(watches: Sequence[Watch], checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> None:
     from gpuwatch.app.watches.check import command_to_run
+    from gpuwatch.domain.market.resold import FoldedOffer
     from gpuwatch.domain.watches.watch import Action
 
     for watch in watches:
@@ -218,7 +219,7 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck, blocks: Mappin
         subject = gpus if gpus == watch.name else f"{watch.name}: {gpus}"  # `--gpu H100` is a watch of that name
         headline = f"{subject} {at} {_limit_text(watch)}"
         if matches:
-            table(*offers_table(matches[:10], checked.at), title=headline)
+            table(offer_columns(checked.at), map(FoldedOffer, matches[:10]), title=headline)
         else:
             click.echo(f"{headline}\n  {_empty_reason(checked, watch)}")
         if len(matches) > 10:

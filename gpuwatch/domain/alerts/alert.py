@@ -11,11 +11,12 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment
 
 KEY_LENGTH = 200  # of a `once_key`, as stored
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
@@ -271,22 +272,31 @@ def without_numbers(did: str) -> str:
     return re.sub(r"[0-9]+", "", did)
 
 
-def event_json(alert: Alert) -> dict[str, Any]:
-    """All fields of an alert. Facts are an object; values of a repeated label are joined by "; "."""
+class AlertView(JsonView, frozen=True, kw_only=True):
+    """One alert, for programs and the webhook channel."""
+
+    alert_id: str
+    at: Moment
+    kind: AlertKind
+    severity: Severity
+    subject: str
+    watch: str | None
+    headline: str
+    facts: Annotated[dict[str, str], Meta(description='Values of a repeated label are joined by "; ".')]
+    offers: tuple[OfferLine, ...]
+    why: str
+    did: str
+    can_do: tuple[str, ...]
+
+
+def view_fields(alert: Alert) -> dict[str, Any]:
+    """The fields of an `AlertView` that the alert has not under their names."""
     facts: dict[str, str] = {}
     for label, value in alert.facts:
         facts[label] = f"{facts[label]}; {value}" if label in facts else value
-    return {
-        "alert_id": alert.alert_id,
-        "at": rfc3339(alert.created_at),
-        "kind": alert.kind.value,
-        "severity": alert.severity.value,
-        "subject": alert.subject,
-        "watch": alert.watch,
-        "headline": alert.headline,
-        "facts": facts,
-        "offers": [msgspec.to_builtins(offer) for offer in alert.offers],
-        "why": alert.why,
-        "did": alert.did,
-        "can_do": list(alert.can_do),
-    }
+    return {"at": alert.created_at, "facts": facts}
+
+
+def event_json(alert: Alert) -> dict[str, Any]:
+    """All fields of an alert as JSON."""
+    return AlertView.of(alert, **view_fields(alert)).json()

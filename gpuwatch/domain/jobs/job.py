@@ -1,7 +1,7 @@
 """A job, its runs and its events, as they are stored; its states; its JSON. Pure.
 
 - `apply_transition`: which transitions of its state are allowed, and what each one changes.
-- `job_json` and its neighbours: the JSON that commands, the API and the chat share.
+- `JobView` and its neighbours: what commands, the API and the chat share.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from gpuwatch.domain.market.money import rfc3339, usd_number
+from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.market.money import number
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import Purpose, Watch
 from gpuwatch.errors import GpuwatchError
@@ -251,28 +253,59 @@ def apply_transition(job: Job, transition: JobTransition) -> tuple[Job, JobEvent
     return after, event
 
 
-def job_json(job: Job) -> dict[str, Any]:
-    """JSON of one job, as in `gpuwatch job list`. Money in USD, `progress` from 0 to 1."""
-    return {
-        "job_id": job.job_id,
-        "name": job.name,
-        "state": job.state.value,
-        "priority": job.priority,
-        "deadline": rfc3339(job.deadline),
-        "launch_id": job.launch_id,
-        "progress": job.progress,
-        "predicted_usd": usd_number(job.predicted_microusd),
-        "spent_usd": usd_number(job.spent_microusd),
-        "started_at": rfc3339(job.started_at),
-        "ended_at": rfc3339(job.ended_at),
-        "exit_code": job.exit_code,
-        "submitted_at": rfc3339(job.submitted_at),
-        "reason": job.reason,
-        "run_number": job.run_number,
-        "retries_left": job.retries_left,
-        "depends_on": list(job.definition.depends_on),
-        "group": job.definition.group,
-    }
+class JobView(JsonView, frozen=True, kw_only=True):
+    """One job, as in `gpuwatch job list`."""
+
+    job_id: str
+    name: str
+    state: JobState
+    priority: int
+    deadline: Moment | None
+    launch_id: str | None
+    progress: Annotated[float | None, Meta(description="From 0 to 1.")]
+    predicted_usd: float | None
+    spent_usd: float
+    started_at: Moment | None
+    ended_at: Moment | None
+    exit_code: int | None
+    submitted_at: Moment
+    reason: str | None
+    run_number: int
+    retries_left: int
+    depends_on: tuple[str, ...]
+    group: str | None
+
+
+class JobRunView(JsonView, frozen=True, kw_only=True):
+    """One run of a job."""
+
+    run_number: int
+    launch_id: str
+    step: str
+    ssh_host: str | None
+    ssh_port: int | None
+    ssh_user: str | None
+    started_at: Moment | None
+    last_seen_at: Moment | None
+    exit_code: int | None
+    checkpoint: str | None
+    results: tuple[dict[str, Any], ...]
+    ended_at: Moment | None
+    end_reason: str | None
+
+
+class JobEventView(JsonView, frozen=True, kw_only=True):
+    """One event of a job."""
+
+    at: Moment
+    kind: str
+    run_number: int
+    detail: dict[str, Any]
+
+
+def job_view(job: Job) -> JobView:
+    """A job as other programs see it."""
+    return JobView.of(job, job.definition)
 
 
 def definition_json(definition: JobDefinition) -> dict[str, Any]:
@@ -280,53 +313,20 @@ def definition_json(definition: JobDefinition) -> dict[str, Any]:
     limit, resources = definition.limit, definition.resources
     return {
         "image": resources.launch.image if resources.launch else None,
-        "setup": definition.setup,
         "command": definition.command or None,
-        "script": definition.script,
         "env": sorted({*definition.env, *definition.secret_env}),
-        "inputs": msgspec.to_builtins(definition.inputs),
-        "results": msgspec.to_builtins(definition.results),
-        "checkpoint": msgspec.to_builtins(definition.checkpoint),
-        "pilot": msgspec.to_builtins(definition.pilot),
-        "gpu": list(resources.gpu),
+        "gpu": resources.gpu,
         "gpu_count": [resources.gpu_count_min, resources.gpu_count_max],
-        "spot": resources.spot.value,
-        "action": resources.action.value,
-        "require": list(resources.require),
+        "spot": resources.spot,
+        "action": resources.action,
+        "require": resources.require,
         "limit": {
-            "max_price": _number(limit.max_price_usd_gpu_hour),
-            "max_usd": _number(limit.max_usd),
-            "max_usd_hour": _number(limit.max_usd_hour),
+            "max_price": number(limit.max_price_usd_gpu_hour),
+            "max_usd": number(limit.max_usd),
+            "max_usd_hour": number(limit.max_usd_hour),
         },
-        "hours": list(definition.hours) if definition.hours else None,
-        "active": list(definition.active),
-        "retries": definition.retries,
+        **{name: getattr(definition, name) for name in _SHOWN_AS_WRITTEN},
     }
 
 
-def run_json(run: JobRun) -> dict[str, Any]:
-    """JSON of one run."""
-    return {
-        "run_number": run.run_number,
-        "launch_id": run.launch_id,
-        "step": run.step,
-        "ssh_host": run.ssh_host,
-        "ssh_port": run.ssh_port,
-        "ssh_user": run.ssh_user,
-        "started_at": rfc3339(run.started_at),
-        "last_seen_at": rfc3339(run.last_seen_at),
-        "exit_code": run.exit_code,
-        "checkpoint": run.checkpoint,
-        "results": list(run.results),
-        "ended_at": rfc3339(run.ended_at),
-        "end_reason": run.end_reason,
-    }
-
-
-def job_event_json(event: JobEvent) -> dict[str, Any]:
-    """JSON of one event."""
-    return {"at": rfc3339(event.at), "kind": event.kind, "run_number": event.run_number, "detail": event.detail}
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+_SHOWN_AS_WRITTEN = ("setup", "script", "inputs", "results", "checkpoint", "pilot", "hours", "active", "retries")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobEvent
 from gpuwatch.domain.jobs.queue import latest_start
 from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress
 from gpuwatch.domain.jobs.run_status import RunnerStatus
-from gpuwatch.domain.market.money import dollars, price_text, rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.market.money import dollars, price_text
 
 _KEY = "sample"
 
@@ -115,24 +117,31 @@ def without_older_samples(events: Sequence[JobEvent]) -> list[JobEvent]:
     ]
 
 
-def sample_json(sample: RunSample) -> dict[str, Any]:
-    """JSON of a sample. Shares from 0 to 1, money in USD."""
-    ends_at = None if sample.ends_at is None else [rfc3339(one) for one in sample.ends_at]
+class RunSampleView(JsonView, frozen=True, kw_only=True):
+    """A sample as other programs see it."""
+
+    at: Moment
+    run_number: int
+    progress: Annotated[float | None, Meta(description="From 0 to 1.")]
+    tokens_per_s: float | None
+    loss: float | None
+    gpu_percent: float | None
+    gpu_memory_share: Annotated[float | None, Meta(description="From 0 to 1.")]
+    usd_per_million_tokens: float | None
+    ends_at: tuple[Moment, Moment] | None
+    usd: tuple[float, float] | None
+    reports: int | None
+    waits_for: str | None
+
+
+def sample_view(sample: RunSample) -> RunSampleView:
+    """A sample as other programs see it."""
     per_million = sample.usd_per_million_tokens
-    return {
-        "at": rfc3339(sample.at),
-        "run_number": sample.run_number,
-        "progress": sample.progress,
-        "tokens_per_s": sample.tokens_per_s,
-        "loss": sample.loss,
-        "gpu_percent": sample.gpu_percent,
-        "gpu_memory_share": sample.gpu_memory_share,
-        "usd_per_million_tokens": None if per_million is None else round(per_million, 6),
-        "ends_at": ends_at,
-        "usd": None if sample.usd is None else [round(one, 6) for one in sample.usd],
-        "reports": sample.reports,
-        "waits_for": sample.waits_for,
-    }
+    return RunSampleView.of(
+        sample,
+        usd_per_million_tokens=None if per_million is None else round(per_million, 6),
+        usd=None if sample.usd is None else tuple(round(one, 6) for one in sample.usd),
+    )
 
 
 def sample_facts(sample: RunSample, when: Callable[[datetime], str]) -> list[tuple[str, str]]:

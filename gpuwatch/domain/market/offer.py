@@ -126,7 +126,7 @@ class ListedOffer(Configuration, frozen=True, kw_only=True, gc=False):
     @property
     def place(self) -> str | None:
         """The location as text: "Utah, US"; None: unknown."""
-        return ", ".join(part for part in (self.region, self.country) if part) or None
+        return place_text(self.region, self.country)
 
     @property
     def identity(self) -> Identity:
@@ -181,6 +181,11 @@ class Offer(ListedOffer, frozen=True, kw_only=True, gc=False):
             return True
         named = self.terms.interconnect
         return None if named is None else named.lower().startswith(("nvlink", "sxm"))
+
+
+def place_text(region: str | None, country: str | None) -> str | None:
+    """Return "Utah, US"; None: unknown."""
+    return ", ".join(part for part in (region, country) if part) or None
 
 
 def arch_of(offer: Offer) -> str | None:

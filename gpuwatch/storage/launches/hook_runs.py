@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.life.launch_record import launch_json
+from gpuwatch.domain.launches.life.launch_record import launch_view
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
 from gpuwatch.storage.alerts.alert_rows import enqueue
@@ -40,7 +40,7 @@ def schedule_hook(
         "launch_id": launch.launch_id,
         "event": event,
         "state": "pending",
-        "body": msgspec.json.encode({"event": event, **launch_json(launch, now)}).decode(),
+        "body": msgspec.json.encode({"event": event, **launch_view(launch, now).json()}).decode(),
         "attempts": 0 if lease_s is None else 1,
         "next_try_at_ms": now_ms,
         "leased_until_ms": None if lease_s is None else now_ms + round(lease_s * 1000),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuwatch.app.jobs import job_actions
@@ -16,8 +16,8 @@ from gpuwatch.app.launches import approvals
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.app.watches import pauses
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.jobs.job import job_json
-from gpuwatch.domain.launches.life.launch_record import launch_json
+from gpuwatch.domain.jobs.job import job_view
+from gpuwatch.domain.launches.life.launch_record import launch_view
 from gpuwatch.domain.setup.durations import POSITIVE_DURATION_PATTERN
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import ResourceNotFound, UsageError
@@ -93,17 +93,17 @@ def _approval_answer_json(answer: approvals.ApprovalAnswer) -> dict[str, Any]:
 
 def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
     launch, changed = request_stop(settings, launch_id, actor=actor)
-    return {**launch_json(launch, real_now()), "changed": changed}
+    return {**launch_view(launch, real_now()).json(), "changed": changed}
 
 
 def _cancel(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
     job, changed = job_actions.request_cancel(settings, job_id, actor=actor)
-    return {**job_json(job), "changed": changed}
+    return {**job_view(job).json(), "changed": changed}
 
 
 def _retry(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
     job, changed = job_actions.retry_job(settings, job_id, actor=actor)
-    return {**job_json(job), "changed": changed}
+    return {**job_view(job).json(), "changed": changed}
 
 
 def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> dict[str, Any]:
@@ -151,7 +151,8 @@ def _action_handler(context: WebContext, action: ApiAction) -> Callable[[Request
         body = _body(msgspec.json.encode(form) if kind in _FORMS else await request.body(), kind, action.body)
         actor = f"API ({access.name})"
         identity = str(request.path_params.get("id", ""))
-        return JSONResponse(await run_in_threadpool(_run, action, context.settings, identity, body, actor))
+        answer = await run_in_threadpool(_run, action, context.settings, identity, body, actor)
+        return Response(msgspec.json.encode(answer), media_type="application/json")
 
     return act
 

@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_fixed
 
-from gpuwatch.app.alerts.alerts import event_filter, event_with_delivery, follow_events
+from gpuwatch.app.alerts.alerts import event_filter, event_view, follow_events
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.web.api.resources import PREFIX
 from gpuwatch.web.problems import HttpProblem
@@ -141,7 +141,7 @@ def _log_failure(state: RetryCallState) -> None:
 
 def _encoded(event: StoredEvent) -> SentEvent:
     event_id, kind = event.alert.alert_id, event.alert.kind.value
-    data = msgspec.json.encode(event_with_delivery(event))  # contains no line break
+    data = msgspec.json.encode(event_view(event))  # contains no line break
     return SentEvent(event_id, b"id: %s\nevent: %s\ndata: %s\n\n" % (event_id.encode(), kind.encode(), data))
 
 

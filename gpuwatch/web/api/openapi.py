@@ -28,6 +28,24 @@ _PROBLEM = {
 }  # fmt: skip
 
 
+_REFERENCE = "#/components/schemas/{name}"
+_UNITS = {  # the ending of a name → its unit; the longest ending first
+    "_usd_gpu_hour": "USD per GPU-hour.",
+    "_usd_hour": "USD per hour.",
+    "_usd_gb_month": "USD per GB and month.",
+    "_usd_gb": "USD per GB.",
+    "_usd": "USD.",
+    "_gib": "GiB.",
+    "_gb": "GB.",
+    "_mbps": "Mbit/s.",
+    "_gbps": "Gbit/s.",
+    "_hours": "Hours.",
+    "_percent": "Percent.",
+    "_seconds": "Seconds.",
+    "_s": "Seconds.",
+}
+
+
 @cache
 def openapi_json() -> bytes:
     """Return the document as it is served; made at the first request, because a start would wait 5 ms for it."""
@@ -49,7 +67,7 @@ def openapi() -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {"Problem": _PROBLEM},
+            "schemas": {"Problem": _PROBLEM, **_item_schemas()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"token": []}],
@@ -57,12 +75,11 @@ def openapi() -> dict[str, Any]:
 
 
 def _list(resource: Resource) -> dict[str, Any]:
-    items = {"type": "object", "required": list(resource.keys)}
     body = {
         "type": "object",
         "required": ["items", "next"],
         "properties": {
-            "items": {"type": "array", "items": items},
+            "items": {"type": "array", "items": {"$ref": _REFERENCE.format(name=resource.item.__name__)}},
             "next": {"type": ["string", "null"], "description": "URL of the next page; null on the last one."},
         },
     }
@@ -73,6 +90,17 @@ def _list(resource: Resource) -> dict[str, Any]:
         "parameters": _parameters(resource),
         "responses": _responses(body) | not_modified | _problems("400", "401", "403", "404", "421", "422", "503"),
     }
+
+
+def _item_schemas() -> dict[str, Any]:
+    """The views of the items, and of their parts; a field whose name ends with a unit says so."""
+    _, schemas = msgspec.json.schema_components([resource.item for resource in RESOURCES], ref_template=_REFERENCE)
+    for schema in schemas.values():
+        for name, described in schema.get("properties", {}).items():
+            unit = next((text for ending, text in _UNITS.items() if name.endswith(ending)), None)
+            if unit is not None:
+                described["description"] = f"{unit} {described.get('description', '')}".rstrip()
+    return dict(schemas)
 
 
 def _parameters(resource: Resource) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""GET: the readable resources, each with its parameters, its items, and the keys that every item has.
+"""GET: the readable resources, each with its parameters and the view of its items.
 
 A list comes in pages of items, with an ETag.
 """
@@ -19,17 +19,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuwatch import providers
-from gpuwatch.app.alerts.alerts import event_filter, event_with_delivery, stored_events
+from gpuwatch.app.alerts.alerts import EventView, event_filter, event_view, stored_events
+from gpuwatch.app.history.period_view import GpuPeriodView, period_fields
 from gpuwatch.app.jobs.jobs import listed_jobs
-from gpuwatch.app.launches.approvals import approval_json, recent_approvals
-from gpuwatch.app.launches.costs import cost_report, cost_report_json, month_start
-from gpuwatch.app.launches.launches import launches_json
+from gpuwatch.app.launches.approvals import ApprovalView, approval_view, recent_approvals
+from gpuwatch.app.launches.costs import CostLineView, cost_report, cost_report_json, month_start
+from gpuwatch.app.launches.launches import ListedLaunchView, launch_views
 from gpuwatch.app.market.current_offers import current_offers
-from gpuwatch.app.market.offers import offers_json
-from gpuwatch.app.market.provider_status import provider_status_json, provider_statuses
-from gpuwatch.app.watches.watch_status import watch_status_json, watch_statuses
+from gpuwatch.app.market.offers import OfferView, offer_views
+from gpuwatch.app.market.provider_status import ProviderStatusView, provider_status_view, provider_statuses
+from gpuwatch.app.watches.watch_status import WatchStatusView, watch_status_view, watch_statuses
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.jobs.job import job_json
+from gpuwatch.domain.jobs.job import JobView, job_view
+from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.setup.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.market.browse import offer_filter
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
 PREFIX = "/api/v1"
 DEFAULT_LIMIT, MAX_LIMIT = 500, 1000
 _IN_QUERY = frozenset({"token", "access_token", "api_key", "authorization", "password", "code"})
-Item = dict[str, Any]
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _Span = Annotated[str, msgspec.Meta(pattern=DURATION_PATTERN, max_length=60, examples=["24h", "7d"])]
 
@@ -94,18 +95,18 @@ class HistoryParameters(ListParameters, frozen=True, kw_only=True):
 class ResourceAnswer(msgspec.Struct, frozen=True):
     """All items, and further members of the JSON."""
 
-    items: Sequence[Item]
+    items: Sequence[JsonView]
     extra: Mapping[str, Any] = {}
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """One list. `keys`: in every item, so that clients can rely on them."""
+    """One list. `item`: what each item is, in the document, too."""
 
     name: str
     summary: str
     parameters: type[ListParameters]
     read: Callable[[Settings, Any], ResourceAnswer]
-    keys: tuple[str, ...]
+    item: type[JsonView]
 
 
 def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
@@ -121,33 +122,33 @@ def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
         for offer, price in current.offers
         if max_microusd is None or price.price_microusd_hour <= max_microusd * offer.gpu_count
     ]
-    return ResourceAnswer(offers_json(matches, "gpu-price"))
+    return ResourceAnswer(offer_views(matches, "gpu-price"))
 
 
 def _watches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([watch_status_json(status) for status in watch_statuses(settings)])
+    return ResourceAnswer([watch_status_view(status) for status in watch_statuses(settings)])
 
 
 def _launches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer(launches_json(settings, real_now()))
+    return ResourceAnswer(launch_views(settings, real_now()))
 
 
 def _jobs(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([job_json(job) for job in reversed(listed_jobs(settings, all_jobs=True))])
+    return ResourceAnswer([job_view(job) for job in reversed(listed_jobs(settings, all_jobs=True))])
 
 
 def _approvals(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     now = real_now()
-    return ResourceAnswer([approval_json(approval, now) for approval in recent_approvals(settings)])
+    return ResourceAnswer([approval_view(approval, now) for approval in recent_approvals(settings)])
 
 
 def _alerts(settings: Settings, query: AlertParameters) -> ResourceAnswer:
     filter_ = event_filter(seconds_of(query.since), [query.kind] if query.kind else (), query.severity)
-    return ResourceAnswer([event_with_delivery(event) for event in stored_events(settings, filter_)])
+    return ResourceAnswer([event_view(event) for event in stored_events(settings, filter_)])
 
 
 def _providers(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([dict(provider_status_json(status)) for status in provider_statuses(settings)])
+    return ResourceAnswer([provider_status_view(status) for status in provider_statuses(settings)])
 
 
 def _costs(settings: Settings, query: CostParameters) -> ResourceAnswer:
@@ -160,7 +161,6 @@ def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
     """Return the prices of one GPU; without one, of all watched or recorded GPUs."""
     from gpuwatch.app.history.price_history import (  # noqa: PLC0415 it loads numpy: 12 MB
         PriceHistoryRequest,
-        period_json,
         price_history,
     )
     from gpuwatch.domain.history.market_history import MarketFilter  # noqa: PLC0415
@@ -168,14 +168,15 @@ def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
     now = real_now()
     since = now - timedelta(seconds=seconds_of(query.since))
     spot = {"no": False, "only": True, "any": None}[query.spot]
-    items: list[Item] = []
+    items: list[GpuPeriodView] = []
     kept = [*(gpu for watch in settings.watches for gpu in watch.gpu), *settings.record_gpus]
     for gpu in [query.gpu] if query.gpu else dict.fromkeys(kept):
         request = PriceHistoryRequest(
             gpu=gpu, scope=MarketFilter(spot=spot), since=since, until=now, data=None, every=query.every,
             is_for_programs=True, zone=ZoneInfo(settings.timezone), under_usd=(),
         )  # fmt: skip
-        items += [{"gpu": gpu, **period_json(point)} for point in price_history(settings, request).track.points]
+        points = price_history(settings, request).track.points
+        items += [GpuPeriodView.of(point, gpu=gpu, **period_fields(point)) for point in points]
     return ResourceAnswer(items)
 
 
@@ -187,41 +188,23 @@ def seconds_of(text: str) -> float:
         return MAX_S
 
 
-_OFFER_KEYS = (
-    "provider", "offer_id", "machine_id", "gpu", "gpu_family", "gpu_count", "gpu_memory_gib", "spot", "region",
-    "country", "listed_usd_hour", "commission", "price_usd_hour", "price_usd_gpu_hour", "reliability", "verified",
-    "observed_at",
-)  # fmt: skip
-_LAUNCH_KEYS = (
-    "launch_id", "watch", "provider", "offer_id", "instance_id", "state", "dry_run", "label", "price_usd_hour",
-    "requested_at", "running_at", "ended_at", "end_reason", "cost_usd", "account", "install_id", "watch_id",
-    "relocation",
-)  # fmt: skip
-_JOB_KEYS = (
-    "job_id", "name", "state", "priority", "deadline", "launch_id", "progress", "predicted_usd", "spent_usd",
-    "started_at", "ended_at", "exit_code",
-)  # fmt: skip
 RESOURCES = (
     Resource(name="offers", summary="Offers on sale, from the store; cheapest GPU first.",
-             parameters=OfferParameters, read=_offers, keys=_OFFER_KEYS),
+             parameters=OfferParameters, read=_offers, item=OfferView),
     Resource(name="watches", summary="Watches: state, best offer, distance to the limit.",
-             parameters=ListParameters, read=_watches, keys=("name", "max_price", "matched", "offers", "state", "why")),
+             parameters=ListParameters, read=_watches, item=WatchStatusView),
     Resource(name="launches", summary="Launches, newest first.",
-             parameters=ListParameters, read=_launches, keys=_LAUNCH_KEYS),
+             parameters=ListParameters, read=_launches, item=ListedLaunchView),
     Resource(name="approvals", summary="Quotes that await a decision, and those of the last week.",
-             parameters=ListParameters, read=_approvals,
-             keys=("ask_id", "watch", "state", "deadline", "launch_id", "offer")),
-    Resource(name="alerts", summary="Events, newest last.", parameters=AlertParameters, read=_alerts,
-             keys=("alert_id", "at", "kind", "severity", "subject", "headline", "facts", "delivered")),
+             parameters=ListParameters, read=_approvals, item=ApprovalView),
+    Resource(name="alerts", summary="Events, newest last.", parameters=AlertParameters, read=_alerts, item=EventView),
     Resource(name="providers", summary="Providers: status, health, quota.",
-             parameters=ListParameters, read=_providers,
-             keys=("provider", "status", "enabled", "complete_at", "blind_since")),
-    Resource(name="costs", summary="Spending of a month.", parameters=CostParameters, read=_costs,
-             keys=("launches", "billed_hours", "listed_usd", "effective_usd")),
-    Resource(name="history", summary="Prices over time.", parameters=HistoryParameters, read=_history,
-             keys=("gpu", "starts_at", "looked", "offers", "min_price_usd_gpu_hour")),
+             parameters=ListParameters, read=_providers, item=ProviderStatusView),
+    Resource(name="costs", summary="Spending of a month.", parameters=CostParameters, read=_costs, item=CostLineView),
+    Resource(name="history", summary="Prices over time.",
+             parameters=HistoryParameters, read=_history, item=GpuPeriodView),
     Resource(name="jobs", summary="Jobs, newest first: state, progress, cost.",
-             parameters=ListParameters, read=_jobs, keys=_JOB_KEYS),
+             parameters=ListParameters, read=_jobs, item=JobView),
 )  # fmt: skip
 
 

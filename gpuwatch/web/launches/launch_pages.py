@@ -161,7 +161,7 @@ def _show_costs(view: View) -> Mapping[str, Any]:
     by, text = view.choice("by", KEYS, "watch"), view.query.get("month", "")
     month = month_start(text) if text else None
     report = cost_report_json(cost_report(view.settings, by, month), by)
-    lines = [{**line, "name": line["launch_id" if by == "launch" else by]} for line in report["lines"]]
+    lines = [(getattr(line, "launch_id" if by == "launch" else by), line) for line in report["lines"]]
     return {"report": report, "by": by, "ways": list(KEYS), "lines": lines}
 
 

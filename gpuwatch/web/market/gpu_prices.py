@@ -16,7 +16,8 @@ from gpuwatch.app.forecasts.calendar import (
     percent_above_median,
     price_calendar,
 )
-from gpuwatch.app.history.price_history import PriceHistoryRequest, period_json, price_history
+from gpuwatch.app.history.period_view import PeriodView
+from gpuwatch.app.history.price_history import PriceHistoryRequest, period_views, price_history
 from gpuwatch.app.market.market import MarketRequest, age_text_of, market_overview
 from gpuwatch.domain.forecasts.week_effects import default_parts
 from gpuwatch.domain.history.market_history import MarketFilter
@@ -44,8 +45,8 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
         view.settings,
         PriceHistoryRequest(gpu=gpu, zone=zone, every=None, is_for_programs=False, under_usd=(), **period),
     )
-    points = [period_json(point) for point in history.track.points]
-    while points and not points[0]["looked"]:
+    points = period_views(history)
+    while points and not points[0].looked:
         points.pop(0)
     return {
         "gpu": gpu,
@@ -60,13 +61,13 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
     }
 
 
-def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
+def _chart(points: list[PeriodView]) -> dict[str, Any]:
     """Return series for the chart: a gap is null, so that no line crosses it."""
     names = ("min", "q1", "median", "q3")
     return {
-        "x": [int(datetime.fromisoformat(point["starts_at"]).timestamp()) for point in points],
+        "x": [int(point.starts_at.timestamp()) for point in points],
         "series": [
-            {"label": label, "values": [point[f"{name}_price_usd_gpu_hour"] for point in points]}
+            {"label": label, "values": [getattr(point, f"{name}_price_usd_gpu_hour") for point in points]}
             for name, label in zip(names, ("lowest", "25 %", "median", "75 %"), strict=True)
         ],
         "unit": "USD per GPU-hour",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.market.provider_status import provider_status_json, provider_statuses
+from gpuwatch.app.market.provider_status import provider_status_view, provider_statuses
 from gpuwatch.app.setup.metrics import MetricsReader
 from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.bootstrap import real_now
@@ -67,7 +67,7 @@ def test_a_provider_is_empty_and_its_metrics_are_unknown(settings: Settings) -> 
     assert (read["gpuwatch_offers"], read["gpuwatch_provider_healthy"]) == ({}, {("vastai",): 0.0})
     (status,) = provider_statuses(settings, only_enabled=True)
     assert status.status == "empty"
-    assert provider_status_json(status)["empty_since"] is not None
+    assert provider_status_view(status).empty_since is not None
 
 
 @pytest.mark.parametrize("command", [("check",), ("offers", "--gpu", "H100")])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.watches.watch_status import watch_status_json, watch_statuses
+from gpuwatch.app.watches.watch_status import watch_status_view, watch_statuses
 from gpuwatch.bootstrap import real_now
 from gpuwatch.chat.reading import watches as chat_watches
 from gpuwatch.chat.replies import ChatContext
@@ -158,7 +158,7 @@ def test_it_says_what_its_admission_says(
     world = World(tmp_path, **changed)
     prepare(world)
     (status,) = watch_statuses(world.settings)
-    json = watch_status_json(status)
+    json = watch_status_view(status).json()
     refusal = world.admission()
     assert refusal is not None
     assert (json["blocked_by"], reason) == (refusal.reason.value, refusal.reason.value)
@@ -178,7 +178,7 @@ def test_what_no_admission_knows_is_said_as_well(
     tmp_path: Path, reason: str, sentence: str, changed: dict[str, Any]
 ) -> None:
     (status,) = watch_statuses(World(tmp_path, **changed).settings)
-    json = watch_status_json(status)
+    json = watch_status_view(status).json()
     assert (json["blocked_by"], json["blocked_reason"]) == (reason, sentence)
 
 
@@ -188,7 +188,7 @@ def test_nothing_blocks_a_watch_that_rents_or_one_that_only_alerts(tmp_path: Pat
         (status,) = watch_statuses(World(tmp_path, action=action).settings)
         assert status.matches
         assert status.blocked is None
-        json = watch_status_json(status)
+        json = watch_status_view(status).json()
         assert (json["blocked_by"], json["blocked_reason"]) == (None, None)
 
 
@@ -205,14 +205,14 @@ def test_outside_its_windows_a_watch_says_so(tmp_path: Path, action: str) -> Non
     today = real_now().strftime("%a")
     others = ", ".join(f'"{day}"' for day in ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun") if day != today)
     (status,) = watch_statuses(World(tmp_path, action=action, more=f"active = [{others}]").settings)
-    json = watch_status_json(status)
+    json = watch_status_view(status).json()
     assert json["blocked_by"] == "outside_active"
     assert json["blocked_reason"].startswith("Outside its active windows (")
 
 
 def test_a_watch_that_holds_says_so(tmp_path: Path) -> None:
     (status,) = watch_statuses(World(tmp_path, more='hold_for = "10m"').settings)
-    json = watch_status_json(status)
+    json = watch_status_view(status).json()
     assert json["blocked_by"] == "hold_for"
     assert json["blocked_reason"] == "Not at or under its limit for 10m yet (hold_for)."
 
@@ -229,13 +229,13 @@ def test_an_open_approval_and_a_denial_are_said(tmp_path: Path) -> None:
         approval = create_approval(connection, intent, world.settings.budget, until, real_now(), True)
     assert approval is not None
     assert not isinstance(approval, LaunchRefusal)
-    json = watch_status_json(watch_statuses(world.settings)[0])
+    json = watch_status_view(watch_statuses(world.settings)[0]).json()
     assert json["blocked_by"] == "approval"
     assert f"gpuwatch approve {approval.approval_id}" in json["blocked_reason"]
     SqlApprovalRepository(world.store).deny(approval.approval_id, "no", real_now())
     assert watch_statuses(world.settings)[0].blocked is None, "there are other offers"
     _paused(world)
-    assert watch_status_json(watch_statuses(world.settings)[0])["blocked_by"] == "paused"
+    assert watch_status_view(watch_statuses(world.settings)[0]).json()["blocked_by"] == "paused"
 
 
 def test_a_missing_prerequisite_and_what_only_the_daemon_knows_are_said(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_missing_prerequisite_and_what_only_the_daemon_knows_are_said(tmp_path
     notes = ReadinessNotes()
     with uow_factory.open() as uow:
         notes.not_ready(uow, "cheap", "vastai", "vastai: the balance is 0.10 $", real_now(), timedelta(0))
-    json = watch_status_json(watch_statuses(world.settings)[0])
+    json = watch_status_view(watch_statuses(world.settings)[0]).json()
     assert (json["blocked_by"], json["blocked_reason"]) == ("not_ready", "Vastai: the balance is 0.10 $.")
     with uow_factory.open() as uow:
         notes.ready(uow, "cheap", real_now())
@@ -253,7 +253,7 @@ def test_a_missing_prerequisite_and_what_only_the_daemon_knows_are_said(tmp_path
         provider="vastai", kind="renting", set_at=world.now, until=world.now + timedelta(days=1), reason="no key pair"
     )
     SqlHolds(world.store).save(hold)
-    assert watch_status_json(watch_statuses(world.settings)[0])["blocked_reason"] == "Vastai: no key pair."
+    assert watch_status_view(watch_statuses(world.settings)[0]).json()["blocked_reason"] == "Vastai: no key pair."
 
 
 def test_a_note_of_a_daemon_that_is_gone_expires(tmp_path: Path) -> None:

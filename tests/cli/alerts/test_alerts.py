@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
-from gpuwatch.app.alerts.alerts import event_with_delivery, follow_events
+from gpuwatch.app.alerts.alerts import event_view, follow_events
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.alerts.alert import outbox_alert
@@ -122,7 +121,7 @@ def test_followed_events_come_once_each_as_they_are_stored(shell: Shell, store: 
         put(store, f"new{number}", ago=late)
 
     events = follow_events(settings, EventFilter(since=NOW - 2 * HOUR, severity=Severity.INFO), something_happens)
-    found = [event_with_delivery(next(events))["alert_id"] for _ in range(6)]
+    found = [event_view(next(events)).alert_id for _ in range(6)]
     assert found == ["before", *(f"new{n}" for n in range(5))]
 
 
@@ -188,4 +187,4 @@ def test_json_of_a_followed_event_is_one_line(store: Database, shell: Shell) -> 
     put(store, "a1")
     settings = load_settings(str(shell.folder / "gpuwatch.toml"))
     event = next(follow_events(settings, EventFilter(since=NOW - 2 * HOUR)))
-    assert json.loads(json.dumps(event_with_delivery(event)))["alert_id"] == "a1"
+    assert event_view(event).alert_id == "a1"

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.app.history.price_history import period_json
+from gpuwatch.app.history.period_view import PeriodView, period_fields
 from gpuwatch.cli.history.price_history import print_periods
 from gpuwatch.cli.terminal_tables import csv_out
 from gpuwatch.domain.history.price_series import PricePeriod
@@ -51,7 +51,7 @@ def test_a_gpu_that_was_never_polled_is_named(capsys: pytest.CaptureFixture[str]
 
 
 def test_csv_has_a_line_for_every_hour(capsys: pytest.CaptureFixture[str]) -> None:
-    csv_out([period_json(one) for one in TRACK])
+    csv_out([PeriodView.of(one, **period_fields(one)).json() for one in TRACK])
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["looked"] for row in rows] == ["False", "True", "True"]
     assert rows[2]["starts_at"] == "2026-03-02T14:00:00Z"

@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 from sqlalchemy import insert
 
-from gpuwatch.cli.market.offers import ListLayout, live_table, offers_table
-from gpuwatch.cli.terminal_tables import table_lines
-from gpuwatch.domain.market.offer import OfferKind, OfferTerms
+from gpuwatch.cli.market.offers import ListLayout, live_table, offer_columns
+from gpuwatch.cli.terminal_tables import table_cells, table_lines
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
+from gpuwatch.domain.market.resold import FoldedOffer
 from gpuwatch.engine.market.browse import ProviderOffers
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.side_tables import seen_value
@@ -188,17 +189,21 @@ def test_a_terminal_shows_what_has_arrived_and_who_is_being_waited_for() -> None
     assert "polling two_stall …" in text
 
 
+def shown_at(width: int, offer: Offer) -> str:
+    cells = table_cells(offer_columns(NOON), [FoldedOffer(primary=a_match(offer))])
+    return "\n".join(table_lines(*cells, width))
+
+
 def test_on_a_narrow_terminal_marks_and_prices_stay_and_only_what_is_long_is_cut() -> None:
     offer = an_offer(provider="prices_stall", offer_id="x" * 60, region="somewhere far away", kind=OfferKind.LISTED)
-    columns, rows = offers_table([a_match(offer)], NOON)
-    text = "\n".join(table_lines(columns, rows, 120))
+    text = shown_at(120, offer)
     assert all(word in text for word in ("1× H100 SXM", "3.600", "prices_stall", "listed", "x" * 60))
 
 
 def test_on_a_narrow_terminal_spot_is_never_cut_off() -> None:
     offer = an_offer(gpu="A100 PCIe 80GB", spot=True, offer_id="x" * 60, region="far away from here", provider="p" * 14)
     for width in (60, 80, 120, 200):
-        text = "\n".join(table_lines(*offers_table([a_match(offer)], NOON), width))
+        text = shown_at(width, offer)
         assert all(word in text for word in ("1× A100 PCIe 80GB spot", "x" * 60, "3.600"))
 
 

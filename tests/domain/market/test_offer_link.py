@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.app.market.offers import match_json
+from gpuwatch.app.market.offers import match_view
 from gpuwatch.domain.market.offer import OfferTerms
 from tests.builders import a_match, an_offer
 
@@ -24,4 +24,4 @@ def test_nvlink_is_measured_or_named(
 ) -> None:
     offer = an_offer(nvlink_gbps=measured_gbps, terms=OfferTerms(interconnect=named))
     assert offer.nvlink is nvlink
-    assert match_json(a_match(offer))["terms"]["interconnect"] == shown
+    assert match_view(a_match(offer)).terms.interconnect == shown

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.web.api.openapi import openapi
+from gpuwatch.web.api.resources import RESOURCES
 from tests.web.served import TOKEN, Served, served
 
 CHECKS = (
@@ -33,6 +34,21 @@ def test_every_resource_and_action_is_described() -> None:
     others = {"/jobs/{id}/cancel", "/jobs/{id}/retry", "/session"}
     actions = {"/approvals/{id}/approve", "/approvals/{id}/deny", "/launches/{id}/stop", "/pause", "/resume"} | others
     assert {path.removeprefix("/api/v1") for path, one in paths.items() if "post" in one} == actions
+
+
+def test_every_item_has_types_and_units() -> None:
+    document = openapi()
+    schemas = document["components"]["schemas"]
+    for resource in RESOURCES:
+        body = document["paths"][f"/api/v1/{resource.name}"]["get"]["responses"]["200"]["content"]["application/json"]
+        reference = body["schema"]["properties"]["items"]["items"]["$ref"]
+        described = schemas[reference.rpartition("/")[2]]
+        assert set(described["properties"]) == set(resource.item.__struct_fields__)
+    offer = schemas["OfferView"]
+    assert offer["properties"]["gpu_memory_gib"]["description"] == "GiB. Of one GPU."
+    assert offer["properties"]["price_usd_gpu_hour"]["description"] == "USD per GPU-hour. Commission included."
+    assert {"provider", "observed_at", "reliability"} <= set(offer["required"])
+    assert "also_at" not in offer["required"], "only where there is one"
 
 
 def test_the_login_of_programs_answers_as_described(web: Served) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from gpuwatch.web.api.resources import RESOURCES
@@ -26,6 +27,7 @@ COMMANDS = {
     "history": ("history", "H100", "--since", "1d"),
     "jobs": ("job", "list"),
 }
+ITEMS = {resource.name: resource.item for resource in RESOURCES}
 LISTS_IN = {
     "watches": "watches",
     "costs": "lines",
@@ -49,3 +51,4 @@ def test_every_resource_has_each_field_of_its_command(live: LiveDaemon) -> None:
         printed: Any = json.loads(live.home.run(*command, "--json").stdout)
         (line, *_) = printed[LISTS_IN[resource]] if resource in LISTS_IN else printed
         assert set(line) - set(first) == set(), resource
+        msgspec.convert(first, ITEMS[resource])  # of the types that the document states

@@ -1,6 +1,6 @@
 """A launch as it is written down: as JSON, and the terms of its watch that are stored with it. Pure.
 
-- `launch_json`: the output of `gpuwatch launches --json` and the input of the owner's hooks.
+- `LaunchView`: the output of `gpuwatch launches --json` and the input of the owner's hooks.
 - `terms_of`: the terms of the watch at the time of renting, used once the watch is gone. Secrets are not stored: no
   variables, no scripts, no logins, and of the hooks only commands, because an address may contain a token.
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache, lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.market.money import MICRO, rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.watches.launch_spec import HookSpec
 from gpuwatch.domain.watches.watch import Watch
 
@@ -31,35 +33,48 @@ _OF_LAUNCH = (
 _HOOKS = ("on_running", "before_stop", "on_ended")
 
 
-def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
-    """Return one launch as JSON; keys may be added, none is renamed. No secrets: neither environment nor script."""
+class LaunchView(JsonView, frozen=True, kw_only=True):
+    """One launch, for programs and hooks. No secrets: neither environment nor script."""
+
+    launch_id: str
+    watch: str
+    provider: str
+    offer_id: str
+    instance_id: str | None
+    state: LaunchState
+    condition: InstanceCondition | None
+    dry_run: bool
+    label: str
+    price_usd_hour: Annotated[float, Meta(description="Commission included.")]
+    requested_at: Moment | None
+    running_at: Moment | None
+    ended_at: Moment | None
+    end_reason: str | None
+    cost_usd: Annotated[float, Meta(description="So far, commission included.")]
+    listed_usd_hour: float
+    listed_cost_usd: float
+    machine_id: str | None
+    gpu: str
+    gpu_count: int
+    spot: bool
+    intended_at: Moment
+    account: str | None
+    install_id: str | None
+    watch_id: str | None
+
+
+def launch_fields(launch: Launch, now: datetime) -> dict[str, Any]:
+    """The fields of a `LaunchView` that the launch has not under their names."""
     return {
-        "launch_id": launch.launch_id,
-        "watch": launch.watch,
-        "provider": launch.provider,
-        "offer_id": launch.offer_id,
-        "instance_id": launch.instance_id,
-        "state": launch.state.value,
-        "condition": None if launch.condition is None else launch.condition.value,
-        "dry_run": launch.dry_run,
-        "label": launch.label,
-        "price_usd_hour": launch.price_microusd_hour / MICRO,
-        "requested_at": rfc3339(launch.requested_at),
-        "running_at": rfc3339(launch.running_at),
-        "ended_at": rfc3339(launch.ended_at),
-        "end_reason": launch.end_reason,
         "cost_usd": cost_microusd(launch, now) / MICRO,
-        "listed_usd_hour": launch.listed_microusd_hour / MICRO,
         "listed_cost_usd": cost_microusd(launch, now, listed=True) / MICRO,
-        "machine_id": launch.machine_id,
-        "gpu": launch.gpu,
-        "gpu_count": launch.gpu_count,
-        "spot": launch.spot,
-        "intended_at": rfc3339(launch.intended_at),
         "account": launch.account_id,
-        "install_id": launch.install_id,
-        "watch_id": launch.watch_id,
     }
+
+
+def launch_view(launch: Launch, now: datetime) -> LaunchView:
+    """One launch as other programs see it."""
+    return LaunchView.of(launch, **launch_fields(launch, now))
 
 
 def terms_of(watch: Watch) -> str:
