@@ -90,11 +90,6 @@ from gpuwatch.ports.declarations import (
     ProviderInfo,
     SelfDestruct,
     Tools,
-    parse_line,
-    parse_list,
-    parse_password,
-    parse_token,
-    parse_url,
     web_address,
 )
 from gpuwatch.ports.findings import Finding
@@ -109,7 +104,7 @@ from gpuwatch.ports.prerequisites import (
     PrerequisiteSpec,
     declared,
 )
-from gpuwatch.ports.settings import Option
+from gpuwatch.ports.settings import Option, parse_line, parse_list, parse_password, parse_token, parse_url
 from gpuwatch.providers.toolkit.api_client import ApiClient, PacedClient, TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import (
     BasicLauncher,

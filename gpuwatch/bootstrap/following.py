@@ -147,7 +147,7 @@ class Following:
             freed=base.slots.launch_over,
             guard=guard,
             may_destroy=self._may_destroy,
-            watch_ended=timedelta(seconds=base.settings.watch_ended_s),
+            watch_ended=timedelta(seconds=base.settings.launching.watch_ended_s),
             owner=account,
             rents=self._may_rent,
             obligations=partial(obligations_at, launcher.name, base.obligations, base.store),

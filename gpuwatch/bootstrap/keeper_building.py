@@ -98,7 +98,7 @@ def build_keeper(
         new_id=new_id,
         monotonic=real_monotonic,
         after_s=float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or AFTER_S),  # only tests set it
-        watch_ended=timedelta(seconds=settings.watch_ended_s),
+        watch_ended=timedelta(seconds=settings.launching.watch_ended_s),
         is_followed=is_followed,
         is_extended=ExtensionLookup(settings.database_url, file, real_now).is_extended,
     )

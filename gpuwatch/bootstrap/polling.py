@@ -83,7 +83,7 @@ class Polling:
         )
         self._paced_ages: dict[str, timedelta] = {}
         self._emptied: set[str] = set()
-        self.gathering = QuoteGathering(timedelta(seconds=settings.gather_s))
+        self.gathering = QuoteGathering(timedelta(seconds=settings.launching.gather_s))
         self.evaluator = Evaluator(
             base.uow_factory,
             build_rules(
@@ -184,7 +184,7 @@ class Polling:
     def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:
         base = self._base
         watches = [watch for watch in base.settings.watches if watch.providers is None or name in watch.providers]
-        targets = sweep_targets(watches, base.settings.record_gpus)  # including list prices, for watches that rent
+        targets = sweep_targets(watches, base.settings.record.gpu_names)  # including list prices, for watches that rent
         return Sweeper(adapter.market, targets, recorder.record_sweep, base.stopping, rows)
 
 
@@ -210,7 +210,7 @@ def polling_plan(settings: Settings, name: str, store: Database | None = None) -
     sweep_every_s = provider.sweep_every_s or max(SWEEP_EVERY_MIN_S, provider.poll_every_s)
     hunted_watches = [watch for watch in settings.watches if is_polled_for(name, watch)]
     swept_watches = [watch for watch in settings.watches if watch.providers is None or name in watch.providers]
-    targets = sweep_targets(swept_watches, settings.record_gpus)
+    targets = sweep_targets(swept_watches, settings.record.gpu_names)
     expected_rows = _expected_rows(name, store)
     return plan_polling(provider, hunted_watches, provider.commission, len(targets), sweep_every_s, expected_rows)
 

@@ -183,7 +183,7 @@ def _gpu_rows(context: ChatContext, action: ButtonAction) -> list[Sequence[Messa
 def known_gpus(context: ChatContext) -> list[str]:
     """Return the names of the recorded and watched GPUs, as many as there are buttons."""
     gpu_names = [name for watch in context.settings.watches for name in sorted(watch.gpu_names)]
-    return list(dict.fromkeys([*context.settings.record_gpus, *gpu_names]))[:12]
+    return list(dict.fromkeys([*context.settings.record.gpu_names, *gpu_names]))[:12]
 
 
 def launches(context: ChatContext, argument: str) -> ChatReply:

@@ -90,7 +90,7 @@ class KeeperThread:
         return [*self._progress.stalled(tick_s), *([MAIN_LOOP] if is_late else [])]
 
     def _build(self, settings: Settings) -> tuple[Keeper, Heartbeat | None]:
-        url = settings.heartbeat_url
+        url = settings.watchdog.heartbeat_url
         heartbeat = Heartbeat(url.reveal(), lambda: build_heartbeat_client(settings)) if url else None
         return build_keeper(settings, self._daemon_fault, self._is_followed), heartbeat
 
@@ -114,7 +114,7 @@ class KeeperThread:
 @contextmanager
 def running_keeper(settings: Settings, progress: TaskProgress, notifier: Notifier) -> Iterator[KeeperThread]:
     """Run the keeper's thread from before the database is opened until the process ends. Raises StoreError."""
-    obligation_file(settings).compact(timedelta(seconds=settings.watch_ended_s))
+    obligation_file(settings).compact(timedelta(seconds=settings.launching.watch_ended_s))
     keeper = KeeperThread(settings, progress, notifier)
     keeper.check()
     with repeating_thread("keeper", keeper.check, CHECK_INTERVAL_S):

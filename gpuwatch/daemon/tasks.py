@@ -270,7 +270,7 @@ def start_up_warnings(settings: Settings, store: Database | None = None) -> Iter
 def _no_watch(settings: Settings) -> str:
     where = settings.source_file or "the settings (no file was found)"
     mend = "add a [[watch]]" if settings.source_file else "write an example with: gpuwatch init"
-    gpus = settings.record_gpus
+    gpus = settings.record.gpu_names
     effect = f"gpuwatch only records the prices of {', '.join(gpus[:5])}" if gpus else "gpuwatch polls no marketplace"
     more = f" and {len(gpus) - 5} more" if len(gpus) > 5 else ""
     return f"there is no [[watch]] in {where}: {effect}{more}; it reports and rents nothing, except for jobs; {mend}"

@@ -21,7 +21,8 @@ from gpuwatch.notifiers.toolkit import (
     text_of,
 )
 from gpuwatch.ports import Alert, ChannelSettings, Severity
-from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_list, parse_password
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
+from gpuwatch.ports.settings import parse_list, parse_password
 from gpuwatch.redaction import register_secret
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from gpuwatch.domain.alerts.alert import event_json
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.toolkit import CHECK_S, check_findings, cleaned
 from gpuwatch.ports import Alert, ChannelSettings
-from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_password
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
 from gpuwatch.ports.hooks import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from gpuwatch.ports.http import NetError
+from gpuwatch.ports.settings import parse_password
 from gpuwatch.redaction import redact, register_secret
 
 if TYPE_CHECKING:

@@ -10,14 +10,12 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from gpuwatch.domain.launches.instance import LABEL_LENGTH
 from gpuwatch.domain.market.money import Commission, price_text, usd
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.setup.durations import EnvText, plain_json
 from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.market import HoldStore
@@ -26,8 +24,6 @@ from gpuwatch.ports.settings import ChannelSettings, Option
 
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
-
-_LINE_LENGTH = 500
 
 
 class Billing(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,63 +157,3 @@ def web_address(value: Option) -> None:
     """For `OptionSpec.check`: an http(s) address. Raises ValueError."""
     if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
         raise ValueError("expected an http(s) address")
-
-
-def parse_url(value: object) -> str:
-    """For `OptionSpec.parse`: an http(s) address without user, query or trailing slash. Raises ValueError."""
-    wrong = ValueError('expected an http:// or https:// address, such as "https://console.vast.ai"')
-    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
-        raise wrong
-    try:
-        parts = urlsplit(value)
-        _ = parts.port
-    except ValueError:
-        raise wrong from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise wrong
-    if "@" in parts.netloc:
-        raise ValueError("expected an address without user and password")
-    return str(value).rstrip("/")
-
-
-def parse_token(value: object) -> str:
-    """For `OptionSpec.parse`: a key or token: printable ASCII without spaces. Raises ValueError."""
-    if not isinstance(value, str):
-        raise ValueError("expected text in quotes")  # noqa: TRY004 - one exception type for all invalid values
-    text = str(value).strip()
-    if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("expected printable ASCII without spaces")
-    return text
-
-
-def parse_password(value: object) -> str:
-    """For `OptionSpec.parse`: one line of text, not stripped. Raises ValueError."""
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise ValueError("expected text in quotes, on one line")
-    return str(value)
-
-
-def parse_line(value: object) -> str:
-    """For `OptionSpec.parse`: one line of text, stripped, at most 500 characters. Raises ValueError."""
-    if not isinstance(value, str):
-        raise ValueError("expected text in quotes")  # noqa: TRY004
-    text = str(value).strip()
-    if not text or not text.isprintable():
-        raise ValueError("expected one non-empty line of text")
-    if len(text) > _LINE_LENGTH:
-        raise ValueError(f"expected at most {_LINE_LENGTH} characters")
-    return text
-
-
-def parse_list(parse_item: Callable[[object], str]) -> Callable[[object], tuple[str, ...]]:
-    """For `OptionSpec.parse`: a list, or a single text as a list of one; also JSON from the environment."""
-
-    def parse(value: object) -> tuple[str, ...]:
-        if isinstance(value, EnvText) and value.lstrip().startswith("["):
-            value = plain_json(value)
-        items = [value] if isinstance(value, str) else value
-        if not isinstance(items, list | tuple) or not items:
-            raise ValueError("expected a non-empty list of texts")
-        return tuple(map(parse_item, items))
-
-    return parse

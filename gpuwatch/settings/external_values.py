@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,15 @@ from gpuwatch.home_folder import expand_home, home_folder, xdg_folder
 from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.plugin_options import PREFIX, KeyPath, is_secret_key, key_aliases, secret_keys, variable_of
+from gpuwatch.settings.plugin_options import (
+    HEARTBEAT_URL,
+    PREFIX,
+    KeyPath,
+    is_secret_key,
+    key_aliases,
+    secret_keys,
+    variable_of,
+)
 
 NOT_SETTINGS = (
     "GPUWATCH_CONFIG", "GPUWATCH_FAILPOINT", "GPUWATCH_TEST_", "GPUWATCH_BENCH_", "GPUWATCH_OFFICIAL_CLIENT",
@@ -170,7 +178,6 @@ def _unknown_credential(name: str, known: Mapping[str, KeyPath]) -> Iterator[str
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
-SecretAt = Callable[[KeyPath, Option], Secret]  # `secret_at` for given origins
 _PLAIN_ENV_LENGTH = 12  # shorter values of variables without a secret-like name are words such as "offline"
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
@@ -211,14 +218,30 @@ def secret_values(settings: Settings) -> list[str]:
     return secrets
 
 
+def locate_secrets(settings: Settings, origins: Mapping[KeyPath, ExternalValue]) -> None:
+    """Note in each secret that gpuwatch itself uses where it is written."""
+    for path, secret in _secrets_by_key(settings):
+        found = secret_at(origins, path, secret.reveal_option())
+        secret.origin, secret.file = found.origin, found.file
+
+
 def account_secrets(settings: Settings) -> Iterator[Secret]:
     """Every secret that gpuwatch itself uses."""
-    web = settings.web
-    yield from filter(None, (settings.heartbeat_url, web.password_hash, *(token.token for token in web.tokens)))
-    for provider in settings.providers.values():
-        yield from filter(None, (provider.api_key, provider.previous_api_key, *provider.secrets.values()))
-    for channel in settings.channels.values():
-        yield from channel.secrets.values()
+    return (secret for _, secret in _secrets_by_key(settings))
+
+
+def _secrets_by_key(settings: Settings) -> Iterator[tuple[KeyPath, Secret]]:
+    found: list[tuple[KeyPath, Secret | None]] = [
+        (HEARTBEAT_URL, settings.watchdog.heartbeat_url),
+        (("web", "password_hash"), settings.web.password_hash),
+        *((("web", "tokens"), token.token) for token in settings.web.tokens),
+    ]
+    for name, provider in settings.providers.items():
+        found += [(("providers", name, key), getattr(provider, key)) for key in ("api_key", "previous_api_key")]
+        found += [(("providers", name, "options", key), secret) for key, secret in provider.secrets.items()]
+    for name, channel in settings.channels.items():
+        found += [(("notify", name, key), secret) for key, secret in channel.secrets.items()]
+    return ((path, secret) for path, secret in found if secret is not None)
 
 
 def launch_secrets(launch: LaunchSpec) -> Iterator[Secret]:

@@ -1,43 +1,162 @@
-"""The settings for the rest of gpuwatch, `[web]` among them: plain, frozen, already validated."""
+"""The settings: each key declared on its field, of the file's tables that no part of `domain` declares. Frozen.
+
+`[providers.NAME]` and `[notify.NAME]` are declared in `ports/settings.py`, with what each provider and channel adds.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import re
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
-import msgspec
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
+from gpuwatch.domain.setup.fields import Key, Line, Span, SpanFrom1s, Spec, Switch, Words, about
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch_fields import check_gpus, named_gpus
 from gpuwatch.ports import ChannelSection, ProviderSection
+from gpuwatch.ports.settings import HIDDEN, parse_url
 from gpuwatch.secret import Secret
 
 DEFAULT_LISTEN = "127.0.0.1:8642"
 SCOPES = ("read", "approve", "manage")
+_HASH = re.compile(r"scrypt\$\d{1,2}\$\d{1,2}\$\d{1,2}\$[0-9a-f]{16,128}\$[0-9a-f]{64,128}")
+_HOST = re.compile(r"\w([\w.-]*\w)?", re.ASCII)
+_MIN_TOKEN_LENGTH = 16  # characters: fewer can be guessed
 
 
-class WebToken(msgspec.Struct, frozen=True, kw_only=True):
+def _listen(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected text in quotes")  # noqa: TRY004 - pydantic turns ValueErrors into faults
+    split_listen(value)
+    return value.strip()
+
+
+def _password_hash(value: Any) -> Secret | None:
+    if isinstance(value, str) and not value.strip():
+        return None
+    if not isinstance(value, str) or not _HASH.fullmatch(value.strip()):
+        raise ValueError("expected the output of `gpuwatch web --hash-password`")
+    return Secret(value.strip())
+
+
+def _token(value: Any) -> Secret:
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]+", value.strip()):
+        raise ValueError("expected text without spaces")
+    if len(value.strip()) < _MIN_TOKEN_LENGTH:
+        raise ValueError(f"expected at least {_MIN_TOKEN_LENGTH} characters, such as from: openssl rand -hex 32")
+    return Secret(value.strip())
+
+
+def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(_HOST.fullmatch(value) or _is_address(value) for value in values):
+        raise ValueError('expected host names without scheme and port, such as ["gpu.example.org"]')
+    return values
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _proxies(value: Any) -> Any:
+    networks = [value] if isinstance(value, str) else value
+    for network in networks if isinstance(networks, list | tuple) else ():
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except (ValueError, TypeError):
+            raise ValueError('expected addresses or networks, such as ["10.0.0.1", "172.16.0.0/12"]') from None
+    return networks
+
+
+_DATABASES = ("sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg")
+
+
+def _database_url(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise ValueError("expected text in quotes")
+    scheme, separator, rest = value.strip().partition("://")
+    if not separator or scheme not in _DATABASES:
+        raise ValueError('expected "sqlite:///file.db" or "postgresql+psycopg://user@host/name"')
+    if scheme.startswith("sqlite") and (not rest.startswith("/") or rest.split("?")[0] in {"/", "/:memory:"}):
+        raise ValueError('expected a file: "sqlite:///gpuwatch.db", or "sqlite:////var/lib/gpuwatch.db"')
+    return value.strip()
+
+
+def _zone(value: Any) -> str:
+    try:
+        if isinstance(value, str):
+            ZoneInfo(value)
+            return value
+    except (KeyError, ValueError, OSError):
+        pass
+    raise ValueError('expected the name of a time zone, such as "UTC" or "Europe/Berlin"')
+
+
+def _heartbeat_url(value: Any) -> Secret | None:
+    if isinstance(value, str) and not value.strip():
+        return None
+    return Secret(parse_url(value))
+
+
+PasswordHash = Annotated[Secret | None, PlainValidator(_password_hash), WithJsonSchema(HIDDEN)]
+Token = Annotated[Secret, PlainValidator(_token), WithJsonSchema(HIDDEN)]
+HeartbeatUrl = Annotated[Secret | None, PlainValidator(_heartbeat_url), WithJsonSchema(HIDDEN)]
+Zone = Annotated[str, BeforeValidator(_zone)]
+DatabaseUrl = Annotated[str, BeforeValidator(_database_url), WithJsonSchema({"type": "string"})]
+
+
+class WebToken(Spec, frozen=True, kw_only=True):
     """A bearer token: its text, or the file that holds it."""
 
-    name: str
-    token: Secret | None = None
-    token_file: str | None = None
-    scopes: tuple[str, ...] = ()
+    name: Annotated[Line, about("Name in the log.")]
+    token: Annotated[Token | None, about("Secret; prefer a file: token_file.")] = None
+    token_file: Annotated[Line | None, about("File with the token.")] = None
+    scopes: Annotated[
+        tuple[Literal["read", "approve", "manage"], ...],
+        about("read: all pages; approve: answer approvals; manage: stop, pause, resume, silence.", min_length=1),
+    ]
 
     def __repr__(self) -> str:
         return f"WebToken({self.name!r}, {self.scopes})"
 
+    @classmethod
+    def computed(cls, table: Any) -> dict[str, Any]:
+        """One source of the token."""
+        if (table.token is None) == (table.token_file is None):
+            raise ValueError("expected either token or token_file")
+        return {}
 
-class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
+
+class WebSettings(Spec, frozen=True, kw_only=True):
     """`[web]`."""
 
-    enabled: bool = False
-    listen: str = DEFAULT_LISTEN
-    password_hash: Secret | None = None
-    tokens: tuple[WebToken, ...] = ()
-    trusted_hosts: tuple[str, ...] = ("localhost",)
-    trusted_proxies: tuple[str, ...] = ()  # addresses or networks
-    tls_certificate: str | None = None  # PEM file
-    tls_key: str | None = None  # PEM file
+    enabled: Annotated[Switch, about("true: `gpuwatch run` also serves the page and the API.")] = False
+    listen: Annotated[
+        str,
+        BeforeValidator(_listen),
+        about("Address and port. An address other than loopback requires password_hash or tokens."),
+    ] = DEFAULT_LISTEN
+    password_hash: Annotated[PasswordHash, about("Secret. Output of `gpuwatch web --hash-password`.")] = None
+    tokens: Annotated[
+        tuple[WebToken, ...],
+        about("Secret. Bearer tokens: { name, token or token_file, scopes }.", json_schema_extra={"writeOnly": True}),
+    ] = ()
+    trusted_hosts: Annotated[
+        Words, AfterValidator(_hosts), about("Accepted names in the Host header, in addition to loopback.")
+    ] = ("localhost",)
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_proxies),
+        about("Addresses or networks of proxies whose X-Forwarded-* headers are trusted."),
+    ] = ()
+    tls_certificate: Annotated[Line | None, about("PEM file with the certificate and its chain.")] = None
+    tls_key: Annotated[Line | None, about("PEM file with its key.")] = None
 
     def __repr__(self) -> str:
         return f"WebSettings({self.enabled}, {self.listen!r})"
@@ -48,35 +167,87 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.password_hash or self.tokens)
 
 
-class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine that rents the machines of multi-node jobs. `tool` empty: none."""
+class OrchestratorSettings(Spec, frozen=True, kw_only=True):
+    """`[orchestrator]`: the engine that rents the machines of jobs with `nodes` above 1."""
 
-    tool: str = ""
-    program: str = "dstack"
-    project: str = ""
-    timeout_s: float = 60.0
+    tool: Annotated[
+        Literal["", "dstack"], about("Engine for jobs on several machines; empty: such jobs are rejected.")
+    ] = ""
+    program: Annotated[str, about("Program: a name on PATH, or a path.", min_length=1, max_length=4096)] = "dstack"
+    project: Annotated[
+        str,
+        about("Project; empty: the user's default project.", max_length=100, pattern=r"^[a-zA-Z0-9_-]*$"),
+    ] = ""
+    timeout_s: Annotated[SpanFrom1s, about("Timeout of one call.")] = 60.0
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings. `providers` holds the enabled ones, `channels` the configured ones.
+class RecordSettings(Spec, frozen=True, kw_only=True):
+    """`[record]`: GPUs to record in addition to those of the watches."""
 
-    `database_url` may contain a password.
-    """
+    gpu: Annotated[Words, AfterValidator(check_gpus), about("GPU families or names to record.")] = ()
+    gpu_names: tuple[str, ...] = ()  # canonical names for `gpu`
 
-    timezone: str
-    database_url: str
-    dry_run: bool
-    budget: Budget
-    providers: dict[str, ProviderSection]
-    record_gpus: tuple[str, ...]  # canonical names
-    channels: dict[str, ChannelSection]
-    watches: tuple[Watch, ...]
+    @classmethod
+    def computed(cls, table: Any) -> dict[str, Any]:
+        """The cards that its texts name."""
+        return {"gpu_names": named_gpus(table.gpu)}
+
+
+class LaunchingSettings(Spec, frozen=True, kw_only=True):
+    """`[launch]`: settings for the launches of all watches."""
+
+    watch_ended_s: Annotated[
+        Span, about("For this long after its end, a launch is reopened if its instance is listed again.")
+    ] = 604_800.0
+    gather_s: Annotated[
+        Span, about("How long a watch that rents waits for quotes of other providers; 0s: rent the first one.")
+    ] = 3.0
+
+
+class WatchdogSettings(Spec, frozen=True, kw_only=True):
+    """`[watchdog]`: external monitoring of gpuwatch."""
+
+    # whoever knows it can report this daemon as healthy
+    heartbeat_url: Annotated[
+        HeartbeatUrl,
+        about("URL to GET every healthy minute; /start and /fail are appended, as healthchecks.io expects."),
+    ] = None
+
+
+class SettingsKeys:
+    """Keys that `Settings` holds by other fields."""
+
+    database_url: Annotated[
+        DatabaseUrl | None, about("Database of the history; default: gpuwatch.db in the user's state folder.")
+    ] = None
+    providers: Annotated[dict[str, ProviderSection], about("Marketplaces, by name.")] = {}  # noqa: RUF012
+    notify: Annotated[dict[str, Any], about("Alert channels, by name.")] = {}  # noqa: RUF012
+
+
+class Settings(Spec, frozen=True, kw_only=True):
+    """All settings of gpuwatch."""
+
+    Keys = SettingsKeys
+
+    timezone: Annotated[Zone, about("Time zone for screens and `active` windows.")] = "UTC"
+    database_url: str  # may contain a password
+    providers: dict[str, ProviderSection]  # the enabled ones
+    channels: dict[str, ChannelSection]  # the configured ones
     quiet_hours: tuple[str, ...] = ()  # local windows in which only critical alerts are sent
-    watch_ended_s: float = 604_800.0  # for this long after its end, a launch is reopened if its instance is listed
-    gather_s: float = 3.0  # how long a watch that rents waits for quotes of its other providers; 0: the first one wins
-    orchestrator: OrchestratorSettings = OrchestratorSettings()
-    heartbeat_url: Secret | None = None  # whoever knows it can report this daemon as healthy
-    web: WebSettings = WebSettings()
+    dry_run: Annotated[Switch, about("true: rents nothing and only reports what it would rent.")] = True
+    budget: Annotated[Budget, about("Limits over all launches.")] = Budget()
+    record: Annotated[RecordSettings, about("GPUs to record in addition to those of the watches.")] = RecordSettings()
+    launching: Annotated[LaunchingSettings, about("Settings for the launches of all watches."), Key("launch")] = (
+        LaunchingSettings()
+    )
+    orchestrator: Annotated[OrchestratorSettings, about("Engine that rents the machines of multi-node jobs.")] = (
+        OrchestratorSettings()
+    )
+    watchdog: Annotated[WatchdogSettings, about("External monitoring of gpuwatch, its machine and its network.")] = (
+        WatchdogSettings()
+    )
+    web: Annotated[WebSettings, about("The web page and the HTTP API.")] = WebSettings()
+    watches: Annotated[tuple[Watch, ...], about("The watches."), Key("watch")] = ()
     source_file: str | None  # None: only defaults and environment
     left_out: tuple[str, ...] = ()  # ignored invalid watches; only in best-effort settings
     rescue: str = ""  # why nothing is rented with these settings, which were salvaged from invalid ones

@@ -6,13 +6,17 @@ A channel is imported only if the settings use it: most starts need none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Final
+
+from pydantic import Field, PlainValidator, WithJsonSchema, create_model, model_validator
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.setup.durations import EnvText, plain_json
+from gpuwatch.domain.setup.fields import Table, table_with
 from gpuwatch.domain.watches.windows import parse_window
-from gpuwatch.ports import Severity
+from gpuwatch.ports import AlertKind, ProviderSection, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
 from gpuwatch.ports.settings import Option
 
@@ -21,7 +25,6 @@ KeyPath = tuple[str, ...]  # path of a setting: ("providers", "vastai", "api_key
 HEARTBEAT_URL: KeyPath = ("watchdog", "heartbeat_url")
 WEB_SECRETS: tuple[KeyPath, ...] = (("web", "password_hash"), ("web", "tokens"))
 TOP_LEVEL = ("timezone", "database_url", "dry_run")  # TOML reads these as keys of a preceding [table]
-OptionError = tuple[str, str]  # the key, empty for the table itself; what was expected
 
 
 def _windows(value: object) -> tuple[str, ...]:
@@ -125,29 +128,44 @@ def secret_options(table: KeyPath) -> Iterator[KeyPath]:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def read_options(
-    info: ProviderInfo | ChannelInfo, raw: Mapping[str, Any]
-) -> tuple[dict[str, Option], list[OptionError]]:
-    """Every option with its value or default, and the errors of the given ones."""
-    specs = {spec.name: spec for spec in options_of(info)}
-    values: dict[str, Option] = {spec.name: spec.default for spec in specs.values()}
-    errors: list[OptionError] = []
-    for key, value in raw.items():
-        if key not in specs:
-            errors.append((key, unknown_key(key, specs)))
-            continue
-        try:
-            values[key] = read_option(specs[key], value)
-        except ValueError as error:
-            errors.append((key, str(error)))
-    missing = [spec for spec in info.options if spec.needed and raw.get(spec.name) is None]
-    errors += [(spec.name, f"required key is missing; expected: {spec.about}") for spec in missing]
-    if isinstance(info, ChannelInfo) and info.check is not None and not errors:
-        try:
-            info.check(values)
-        except ValueError as error:
-            errors.append(("", str(error)))
-    return values, errors
+def provider_table(info: ProviderInfo) -> type[Table]:
+    """`[providers.NAME]` of one provider, with its defaults and its options; those may lack what only polling needs."""
+    defaults = {
+        "base_url": info.base_url,
+        "poll_every": info.poll_every_s,
+        "search_interval": info.search_interval_s,
+        "rows_per_day": info.rows_per_day,
+    }
+    options = options_table(info.options, needs=False)
+    field = Field(default_factory=dict, validate_default=True, description="Options specific to this provider.")
+    return table_with(ProviderSection, defaults, options=(options, field))
+
+
+def channel_table(info: ChannelInfo) -> type[Table]:
+    """`[notify.NAME]` of one channel."""
+
+    def check(self: Table) -> Table:
+        if info.check is not None:
+            info.check(values_in(self))
+        return self
+
+    return options_table(options_of(info), check=model_validator(mode="after")(check))
+
+
+def options_table(specs: Iterable[OptionSpec], *, needs: bool = True, **validators: Any) -> type[Table]:
+    """The keys that a provider or a channel declares, as pydantic validates them and as JSON Schema has them."""
+    keys: dict[str, Any] = {}
+    for spec in specs:
+        hint = Annotated[Any, PlainValidator(partial(read_option, spec)), WithJsonSchema(_json_schema(spec))]
+        default: Any = ... if spec.needed and needs else spec.default
+        extra: Any = {"writeOnly": True} if spec.secret else None
+        keys[spec.name] = (hint, Field(default=default, description=spec.about, json_schema_extra=extra))
+    return create_model("Options", __base__=Table, __validators__=validators, **keys)
+
+
+def values_in(table: Table) -> dict[str, Option]:
+    """Every option of a validated table, with its value or default."""
+    return {name: getattr(table, name) for name in type(table).model_fields}
 
 
 def read_option(spec: OptionSpec, value: Any) -> Option:
@@ -246,3 +264,25 @@ _READ: Mapping[str, Callable[[Any, OptionSpec], Option]] = {
     "integer": _integer,
     "switch": _switch,
 }
+
+
+def _json_schema(spec: OptionSpec) -> dict[str, Any]:
+    text: dict[str, Any] = {"type": "string"} | ({"enum": list(spec.choices)} if spec.choices else {})
+    if spec.is_url:
+        text["format"] = "uri"
+    bounds = {key: value for key, value in (("minimum", spec.least), ("maximum", spec.most)) if value is not None}
+    kinds: dict[str, dict[str, Any]] = {
+        "text": text,
+        "texts": {"anyOf": [text, {"type": "array", "items": text, "minItems": 0 if spec.default == () else 1}]},
+        "id": {"type": ["string", "integer"]},
+        "ids": {"type": "array", "items": {"type": ["string", "integer"]}},
+        "number": {"type": "number"} | bounds,
+        "integer": {"type": "integer"} | bounds,
+        "switch": {"type": "boolean"},
+        "templates": {
+            "type": "object",
+            "properties": {kind.value: {"type": "string"} for kind in AlertKind},
+            "additionalProperties": False,
+        },
+    }
+    return kinds[spec.kind]

@@ -17,18 +17,20 @@ from pydantic.fields import FieldInfo
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.setup.durations import format_duration
-from gpuwatch.domain.setup.fields import is_duration, models_in, table_of
+from gpuwatch.domain.setup.fields import Table, is_duration, is_secret, models_in, table_of
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import GpuCount
-from gpuwatch.ports import AlertKind
-from gpuwatch.ports.declarations import OptionSpec
-from gpuwatch.ports.settings import Option
-from gpuwatch.settings.plugin_options import NOTIFY_OPTIONS, KeyPath, options_of, variable_of
-from gpuwatch.settings.settings_schema import ProviderTable, SettingsTables
+from gpuwatch.ports.declarations import ProviderInfo
+from gpuwatch.settings.model import Settings
+from gpuwatch.settings.plugin_options import (
+    NOTIFY_OPTIONS,
+    KeyPath,
+    channel_table,
+    options_table,
+    provider_table,
+    variable_of,
+)
 from gpuwatch.settings.watch_rules import WITHOUT_LIMIT
-
-# of providers, of the registry of a launch, of the watchdog, of the web page
-_SECRETS = ("api_key", "previous_api_key", "password", "heartbeat_url", "password_hash", "tokens")
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +55,12 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def setting_rows() -> list[SettingRow]:
     """All settings except those of a watch, with every installed provider and channel."""
-    rows = list(_rows(SettingsTables, (), ("providers", "notify", "watch")))
-    rows += _declared_rows(("notify",), NOTIFY_OPTIONS)
+    rows = list(_rows(table_of(Settings), (), ("providers", "notify", "watch")))
+    rows += _rows(options_table(NOTIFY_OPTIONS), ("notify",), ())
     for name in notifiers.names():
-        rows += _declared_rows(("notify", name), options_of(notifiers.info(name)))
+        rows += _rows(channel_table(notifiers.info(name)), ("notify", name), ())
     for name in providers.names():
-        rows += _provider_rows(name)
+        rows += _provider_rows(providers.info(name))
     return rows
 
 
@@ -70,7 +72,7 @@ def watch_rows() -> list[SettingRow]:
 def table_model(field: FieldInfo) -> type[BaseModel] | None:
     """The table of a field, if the field can be nothing else."""
     models = models_in(field.annotation)
-    inline = {"CommissionTable", "GpuCount", "HookSpec", "TokenTable"}
+    inline = {"CommissionTable", "GpuCount", "HookSpec", "WebToken"}
     return models[0] if models and models[0].__name__ not in inline else None
 
 
@@ -106,50 +108,29 @@ def _rows(model: type[BaseModel], path: KeyPath, excluded: tuple[str, ...]) -> I
                 default=default,
                 text=field.description or "",
                 needed=field.is_required(),
-                secret=name in _SECRETS,
+                secret=is_secret(field),
             )
 
 
 def _default_text(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
+    if value == () and field.annotation is Any:  # an option of a provider: an empty list is not the same as none
+        return "[]"
     is_span = isinstance(value, float) and is_duration(field)
     return f'"{format_duration(value)}"' if is_span else toml_text(value)
 
 
-def _provider_rows(name: str) -> Iterator[SettingRow]:
-    defaults = provider_defaults(name)
-    for row in _rows(ProviderTable, ("providers", name), ("options",)):
-        yield msgspec.structs.replace(row, default=defaults.get(row.path[-1], row.default))
-    yield from _declared_rows(("providers", name, "options"), providers.info(name).options)
-
-
-def _declared_rows(table: KeyPath, specs: tuple[OptionSpec, ...]) -> Iterator[SettingRow]:
-    for spec in specs:
-        default = "" if spec.default is None else _option_text(spec.default)
-        path = (*table, spec.name)
-        yield SettingRow(path=path, default=default, text=spec.about, needed=spec.needed, secret=spec.secret)
-
-
-def _option_text(value: Option) -> str:
-    """An option's default as a file spells it: numbers are not durations here."""
-    if isinstance(value, tuple):
-        return "[" + ", ".join(f'"{one}"' for one in value) + "]"
-    return f"{value:g}" if isinstance(value, float) else toml_text(value)
-
-
-def provider_defaults(name: str) -> dict[str, str]:
-    """A provider's declaration as a file spells it."""
-    info = providers.info(name)
+def _provider_rows(info: ProviderInfo) -> Iterator[SettingRow]:
     rate, mode = info.commission.rate_text, info.commission.mode.value
-    return {
+    defaults = {  # of the keys that its table leaves open
         "enabled": str(info.on_by_default).lower(),
-        "base_url": f'"{info.base_url}"',
-        "poll_every": f'"{format_duration(info.poll_every_s)}"',
         "min_billing": f'"{format_duration(info.billing.minimum_s)}"',
         "commission": rate if mode == "on_top" else f'{{ rate = {rate}, mode = "{mode}" }}',
-        "search_interval": f'"{format_duration(info.search_interval_s)}"',
-        "rows_per_day": str(info.rows_per_day),
+        "sweep_every": '"auto"',
     }
+    for row in _rows(provider_table(info), ("providers", info.name), ("options",)):
+        yield msgspec.structs.replace(row, default=defaults.get(row.path[-1], row.default))
+    yield from _rows(options_table(info.options), ("providers", info.name, "options"), ())
 
 
 # --- the JSON Schema --------------------------------------------------------------------------------------------------
@@ -160,7 +141,7 @@ _KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "
 
 def json_schema() -> dict[str, Any]:
     """The schema, ready for JSON."""
-    schema: dict[str, Any] = _simplified(SettingsTables.model_json_schema())
+    schema: dict[str, Any] = _simplified(table_of(Settings).model_json_schema())
     schema["title"] = "gpuwatch"
     settings = schema["properties"]
     settings["timezone"]["enum"] = sorted(available_timezones())
@@ -169,11 +150,16 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": False,
     }
     settings["notify"] |= {
-        "properties": {spec.name: _option(spec) for spec in NOTIFY_OPTIONS}
+        "properties": _options(options_table(NOTIFY_OPTIONS))["properties"]
         | {name: _channel(name) for name in notifiers.names()},
         "additionalProperties": False,
     }
     schema["$defs"]["Watch"]["oneOf"] = _limits()
+    provider = schema["$defs"]["ProviderSection"]  # whose defaults each provider declares
+    del provider["required"]
+    for key in ("poll_every", "search_interval", "rows_per_day"):
+        del provider["properties"][key]["default"]
+    provider["properties"]["sweep_every"]["default"] = "auto"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -222,49 +208,22 @@ def schema_text() -> str:
 
 def _provider(name: str) -> dict[str, Any]:
     info = providers.info(name)
-    options = {"description": "Options specific to this provider.", **_options(info.options)}
-    return {"$ref": "#/$defs/ProviderTable", "description": info.title, "properties": {"options": options}}
+    options = {"description": "Options specific to this provider.", **_options(options_table(info.options))}
+    return {"$ref": "#/$defs/ProviderSection", "description": info.title, "properties": {"options": options}}
 
 
 def _channel(name: str) -> dict[str, Any]:
     info = notifiers.info(name)
-    return {"description": info.title, **_options(options_of(info))}
+    return {"description": info.title, **_options(channel_table(info))}
 
 
-def _options(specs: tuple[OptionSpec, ...]) -> dict[str, Any]:
+def _options(table: type[Table]) -> dict[str, Any]:
     """One table of options. A required secret is optional here: it usually comes from the environment."""
-    table: dict[str, Any] = {
-        "type": "object",
-        "properties": {spec.name: _option(spec) for spec in specs},
-        "additionalProperties": False,
-    }
-    required = [spec.name for spec in specs if spec.needed and not spec.secret]
-    return table | ({"required": required} if required else {})
-
-
-def _option(spec: OptionSpec) -> dict[str, Any]:
-    text: dict[str, Any] = {"type": "string"} | ({"enum": list(spec.choices)} if spec.choices else {})
-    if spec.is_url:
-        text["format"] = "uri"
-    bounds = {key: value for key, value in (("minimum", spec.least), ("maximum", spec.most)) if value is not None}
-    kinds: dict[str, dict[str, Any]] = {
-        "text": text,
-        "texts": {"anyOf": [text, {"type": "array", "items": text, "minItems": 0 if spec.default == () else 1}]},
-        "id": {"type": ["string", "integer"]},
-        "ids": {"type": "array", "items": {"type": ["string", "integer"]}},
-        "number": {"type": "number"} | bounds,
-        "integer": {"type": "integer"} | bounds,
-        "switch": {"type": "boolean"},
-        "templates": {
-            "type": "object",
-            "properties": {kind.value: {"type": "string"} for kind in AlertKind},
-            "additionalProperties": False,
-        },
-    }
-    schema = {**kinds[spec.kind], "description": spec.about}
-    if spec.default is not None:
-        schema["default"] = list(spec.default) if isinstance(spec.default, tuple) else spec.default
-    return schema | ({"writeOnly": True} if spec.secret else {})
+    schema: dict[str, Any] = _simplified(table.model_json_schema())
+    properties = schema.get("properties", {})
+    required = [key for key in schema.get("required", ()) if "writeOnly" not in properties[key]]
+    plain = {"type": "object", "properties": properties, "additionalProperties": False}
+    return plain | ({"required": required} if required else {})
 
 
 def _simplified(node: Any) -> Any:

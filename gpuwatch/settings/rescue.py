@@ -17,8 +17,7 @@ import msgspec
 from gpuwatch.domain.setup.durations import EnvText
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import SettingsError
-from gpuwatch.ports.declarations import parse_token
-from gpuwatch.ports.settings import ChannelSection, Option, ProviderSection
+from gpuwatch.ports.settings import ChannelSection, Option, ProviderSection, parse_token
 from gpuwatch.secret import Secret
 from gpuwatch.settings.best_effort import load_best_effort, readable_part, with_disabled, without_part
 from gpuwatch.settings.daily_warnings import read_private_file, write_private_file

@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from gpuwatch import notifiers, providers
 from gpuwatch.domain.setup.fields import UnknownName, models_in, table_of
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.external_values import ExternalValue
-from gpuwatch.settings.plugin_options import KeyPath, unknown_key
-from gpuwatch.settings.settings_schema import LaunchingTable, ProviderTable, RecordTable, SettingsTables
+from gpuwatch.settings.model import LaunchingSettings, RecordSettings, Settings
+from gpuwatch.settings.plugin_options import NOTIFY_OPTIONS, KeyPath, unknown_key
 from gpuwatch.settings.sources import Sources
 
 Location = tuple[int | str, ...]
@@ -32,9 +33,9 @@ _EXPECTED = {
 _SECTIONS: dict[str, type[BaseModel]] = {  # whose keys are looked for in one another
     "[[watch]]": table_of(Watch),
     "[watch.launch]": table_of(LaunchSpec),
-    "[launch]": LaunchingTable,
+    "[launch]": table_of(LaunchingSettings),
     "[budget]": table_of(Budget),
-    "[record]": RecordTable,
+    "[record]": table_of(RecordSettings),
 }
 
 
@@ -63,17 +64,12 @@ def has_unknown_names(error: ValidationError) -> bool:
     )
 
 
-def validation_errors(error: ValidationError, root: type[BaseModel] | None = None) -> list[tuple[Location, str]]:
-    """The place of each error, and what was expected; never the value.
-
-    Args:
-        root: the validated table. None: the settings.
-    """
+def validation_errors(error: ValidationError, root: type[BaseModel]) -> list[tuple[Location, str]]:
+    """The place of each error in the validated table, and what was expected; never the value."""
     errors = []
     for one in error.errors(include_url=False, include_input=False, include_context=False):
         loc: Location = tuple(part for part in one["loc"] if part != "[key]")
-        table = _model(loc[:-1]) if root is None else _inner_model(root, loc[:-1])
-        errors.append((loc, _text(one["type"], one["msg"], loc, table)))
+        errors.append((loc, _text(one["type"], one["msg"], loc, _inner_model(root, loc[:-1]))))
     return errors
 
 
@@ -163,14 +159,31 @@ def _dotted(loc: Location) -> str:
 def _right_section(key: str, table: type[BaseModel]) -> str | None:
     """Where a key stands that another section has; None: none has it."""
     owners = [name for name, section in _SECTIONS.items() if key in section.model_fields]
-    if not owners or table not in {SettingsTables, *_SECTIONS.values()}:
+    if not owners or not (issubclass(table, table_of(Settings)) or table in _SECTIONS.values()):
         return None
     return f"unknown key here; {key} belongs in {' or '.join(owners)}"
 
 
+def _unknown_key(loc: Location, table: type[BaseModel]) -> str:
+    key = str(loc[-1])
+    if loc[:-1] == ("providers",):
+        return f"unknown provider; {did_you_mean(key, providers.names())}"
+    if loc[:-1] == ("notify",):
+        return unknown_key(key, (*notifiers.names(), *(spec.name for spec in NOTIFY_OPTIONS)))
+    return _right_section(key, table) or unknown_key(key, list(table.model_fields))
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """The nearest known name, or all of them."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+
+    matches = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    return f"did you mean {matches[0]}?" if matches else f"expected one of {', '.join(known)}"
+
+
 def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
-        return _right_section(str(loc[-1]), table) or unknown_key(str(loc[-1]), list(table.model_fields))
+        return _unknown_key(loc, table)
     if kind == "missing":
         field = table.model_fields.get(str(loc[-1]))
         return f"required key is missing; expected: {(field.description if field else None) or 'a value'}"
@@ -184,18 +197,6 @@ def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str
     text = text.replace("greater than", "above").replace("less than", "below").replace("a valid ", "a ")
     text = re.sub(r"^expected (at (?:least|most) [^ ]+)$", r"expected a number of \1", text)
     return re.sub(r"^expected (above|below)", r"expected a number \1", text)
-
-
-def _model(loc: Location) -> type[BaseModel]:
-    """The schema of the table at a place."""
-    if loc[:1] == ("watch",) and len(loc) > 1:
-        model: Any = table_of(Watch)
-        rest = loc[2:]
-    elif loc[:1] == ("providers",) and len(loc) > 1:
-        model, rest = ProviderTable, loc[2:]
-    else:
-        model, rest = SettingsTables, loc
-    return _inner_model(model, rest)
 
 
 def _inner_model(model: Any, loc: Location) -> type[BaseModel]:

@@ -12,13 +12,13 @@ import msgspec
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.setup.durations import EnvText, plain_json
 from gpuwatch.ports.declarations import OptionSpec
-from gpuwatch.settings import validate
 from gpuwatch.settings.external_values import ExternalValue, database_url, origin_text
 from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve_references
+from gpuwatch.settings.model import Settings
 from gpuwatch.settings.plugin_options import KeyPath, variable_of
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
-from gpuwatch.settings.settings_schema import SettingsTables
 from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
+from gpuwatch.settings.validate import validate
 
 MASK = "********"
 _ALWAYS_MASKED = {
@@ -49,9 +49,8 @@ def origins(
     sources = collect(config, env, cwd)
     tree, external = merge_sources(parse_file(sources), sources)
     resolved = resolve_references(tree, sources)
-    validate.validate(resolved, sources, external, known_spellings)
-    root = validate.parse_root(resolved, sources, external)
-    rows = [*_plain(tree, sources, external, validate.enabled_providers(root)), *_watches(tree, root, external)]
+    settings = validate(resolved, sources, external, known_spellings)
+    rows = [*_plain(tree, sources, external, settings.providers), *_watches(tree, settings, external)]
     return (str(sources.file) if sources.file else None), rows
 
 
@@ -69,9 +68,9 @@ def _plain(
 
 
 def _watches(
-    tree: Mapping[str, Any], root: SettingsTables, external: Mapping[KeyPath, ExternalValue]
+    tree: Mapping[str, Any], settings: Settings, external: Mapping[KeyPath, ExternalValue]
 ) -> Iterator[Origin]:
-    for table, watch in zip(tree.get("watch", []), root.watch, strict=True):
+    for table, watch in zip(tree.get("watch", []), settings.watches, strict=True):
         for row in watch_rows():
             value, origin = _value_and_origin({"watch": table}, row, external)
             if _is_table_missing(table, row):

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from pydantic.fields import FieldInfo
-from pydantic_settings import EnvSettingsSource, InitSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from gpuwatch.domain.setup.durations import EnvText, plain_json
-from gpuwatch.domain.setup.fields import models_in, number_in
+from gpuwatch.domain.setup.fields import Spec, models_in, number_in, table_of
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home, xdg_folder
 from gpuwatch.settings.external_values import (
@@ -25,11 +32,40 @@ from gpuwatch.settings.external_values import (
     read_dotenv,
     variable_values,
 )
+from gpuwatch.settings.model import Settings
 from gpuwatch.settings.plugin_options import PREFIX, TOP_LEVEL, KeyPath, is_secret_key, variable_of
-from gpuwatch.settings.settings_schema import MergedTables, SettingsTables
 
+# Under PYDANTIC_SETTINGS_DEBUG the library would log what every source holds, secrets included.
+logging.getLogger("pydantic_settings").setLevel(logging.INFO)
 _FILE_PATH = ("",)  # not a key
 _REQUIRED = frozenset({_FILE_PATH, ("database_url",)})
+
+
+class MergedTables(BaseSettings):
+    """The tables of given sources, merged by pydantic-settings, before anything is validated."""
+
+    model_config = SettingsConfigDict(extra="allow", case_sensitive=True, env_prefix=PREFIX, env_nested_delimiter="__")
+
+    def __init__(self, *, sources: Sequence[PydanticBaseSettingsSource]) -> None:
+        super().__init__(sources=sources)
+
+    @classmethod
+    def from_sources(cls, *sources: PydanticBaseSettingsSource) -> Self:
+        """The tables of these sources; one wins over those after it."""
+        return cls(sources=sources)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The given sources alone, instead of the library's own (`gpuwatch.settings.sources`)."""
+        assert isinstance(init_settings, InitSettingsSource)
+        return tuple(init_settings.init_kwargs["sources"])
 
 
 class ExternalSource(EnvSettingsSource):
@@ -38,7 +74,8 @@ class ExternalSource(EnvSettingsSource):
     kind = ""  # of its values
 
     def __init__(self, values: Iterable[ExternalValue]) -> None:
-        super().__init__(SettingsTables)
+        tables: Any = table_of(Settings)  # the library asks for a `BaseSettings`, and reads its fields
+        super().__init__(tables, case_sensitive=True, env_prefix=PREFIX, env_nested_delimiter="__")
         values = [one for one in values if one.kind == self.kind]
         self.values = {one.path: one for one in sorted(values, key=lambda one: len(one.path))}
         self.env_vars = {_name(one): EnvText(one.text) for one in self.values.values()}
@@ -56,6 +93,10 @@ class ExternalSource(EnvSettingsSource):
     def field_is_complex(self, field: FieldInfo) -> bool:
         """Whether a key is written as JSON."""
         return super().field_is_complex(field) or bool(models_in(field.annotation))
+
+    def next_field(self, field: FieldInfo | Any | None, key: str, case_sensitive: bool | None = None) -> Any:
+        """The field of a key below another one; the library knows tables, and no values that are written as tables."""
+        return _as_table(super().next_field(_as_table(field), key, case_sensitive))
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         """Lists and tables are JSON, with exact numbers; any other text is typed by its key, in the schema."""
@@ -91,7 +132,7 @@ class SettingsFile(InitSettingsSource):
     """The tables of `gpuwatch.toml`."""
 
     def __init__(self, tables: dict[str, Any]) -> None:
-        super().__init__(SettingsTables, tables)
+        super().__init__(MergedTables, tables)
 
 
 EXTERNAL_SOURCES = (Environment, Dotenv, SystemdCredentials)  # the first that sets a key wins; then the settings file
@@ -209,7 +250,7 @@ def has_secret(path: KeyPath, text: str) -> bool:
 def _check_shape(one: ExternalValue, file_tables: Mapping[str, Any], texts: Collection[KeyPath]) -> None:
     """A whole table must be JSON, and all above a key a table. Raises ValueError with what was expected."""
     match one.path:
-        case (name,) if name in SettingsTables.model_fields.keys() - TOP_LEVEL:
+        case (name,) if name in table_of(Settings).model_fields.keys() - TOP_LEVEL:
             plain_json(one.text)
         case ("notify", "quiet_hours"):
             pass
@@ -218,6 +259,11 @@ def _check_shape(one: ExternalValue, file_tables: Mapping[str, Any], texts: Coll
     above = [one.path[:length] for length in range(1, len(one.path))]
     if any(path in texts or not isinstance(_value_at(file_tables, path), dict | None) for path in above):
         raise ValueError(f"expected a table above it; set {variable_of(one.path[:1])} as JSON")
+
+
+def _as_table(field: Any) -> Any:
+    annotation = field.annotation if isinstance(field, FieldInfo) else field
+    return table_of(annotation) if isinstance(annotation, type) and issubclass(annotation, Spec) else field
 
 
 def _name(one: ExternalValue) -> str:

@@ -61,7 +61,7 @@ def test_tables_and_lists_in_the_environment_are_json(loaded: Any) -> None:
     settings = loaded("[budget]\nmax_usd_day = 5\n" + WATCH, env=env)
     assert str(settings.budget.max_usd_hour) == "1.10"
     assert settings.budget.max_usd_day == Decimal(5)
-    assert settings.record_gpus == ("RTX 3090",)
+    assert settings.record.gpu_names == ("RTX 3090",)
     assert [watch.name for watch in settings.watches] == ["env"]
 
 
@@ -261,7 +261,7 @@ idle_for   = "20m"
 
 def test_a_file_with_every_key_of_the_contract_loads(loaded: Any) -> None:
     settings = loaded(CONTRACT)
-    assert settings.record_gpus[:2] == ("H100 SXM", "H100 PCIe")
+    assert settings.record.gpu_names[:2] == ("H100 SXM", "H100 PCIe")
     assert settings.channels["email"].options["security"] == "starttls"
     assert settings.watches[0].launch.idle_for_s == 1200
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping
+from copy import copy
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
 from pydantic import (
@@ -57,8 +58,8 @@ class Table(BaseModel):
 class Spec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A value of gpuwatch that an owner writes as a table: each key is declared once, on its field.
 
-    Its type says how it is read, `about` its help, its bounds and, where it differs, its key; otherwise the key is the
-    field's name, without the `_s` of a duration. A field without help is no key: it is computed from the others.
+    Its type says how it is read, `about` its help and its bounds. Its key is its name, without the `_s` of a duration,
+    unless `Key` gives another one. A field without help is no key: it is computed from the others.
     pydantic validates a table into the value itself; schema, documents, forms and `config show` read `table_of`.
     The program makes such values without validation, as any other struct.
     """
@@ -74,18 +75,29 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         del source
-        return no_info_after_validator_function(cls._of, handler.generate_schema(table_of(cls)))
+        return no_info_after_validator_function(cls.of, handler.generate_schema(table_of(cls)))
 
     @classmethod
-    def _of(cls, table: Table) -> Self:
-        computed = cls.computed(table)
+    def of(cls, table: Table, **others: Any) -> Self:
+        """The value of a validated table.
+
+        Args:
+            others: fields that are no keys, if more than the table decides about them.
+        """
+        computed = cls.computed(table) | others
         keys = {name: getattr(table, key) for key, name in _names(cls).items() if name not in computed}
         return cls(**keys, **computed)
 
 
-def about(text: str, *, key: str | None = None, **bounds: Any) -> Any:
-    """What a field of a `Spec` declares: its help, its key if that is not its name, its bounds as pydantic has them."""
-    return Field(alias=key, description=text, **bounds)
+class Key(NamedTuple):
+    """The key of a field of a `Spec`, where that is not its name."""
+
+    name: str
+
+
+def about(text: str, **bounds: Any) -> Any:
+    """What a field of a `Spec` declares: its help, and its bounds as pydantic has them."""
+    return Field(description=text, **bounds)
 
 
 @cache
@@ -112,12 +124,25 @@ def _declared(hint: Any, default: Any) -> Any:
     return hint, default
 
 
+def table_with(spec: type[Spec], defaults: Mapping[str, Any], **keys: Any) -> type[Table]:
+    """The table of a value with other defaults, and with other types of some keys, given as for `create_model`."""
+    table = table_of(spec)
+    for key, default in defaults.items():
+        field = copy(table.model_fields[key])
+        field.default, field.default_factory = default, None
+        keys[key] = (field.annotation, field)
+    return create_model(spec.__name__, __base__=table, **keys)
+
+
 @cache
 def _names(spec: type[Spec]) -> Mapping[str, str]:
     """Key → field, of the keys that are fields."""
     hints = typing.get_type_hints(spec, include_extras=True)
     infos = {name: FieldInfo.from_annotation(hints[name]) for name in spec.__struct_fields__}
-    return {info.alias or name.removesuffix("_s"): name for name, info in infos.items() if info.description}
+    keys = {
+        name: next((one.name for one in info.metadata if isinstance(one, Key)), None) for name, info in infos.items()
+    }
+    return {keys[name] or name.removesuffix("_s"): name for name, info in infos.items() if info.description}
 
 
 class SpecTable(Table):
@@ -144,6 +169,12 @@ class Written:
         return no_info_after_validator_function(self.table.value, handler.generate_schema(self.table))
 
 
+def is_secret(field: FieldInfo) -> bool:
+    """Whether a key holds a secret."""
+    extra = field.json_schema_extra
+    return Secret in _kinds(field.annotation) or (isinstance(extra, dict) and bool(extra.get("writeOnly")))
+
+
 def is_duration(field: FieldInfo) -> bool:
     """Whether a key is written as a duration, such as "15m", and held in seconds."""
     schemas = [part.json_schema for part in field.metadata if isinstance(part, WithJsonSchema)]
@@ -166,7 +197,8 @@ def read_env_text(value: Any, annotation: Any) -> Any:
 
     Raises ValueError for bad JSON.
     """
-    return _read(str(value), _kinds(annotation)) if isinstance(value, EnvText) else value
+    kinds = _kinds(annotation)
+    return _read(str(value), kinds) if isinstance(value, EnvText) and Any not in kinds else value
 
 
 def number(value: Any) -> Decimal:

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, GetPydanticSchema, PlainValidator, 
 
 from gpuwatch.domain.setup.fields import (
     TEXT_OR_REFERENCE,
+    Key,
     Line,
     Measure,
     Number,
@@ -162,9 +163,9 @@ Runtype = Annotated[str, GetPydanticSchema(lambda _, handler: handler(_Runtypes)
 class BidSpec(Spec, frozen=True, kw_only=True):
     """`bid = { max = 1.20, step = 0.05 }`: both in USD per GPU-hour with commission, like `max_price`."""
 
-    max_usd_gpu_hour: Annotated[Usd, about("Maximum bid in USD per GPU-hour, commission included.", key="max")]
+    max_usd_gpu_hour: Annotated[Usd, about("Maximum bid in USD per GPU-hour, commission included."), Key("max")]
     step_usd_gpu_hour: Annotated[
-        Usd, about("Increment of a bid after it was outbid, in USD per GPU-hour.", key="step")
+        Usd, about("Increment of a bid after it was outbid, in USD per GPU-hour."), Key("step")
     ] = Decimal("0.05")
 
     @classmethod

@@ -17,6 +17,7 @@ import msgspec
 from pydantic import BeforeValidator, Field
 
 from gpuwatch.domain.setup.fields import (
+    Key,
     Line,
     Lines,
     Measure,
@@ -140,7 +141,8 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     auto: AutoPrice | None = None
     max_job_cost_usd: Annotated[
         Usd | None,
-        about("USD for the whole job of [watch.job], instead of max_price; fires at or under it.", key="max_job_cost"),
+        about("USD for the whole job of [watch.job], instead of max_price; fires at or under it."),
+        Key("max_job_cost"),
     ] = None
     job: Annotated[WatchJob | None, about("Job for max_job_cost.")] = None
     action: Annotated[Action, about("What to do when the watch fires.")] = Action.ALERT
@@ -199,18 +201,17 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     available_for_s: Annotated[Span | None, about("Minimum time that the host stays available.")] = None
     max_usd_tflop_hour: Annotated[
         Usd | None,
-        about(
-            "Maximum GPU price in USD per hour and TFLOP/s (dense FP16, from the data sheet).", key="usd_per_tflop_hour"
-        ),
+        about("Maximum GPU price in USD per hour and TFLOP/s (dense FP16, from the data sheet)."),
+        Key("usd_per_tflop_hour"),
     ] = None
     max_usd_gib_hour: Annotated[
-        Usd | None, about("Maximum GPU price in USD per hour and GiB of GPU memory.", key="usd_per_gib_hour")
+        Usd | None, about("Maximum GPU price in USD per hour and GiB of GPU memory."), Key("usd_per_gib_hour")
     ] = None
     when: Annotated[
         ConditionText | None, about('Condition on the offer: "gpu_ram >= 80 and (nvlink or gpu_count == 1)".')
     ] = None
     any_of: Annotated[
-        ConditionTexts, about('Conditions, at least one of which must hold: ["nvlink", "gpu_count == 1"].', key="any")
+        ConditionTexts, about('Conditions, at least one of which must hold: ["nvlink", "gpu_count == 1"].'), Key("any")
     ] = ()
     new_low_s: Annotated[
         SpanFrom1d | None,

@@ -30,8 +30,8 @@ from gpuwatch.notifiers.toolkit import (
     text_of,
 )
 from gpuwatch.ports import Alert, ChannelSettings, Severity
-from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
-from gpuwatch.ports.settings import Option
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
+from gpuwatch.ports.settings import Option, parse_line, parse_list, parse_password
 from gpuwatch.redaction import redact, register_secret
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from gpuwatch.notifiers.telegram.telegram_html import render, truncate_text
 from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, check_findings
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.alerts import ButtonSource
-from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
 from gpuwatch.ports.findings import Finding
-from gpuwatch.ports.settings import Option
+from gpuwatch.ports.settings import Option, parse_line, parse_token, parse_url
 from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:

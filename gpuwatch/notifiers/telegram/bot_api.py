@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gpuwatch.ports.alerts import ButtonRows
-from gpuwatch.ports.declarations import parse_url
 from gpuwatch.ports.http import NetError
+from gpuwatch.ports.settings import parse_url
 from gpuwatch.redaction import redact, register_secret
 
 if TYPE_CHECKING:

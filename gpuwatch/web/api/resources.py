@@ -169,7 +169,7 @@ def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
     since = now - timedelta(seconds=seconds_of(query.since))
     spot = {"no": False, "only": True, "any": None}[query.spot]
     items: list[GpuPeriodView] = []
-    kept = [*(gpu for watch in settings.watches for gpu in watch.gpu), *settings.record_gpus]
+    kept = [*(gpu for watch in settings.watches for gpu in watch.gpu), *settings.record.gpu_names]
     for gpu in [query.gpu] if query.gpu else dict.fromkeys(kept):
         request = PriceHistoryRequest(
             gpu=gpu, scope=MarketFilter(spot=spot), since=since, until=now, data=None, every=query.every,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.settings.plugin_options import read_options
+from tests.providers.declared_options import read_options
 
 INFO = providers.info("aws")
 
@@ -22,7 +22,7 @@ INFO = providers.info("aws")
     ],
 )
 def test_what_aws_calls_its_places_is_taken(given: dict[str, Any]) -> None:
-    values, faults = read_options(INFO, given)
+    values, faults = read_options(INFO.options, given)
     assert faults == []
     assert {name: list(values[name] or ()) for name in given} == given  # type: ignore[arg-type]
 
@@ -38,13 +38,13 @@ def test_what_aws_calls_its_places_is_taken(given: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_no_place_is_a_fault_of_one_line(key: str, value: list[str], words: str) -> None:
-    _, faults = read_options(INFO, {key: value})
+    _, faults = read_options(INFO.options, {key: value})
     assert [name for name, _ in faults] == [key]
     assert words in faults[0][1]
 
 
 def test_the_defaults_keep_the_rules() -> None:
     defaults = {spec.name: spec.default for spec in INFO.options if spec.default is not None}
-    values, faults = read_options(INFO, defaults)
+    values, faults = read_options(INFO.options, defaults)
     assert faults == []
     assert values["regions"] == ("us-east-1", "us-east-2", "us-west-2")

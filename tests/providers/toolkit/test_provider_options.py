@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.ports.declarations import OptionSpec, ProviderInfo, web_address
+from gpuwatch.ports.declarations import OptionSpec, web_address
 from gpuwatch.ports.settings import Option
-from gpuwatch.settings.plugin_options import read_options
+from tests.providers.declared_options import read_options
 
 
 def short(value: Option) -> None:
@@ -20,8 +20,7 @@ def short(value: Option) -> None:
 
 
 def of(spec: OptionSpec, value: Any) -> tuple[Any, list[str]]:
-    info = ProviderInfo(name="acme", title="Acme", base_url="https://acme.example", options=(spec,))
-    values, faults = read_options(info, {spec.name: value})
+    values, faults = read_options((spec,), {spec.name: value})
     return values[spec.name], [text for _, text in faults]
 
 
@@ -70,9 +69,9 @@ def test_choices_and_checks_bind() -> None:
 
 
 def test_what_is_needed_and_not_given_is_a_fault() -> None:
-    info = ProviderInfo(name="acme", title="Acme", base_url="https://x", options=(option("text", needed=True),))
-    assert read_options(info, {})[1] == [("x", "required key is missing; expected: What it is.")]
-    assert read_options(info, {"x": "a"}) == ({"x": "a"}, [])
+    specs = (option("text", needed=True),)
+    assert read_options(specs, {})[1] == [("x", "required key is missing; expected: What it is.")]
+    assert read_options(specs, {"x": "a"}) == ({"x": "a"}, [])
 
 
 VALUES: Any = st.none() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(st.text(max_size=3), max_size=3)
