@@ -58,7 +58,6 @@ BESIDE = {
 # Folders of more modules than a reader takes in at once, and why.
 LARGE = {
     "providers/toolkit": "a choice of parts: an adapter takes those that it needs",
-    "settings": "the tables, and each step from the sources to them",
 }
 # One name for several modules that are not one noun's on several floors: what they have in common.
 SAME_NAME = {
