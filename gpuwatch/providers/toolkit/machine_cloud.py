@@ -227,7 +227,9 @@ class MachineCloud(BasicLauncher):
 
     def parse_created(self, reply: HttpReply) -> Created:
         """Return the instance of a create's 2xx answer. Raises OutcomeUnknown: it names none."""
-        return created_instance(at(decoded_order(reply, self.name), *self.created_at), self.instance_id, self.name)
+        found = at(decoded_order(reply, self.name), *self.created_at)
+        instance_id = str(whole(found, 1, 10**18)) if self.has_numeric_ids else found
+        return created_instance(instance_id, self.instance_id, self.name)
 
     def check_order(self, order: Order) -> None:
         """Refuse what the cloud does not support, without a request: build the body. Raises OrderRefused."""
