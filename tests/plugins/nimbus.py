@@ -1,4 +1,4 @@
-"""Nimbus: a made-up cloud with regions, prices in cents, numbers as ids and lists of several pages.
+"""Nimbus: an invented cloud with regions, prices in cents, numbers as ids and lists of several pages.
 
 source: nobody; it shows what a stranger writes for a cloud that lists machine types and creates machines.
 """

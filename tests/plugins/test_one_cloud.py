@@ -1,4 +1,4 @@
-"""A stranger adds a cloud in one file: a made-up one, written on the base of clouds, passes the conformance kit."""
+"""A stranger adds a cloud in one file: an invented one, written on the base of clouds, passes the conformance kit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE_ROWS = 2
 
 
 class Nimbus(ProviderServer):
-    """The made-up cloud on loopback, written from what its documents would say."""
+    """The invented cloud on loopback, written from what its documents would say."""
 
     ROUTES = (
         ("GET", "/plans", "plans"),
@@ -118,7 +118,7 @@ class TestLauncher(LauncherSuite):
 
 
 def test_a_cloud_is_one_file_of_300_lines() -> None:
-    """The made-up one, and the one that `gpuwatch providers new` writes."""
+    """The invented one, and the one that `gpuwatch providers new` writes."""
     sources = [Path(nimbus.__file__).read_text(encoding="utf-8"), package_files("sky_cloud")["sky_cloud.py"]]
     assert [len(source.splitlines()) for source in sources if len(source.splitlines()) > LINES_MAX] == []
 
