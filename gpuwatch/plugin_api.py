@@ -124,7 +124,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     require_ssh_key,
     ssh_key_prerequisite,
 )
-from gpuwatch.providers.toolkit.catalogue import CatalogueMarket, read_types
+from gpuwatch.providers.toolkit.catalogue import CatalogueMarket, query_all, read_types
 from gpuwatch.providers.toolkit.error_mapping import (
     ErrorBody,
     InstanceGone,
@@ -134,7 +134,6 @@ from gpuwatch.providers.toolkit.error_mapping import (
     ordering_error,
     reading_error,
 )
-from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.first_boot import first_boot_script, shutdown_timer, with_end
 from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders

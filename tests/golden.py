@@ -64,7 +64,9 @@ def write() -> None:
 if __name__ == "__main__":
     from tests import setting_lines
     from tests.notifiers import samples
+    from tests.providers import wire_requests
 
     write()
     samples.write()
     setting_lines.write()
+    wire_requests.write()

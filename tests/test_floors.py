@@ -55,10 +55,6 @@ BESIDE = {
     "storage": {"unit_of_work": "one transaction over the rows of several nouns"},
     "domain": {},
 }
-# Folders of more modules than a reader takes in at once, and why.
-LARGE = {
-    "providers/toolkit": "a choice of parts: an adapter takes those that it needs",
-}
 # One name for several modules that are not one noun's on several floors: what they have in common.
 SAME_NAME = {
     "market": "the noun, the port of that name, and its side of each provider",
@@ -89,8 +85,7 @@ def test_a_floor_is_divided_by_the_nouns_and_by_nothing_else(floor: str) -> None
 
 def test_a_folder_holds_what_a_reader_takes_in_at_once() -> None:
     held = Counter(str(path.parent) for path in paths() if not is_entry(path))
-    assert {folder: count for folder, count in held.items() if count > MODULES_MAX and folder not in LARGE} == {}
-    assert {folder for folder in LARGE if held[folder] <= MODULES_MAX} == set(), "no longer large: remove from LARGE"
+    assert {folder: count for folder, count in held.items() if count > MODULES_MAX} == {}
 
 
 def test_no_module_lies_deep() -> None:

@@ -34,9 +34,8 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, declared
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import host_name, machine_fields
-from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.catalogue import query_all, read_types
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody
-from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.machine_cloud import COUNTRY, ListPage, MachineCloud

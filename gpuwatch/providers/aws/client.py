@@ -34,8 +34,8 @@ from gpuwatch.installation import install_hint
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.api_client import PacedClient
+from gpuwatch.providers.toolkit.catalogue import query_all
 from gpuwatch.providers.toolkit.error_mapping import InstanceNotFound, display_sentence
-from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.redaction import register_secret
 
 _MAX_TEXT_LENGTH: Final = 200

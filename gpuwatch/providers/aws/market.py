@@ -34,7 +34,7 @@ from gpuwatch.providers.aws.offers import (
     table,
 )
 from gpuwatch.providers.toolkit.api_client import TtlCache
-from gpuwatch.providers.toolkit.fan_out import merge_answers
+from gpuwatch.providers.toolkit.catalogue import merge_answers
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 from gpuwatch.providers.toolkit.validation import number, objects, whole, word
 

@@ -21,7 +21,7 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.aws.catalog import PriceList, list_price, price_list
 from gpuwatch.providers.aws.offers import InstanceType, ListPrice, RegionZones, matches_query, offer_in_zone, table
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.fan_out import merge_answers, query_in_turn
+from gpuwatch.providers.toolkit.catalogue import merge_answers, query_in_turn
 from gpuwatch.providers.toolkit.list_prices import ListPriceMarket
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import at, objects, word

@@ -35,7 +35,7 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.fan_out import merge_answers, query_in_turn
+from gpuwatch.providers.toolkit.catalogue import merge_answers, query_in_turn
 from gpuwatch.providers.toolkit.list_prices import (
     TOO_FEW_ROWS,
     ListPriceMarket,

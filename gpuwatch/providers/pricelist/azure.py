@@ -24,7 +24,7 @@ from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.announced_end import marks_an_end
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.fan_out import merge_answers, query_in_turn
+from gpuwatch.providers.toolkit.catalogue import merge_answers, query_in_turn
 from gpuwatch.providers.toolkit.list_prices import ListPriceMarket, RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import ParseResult

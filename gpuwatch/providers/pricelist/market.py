@@ -22,8 +22,8 @@ from gpuwatch.providers.pricelist.dated_lists import DatedLists
 from gpuwatch.providers.pricelist.declaration import PriceSource, built_in_sources, count_entries, own_sources
 from gpuwatch.providers.pricelist.source_reader import Rates, SourceReader
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache, rebase_url
+from gpuwatch.providers.toolkit.catalogue import merge_answers, query_all
 from gpuwatch.providers.toolkit.currency import ExchangeRates
-from gpuwatch.providers.toolkit.fan_out import merge_answers, query_all
 from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, ListPriceMarket, RowCountGuard
 from gpuwatch.providers.toolkit.post_processing import ParseResult, matching
 from gpuwatch.providers.toolkit.validation import at, decode_json, word

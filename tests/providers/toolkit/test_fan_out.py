@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from gpuwatch.errors import KeyRejected, ProviderDown, ProviderError
-from gpuwatch.providers.toolkit.fan_out import query_all
+from gpuwatch.providers.toolkit.catalogue import query_all
 
 
 def refuse() -> int:
