@@ -244,7 +244,8 @@ def read_flavor(row: Any, result: ParseResult, prices: Mapping[str, float], obse
     if not (gpus := stated(whole(row.get("gpu_count"), 0, 1_000), "no number of GPUs")):
         return False
     wire = stated(word(row.get("gpu"), 60), "no name of its GPU")
-    if _is_not_on_demand(wire, row.get("name")) or row.get("is_spot") is True:
+    names = (wire, row.get("name"))  # may mark another rental type, whose price the book lists under the same suffix
+    if row.get("is_spot") is True or any(isinstance(n, str) and _NOT_ON_DEMAND.search(n[:100]) for n in names):
         return False
     name = stated(matched(row.get("name"), _FLAVOR), "no name")
     region = stated(matched(row.get("region_name"), _REGION), "no name of its region")
@@ -252,11 +253,11 @@ def read_flavor(row: Any, result: ParseResult, prices: Mapping[str, float], obse
         raise RowSkipped("nothing about its stock")
     price = stated(prices.get(wire), "a GPU without one clear price")
     gpu, memory_gib = gpu_of(wire)
-    flavor = MachineType(
+    flavor = MachineType.of(
+        wire,
+        gpus,
+        memory_gib,
         gpu=gpu,
-        gpu_wire=wire,
-        gpu_count=gpus,
-        gpu_memory_gib=memory_gib,
         vcpu=number(row.get("cpu"), 1, 10_000),
         ram_gib=number(row.get("ram"), 1, 100_000),
         interconnect="NVLink" if gpus > 1 and "NVLink" in wire else None,
@@ -274,11 +275,6 @@ def read_flavor(row: Any, result: ParseResult, prices: Mapping[str, float], obse
         )
         result.offers.append(offer)
     return True
-
-
-def _is_not_on_demand(*names: object) -> bool:
-    """Whether a name marks another rental type, whose price the book lists under the same suffix."""
-    return any(isinstance(name, str) and _NOT_ON_DEMAND.search(name[:100]) for name in names)
 
 
 def gpu_of(wire: str) -> tuple[GpuName, float | None]:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
-from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import (
     OfferGone,
@@ -255,12 +254,11 @@ def parse_type(row: object) -> LambdaInstanceType | None:
     memory_size, form_factor = _SIZE.search(wire), _FORM_FACTOR.search(wire)
     memory_gib = number(memory_size[1], 1) if memory_size else None
     disk_gib = number(at(row, "specs", "storage_gib"), 1, _MAX_SIZE_GIB * 100)
-    return LambdaInstanceType(
+    return LambdaInstanceType.of(
+        wire,
+        count,
+        memory_gib,
         name=name,
-        gpu=catalog().resolve(wire, memory_gib),
-        gpu_wire=wire,
-        gpu_count=count,
-        gpu_memory_gib=memory_gib,
         usd_hour=price,
         cpu_arch=word(row.get("architecture"), 20),
         vcpu=number(at(row, "specs", "vcpus"), 1, _MAX_SIZE_GIB),

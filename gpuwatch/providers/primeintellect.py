@@ -360,11 +360,11 @@ def _machine(row: Mapping[str, Any], wire: str, count: int) -> MachineType:
     card = catalog().get(gpu.name) if gpu.known else None
     if card is not None and memory is not None and card.memory_distance(memory) > card.memory_gib * 0.5:
         memory = card.memory_gib
-    return MachineType(
+    return MachineType.of(
+        wire,
+        count,
+        memory,
         gpu=gpu,
-        gpu_wire=wire,
-        gpu_count=count,
-        gpu_memory_gib=memory,
         vcpu=number(at(row, "vcpu", "defaultCount"), 0),
         ram_gib=number(at(row, "memory", "defaultCount"), 0),
         interconnect=word(row.get("interconnectType"), 40),

@@ -234,11 +234,11 @@ def hardware_of(configuration: object, names: Sequence[object] = ()) -> MachineT
     sockets = list(dict.fromkeys(one for one in in_names if one is not None))  # "A100_80G_sxm4x8" is "sxm"
     link = _INTERCONNECTS.get(socket_of(socket) or "") if set(sockets) <= {socket_of(socket), "nvl"} else None
     spelling = wire if not sockets or socket_of(wire) else f"{wire} {sockets[0]}"
-    return MachineType(
+    return MachineType.of(
+        wire,
+        count,
+        memory_gib,
         gpu=catalog().resolve(spelling, memory_gib, sockets[1] if len(sockets) > 1 else socket),
-        gpu_wire=wire,
-        gpu_count=count,
-        gpu_memory_gib=memory_gib,
         interconnect="NVLink" if at(configuration, "nvlink") is True else link,
         vcpu=number(at(configuration, "vcpus"), 1, _MAX_GB),
         ram_gib=number(at(configuration, "memory_in_gb"), 1, _MAX_GB),

@@ -352,11 +352,10 @@ def _read_type(row: Any, result: ParseResult, stock: Stock, disk_usd: float, obs
     if in_text and int(in_text[1]) != count:
         raise RowSkipped("two different numbers of its GPUs")
     wire, memory = _hardware(row, count)
-    kind = MachineType(
-        gpu=catalog().resolve(wire, memory),
-        gpu_wire=wire,
-        gpu_count=count,
-        gpu_memory_gib=memory,
+    kind = MachineType.of(
+        wire,
+        count,
+        memory,
         interconnect="NVLink" if "SXM" in wire.upper() and count > 1 else None,
         vcpu=number(at(row, "cpu", "number_of_cores"), 1, 10_000),
         ram_gib=number(at(row, "memory", "size_in_gigabytes"), 1, 100_000),

@@ -30,7 +30,6 @@ from gpuwatch.plugin_api import (
     RowSkipped,
     StatusWords,
     at,
-    catalog,
     declared,
     first_boot_script,
     machine_fields,
@@ -90,12 +89,10 @@ class NimbusCloud(MachineCloud):
         plan = stated(matched(at(row, "slug"), _PLAN), "no name")
         wire = stated(word(at(row, "accelerator", "model"), 60), "no name of its GPU")
         price = stated(usd_hour((number(at(row, "cents")) or 0.0) / 100), "no usable price")
-        memory = number(at(row, "accelerator", "gib"), 1, 2_000)
-        machine = MachineType(
-            gpu=catalog().resolve(wire, memory),
-            gpu_wire=wire,
-            gpu_count=gpus,
-            gpu_memory_gib=memory,
+        machine = MachineType.of(
+            wire,
+            gpus,
+            number(at(row, "accelerator", "gib"), 1, 2_000),
             vcpu=number(at(row, "cpus"), 1, 1_000),
             disk_gb=number(at(row, "disk"), 1, 1e6),
         )

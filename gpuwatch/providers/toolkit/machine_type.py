@@ -6,11 +6,11 @@ A type is sold in many regions, so one parsed type yields many offers, and descr
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import GpuName
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 
 
@@ -25,6 +25,16 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
     ram_gib: float | None = None
     disk_gb: float | None = None  # included in the price
     interconnect: str | None = None  # of the GPUs, if it is stated
+
+    @classmethod
+    def of(cls, gpu_wire: str, gpu_count: int, gpu_memory_gib: float | None, **others: Any) -> Self:
+        """Return the type with the GPU that a spelling and the memory of one mean.
+
+        Args:
+            others: further fields; `gpu`, if more than these says which GPU it is.
+        """
+        fields = others if "gpu" in others else others | {"gpu": catalog().resolve(gpu_wire, gpu_memory_gib)}
+        return cls(gpu_wire=gpu_wire, gpu_count=gpu_count, gpu_memory_gib=gpu_memory_gib, **fields)
 
     def terms(self, instance_type: str | None, **others: Any) -> OfferTerms:
         """Return the terms of a cloud's machines: any of a type is as good, one by one, at prices without tax.
