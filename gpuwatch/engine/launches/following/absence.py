@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.life.launch_events import ClockReading, Effect, InstanceReturned
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.market.offer import Offer
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.launches.following.strays import UnaccountedInstances
 from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor
 from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder
@@ -82,6 +83,7 @@ class MissingInstances:
         *,
         clock: LaunchClock,
         ender: InstanceEnder,
+        followed: FollowedLaunches,
         independent: IndependentEvidence,
         unaccounted: UnaccountedInstances,
         contradictions: Contradictions,
@@ -96,10 +98,7 @@ class MissingInstances:
         self._contradictions = contradictions
         self._monotonic = monotonic
         self._wait_s = wait_s
-        self._evidence: dict[str, AbsenceEvidence] = {}
-        self._after_destroy: dict[str, int] = {}  # consecutive listings without it, after its destroy
-        self._found: set[str] = set()  # launches that a list or a lookup has shown
-        self._not_found: set[str] = set()  # launches whose id the provider last reported as gone
+        self._followed = followed
         self._foreign: set[str] = set()
 
     def look_up_unlisted(self, launch: Launch, now: datetime) -> Instance | None:
@@ -113,11 +112,11 @@ class MissingInstances:
         """
         if launch.instance_id is None:
             return None
-        self._not_found.discard(launch.launch_id)
+        self._followed.of(launch).is_lookup_gone = False
         answer = look_up(self._launcher, launch.instance_id)
         found = answer.instance
         if answer.is_gone:
-            self._not_found.add(launch.launch_id)
+            self._followed.of(launch).is_lookup_gone = True
             return answer.ended if launch.running_at is None and launch.state is not LaunchState.STOPPING else None
         if found is not None and not self._is_too_new(launch, now):
             log.warning("launch %s: instance %s exists, but the list omits it", launch.launch_id, launch.instance_id)
@@ -131,8 +130,9 @@ class MissingInstances:
 
     def found(self, launch: Launch) -> None:
         """Note that a list or a lookup shows it."""
-        self._found.add(launch.launch_id)
-        self._start_again(launch)
+        one = self._followed.of(launch)
+        one.is_found = True
+        one.restart_absence()
 
     def findings(
         self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime
@@ -151,7 +151,7 @@ class MissingInstances:
 
     def no_listing(self, launch: Launch) -> AbsenceVerdict:
         """Return what is proven although the provider gave no list."""
-        self._after_destroy.pop(launch.launch_id, None)
+        self._followed.of(launch).lists_after_destroy = 0
         return self._noted(launch, self._evidence_of(launch).without_listing(self._monotonic())).verdict
 
     def listing_done(self, listing: InstanceListing, now: datetime) -> None:
@@ -159,22 +159,16 @@ class MissingInstances:
         self._foreign = listing.foreign()
         self._unaccounted.listing_done(listing, now)
 
-    def forget(self, launch: Launch) -> None:
-        """Forget a launch that is over."""
-        self._start_again(launch)
-        self._contradictions.clear(launch)
-        self._found.discard(launch.launch_id)
-
     # --- evidence -----------------------------------------------------------------------------------------------------
 
     def _believed_alive(self, launch: Launch, alive: Sequence[Launch]) -> set[str]:
         """Return the ids of other instances that should be running, except those that a lookup reported as gone."""
         others = [one for one in alive if one.launch_id != launch.launch_id and one.state is LaunchState.RUNNING]
-        return {one.instance_id for one in others if one.instance_id and one.launch_id not in self._not_found}
+        return {one.instance_id for one in others if one.instance_id and not self._followed.of(one).is_lookup_gone}
 
     def _observation(self, launch: Launch, listing: InstanceListing, canary: bool, now: datetime) -> MissedListing:
         kinds = {EvidenceKind.LISTS} if canary else set()
-        if launch.launch_id in self._not_found:
+        if self._followed.of(launch).is_lookup_gone:
             kinds.add(EvidenceKind.LOOKUP)
         else:
             self._independent.begin(launch, listing)
@@ -184,7 +178,7 @@ class MissingInstances:
         return MissedListing(
             tick_s=self._monotonic(),
             kinds=frozenset(kinds | found.kinds),
-            seen_before=not is_lost and (launch.running_at is not None or launch.launch_id in self._found),
+            seen_before=not is_lost and (launch.running_at is not None or self._followed.of(launch).is_found),
             queried_all=is_due,
             possible_kinds=len(kinds | self._independent.possible(launch)),
             doubts=found.doubts,
@@ -195,7 +189,7 @@ class MissingInstances:
         return self._monotonic() - self._evidence_of(launch).since_s >= self._wait_s
 
     def _noted(self, launch: Launch, evidence: AbsenceEvidence, seen: MissedListing | None = None) -> MissingFindings:
-        self._evidence[launch.launch_id] = evidence
+        self._followed.of(launch).evidence = evidence
         verdict = evidence.verdict(self._monotonic(), launch.instance_id is not None, self._wait_s)
         if seen is None:
             return MissingFindings(verdict)
@@ -203,24 +197,20 @@ class MissingInstances:
         return MissingFindings(verdict, "; ".join(grounds), seen.candidates[0] if seen.candidates else None)
 
     def _evidence_of(self, launch: Launch) -> AbsenceEvidence:
-        return self._evidence.get(launch.launch_id) or AbsenceEvidence(since_s=self._monotonic())
-
-    def _start_again(self, launch: Launch) -> None:
-        self._evidence.pop(launch.launch_id, None)
-        self._after_destroy.pop(launch.launch_id, None)
-        self._independent.forget(launch)
-        self._not_found.discard(launch.launch_id)
+        return self._followed.of(launch).evidence or AbsenceEvidence(since_s=self._monotonic())
 
     # --- instances that are to end ------------------------------------------------------------------------------------
 
     def _after_its_destroy(self, launch: Launch) -> MissingFindings:
         """Return the findings after an accepted destroy, which replaces canary and wait."""
-        times = self._after_destroy[launch.launch_id] = self._after_destroy.get(launch.launch_id, 0) + 1
-        return MissingFindings(AbsenceVerdict.ABSENT if times >= AGREEING_NEEDED else AbsenceVerdict.UNPROVEN)
+        one = self._followed.of(launch)
+        one.lists_after_destroy += 1
+        is_gone = one.lists_after_destroy >= AGREEING_NEEDED
+        return MissingFindings(AbsenceVerdict.ABSENT if is_gone else AbsenceVerdict.UNPROVEN)
 
     def _is_too_new(self, launch: Launch, now: datetime) -> bool:
         """Whether its absence proves nothing yet: it was just ordered, and no list has shown it."""
-        if launch.running_at is not None or launch.launch_id in self._found:
+        if launch.running_at is not None or self._followed.of(launch).is_found:
             return False
         return self._clock.since_order(launch, now) < LISTED_WITHIN
 
@@ -246,34 +236,37 @@ class IndependentEvidence:
         monotonic: seconds.
     """
 
-    def __init__(self, launcher: Launcher, market: Market | None, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        market: Market | None,
+        followed: FollowedLaunches,
+        monotonic: Callable[[], float],
+    ) -> None:
         self._launcher = launcher
         self._market = market
         self._monotonic = monotonic
-        self._first: dict[str, BalanceReading] = {}
-        self._baseline_s: dict[str, float] = {}
-        self._collected_s: dict[str, float] = {}
+        self._followed = followed
 
     def is_due(self, launch: Launch) -> bool:
         """Whether evidence about this launch may be collected again."""
-        return self._is_due(self._collected_s, launch)
+        return self._is_due(self._followed.of(launch).collected_s)
 
     def begin(self, launch: Launch, listing: InstanceListing) -> None:
         """Read the balance as a baseline, unless there is one."""
-        if launch.launch_id not in self._first and self._is_due(self._baseline_s, launch):
-            self._baseline_s[launch.launch_id] = self._monotonic()
-            reading = self._balance(listing)
-            if reading is not None:
-                self._first[launch.launch_id] = reading
+        one = self._followed.of(launch)
+        if one.first_balance is None and self._is_due(one.balance_read_s):
+            one.balance_read_s = self._monotonic()
+            one.first_balance = self._balance(listing)
 
     def possible(self, launch: Launch) -> set[EvidenceKind]:
         """Return the kinds of evidence that are available at all."""
         kinds = {EvidenceKind.OFFER} if self._market is not None and not launch.spot else set()
-        return kinds | ({EvidenceKind.BALANCE} if launch.launch_id in self._first else set())
+        return kinds | (set() if self._followed.of(launch).first_balance is None else {EvidenceKind.BALANCE})
 
     def collect(self, launch: Launch, listing: InstanceListing) -> IndependentFindings:
         """Collect all evidence. A query that fails is no evidence."""
-        self._collected_s[launch.launch_id] = self._monotonic()
+        self._followed.of(launch).collected_s = self._monotonic()
         kinds, doubts = set(), []
         with suppress(ProviderError):
             if self._is_for_rent(launch):
@@ -285,13 +278,7 @@ class IndependentEvidence:
             doubts.append(_PAID_FOR)
         return IndependentFindings(frozenset(kinds), tuple(doubts))
 
-    def forget(self, launch: Launch) -> None:
-        """Forget a launch that was found or is over."""
-        for known in (self._first, self._baseline_s, self._collected_s):
-            known.pop(launch.launch_id, None)
-
-    def _is_due(self, asked_s: Mapping[str, float], launch: Launch) -> bool:
-        last_s = asked_s.get(launch.launch_id)
+    def _is_due(self, last_s: float | None) -> bool:
         return last_s is None or self._monotonic() - last_s >= EVIDENCE_EVERY_S
 
     def _is_for_rent(self, launch: Launch) -> bool:
@@ -313,12 +300,13 @@ class IndependentEvidence:
         return offer is not None and offer.rentable and not offer.terms.fungible
 
     def _is_unpaid(self, launch: Launch, listing: InstanceListing) -> bool | None:
-        first = self._first.get(launch.launch_id)
+        first = self._followed.of(launch).first_balance
         last = None if first is None else self._balance(listing)
         if first is None or last is None:
             return None
         if first.listed != last.listed or last.balance_microusd > first.balance_microusd:
-            self._first[launch.launch_id] = last  # instances changed or credit was added: compare from here on
+            # instances changed or credit was added: compare from here on
+            self._followed.of(launch).first_balance = last
             return None
         return is_unpaid(first, last, launch.listed_microusd_hour)
 

@@ -38,6 +38,7 @@ from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.launches.following.absence import IndependentEvidence, MissingInstances, ReopenedLaunches
 from gpuwatch.engine.launches.following.provider_account import OtherAccounts, ProviderAccount
 from gpuwatch.engine.launches.following.strays import LostLaunches, UnaccountedInstances, UnknownInstances
@@ -110,12 +111,13 @@ class LaunchReconciler:
         self._on_listed = on_listed
         self._guard = guard
         self._executor = TransitionExecutor(repository, launch_alerts)
-        self._clock = LaunchClock(monotonic)
+        self._followed = FollowedLaunches() if guard is None else guard.followed
+        self._clock = LaunchClock(monotonic, self._followed)
         reporter = AlertReporter(repository, launch_alerts.new_id)
-        self._ender = InstanceEnder(reporter, launcher, launch_alerts, monotonic, may_destroy)
+        self._ender = InstanceEnder(reporter, launcher, launch_alerts, self._followed, monotonic, may_destroy)
         self._owner = owner
         self._other_accounts = OtherAccounts(reporter, launch_alerts, launcher.name)
-        contradictions = Contradictions(reporter, launch_alerts, monotonic)
+        contradictions = Contradictions(reporter, launch_alerts, self._followed, monotonic)
         lost = LostLaunches(
             repository,
             launcher.name,
@@ -133,7 +135,8 @@ class LaunchReconciler:
             launcher,
             clock=self._clock,
             ender=self._ender,
-            independent=IndependentEvidence(launcher, market, monotonic),
+            followed=self._followed,
+            independent=IndependentEvidence(launcher, market, self._followed, monotonic),
             unaccounted=UnaccountedInstances(repository, launcher.name),
             contradictions=contradictions,
             monotonic=monotonic,
@@ -313,18 +316,13 @@ class LaunchReconciler:
         elif isinstance(effect, RaiseBid):
             self._raise_bid(launch, effect, now)
         elif isinstance(effect, SlotFreed):
-            self._forget(launch)
+            self._followed.drop(launch)
             self._freed(launch)
 
     def _raise_bid(self, launch: Launch, effect: RaiseBid, now: datetime) -> None:
         """Raise the bid and record it; if the answer is lost, the next poll sends it again."""
         self._launcher.change_bid(effect.instance_id, float(usd(effect.bid_microusd_hour)))
         self._executor.apply(launch, BidRaised(effect.bid_microusd_hour), ClockReading(now, now))
-
-    def _forget(self, launch: Launch) -> None:
-        self._missing.forget(launch)
-        self._ender.forget(launch)
-        self._clock.forget(launch)
 
 
 def _chosen(launches: Sequence[Launch], only: Collection[str] | None) -> list[Launch]:

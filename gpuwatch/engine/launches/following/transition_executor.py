@@ -26,6 +26,7 @@ from gpuwatch.domain.launches.life.launch_events import (
 )
 from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import StoreError
 
@@ -161,16 +162,16 @@ class LaunchClock:
         monotonic: seconds.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], followed: FollowedLaunches) -> None:
         self._monotonic = monotonic
-        self._first_seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic: when it was first seen in this state
+        self._followed = followed
 
     def at_least(self, launch: Launch, now: datetime) -> datetime:
         """Return the wall clock or a later time: a clock that stepped back must not let an instance run longer."""
         running_since = launch.running_at if launch.state is LaunchState.RUNNING else None
         started_at = running_since or launch.requested_at or launch.intended_at
         tick_s = self._monotonic()
-        seen_s = self._first_seen_s.setdefault((launch.launch_id, launch.state), tick_s)
+        seen_s = self._followed.of(launch).first_seen_s.setdefault(launch.state, tick_s)
         return max(now, started_at + timedelta(seconds=tick_s - seen_s))
 
     def since_order(self, launch: Launch, now: datetime) -> timedelta:
@@ -184,10 +185,6 @@ class LaunchClock:
         """
         requested_at = launch.requested_at or launch.intended_at
         return began_at is None or requested_at < began_at or self.since_order(launch, now) > ELSEWHERE_FOR
-
-    def forget(self, launch: Launch) -> None:
-        """Forget a launch that is over."""
-        self._first_seen_s = {key: value for key, value in self._first_seen_s.items() if key[0] != launch.launch_id}
 
 
 def must_end_at(launch: Launch) -> datetime | None:

@@ -33,6 +33,7 @@ from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts
 from gpuwatch.engine.launches.guarding.guard_money import BudgetGuard, PriceGuard
 from gpuwatch.engine.launches.guarding.guard_utilisation import UtilisationGuard
@@ -104,25 +105,29 @@ class ProviderGuard:
         latest_matches: Callable[[str], Sequence[Match]] = lambda watch: (),
     ) -> None:
         self._latest_matches = latest_matches
+        self.followed = FollowedLaunches()  # shared with their reconciler
         self._watches = watches
         self._zone = zone
         self._provider = launcher.name
         self._alerts = GuardAlerts(AlertReporter(repository, launch_alerts.new_id), launch_alerts, zone)
-        self._use = UtilisationGuard(uses, self._alerts)
+        self._use = UtilisationGuard(uses, self._alerts, self.followed)
         self._budgets = BudgetGuard(repository, self._alerts, watches, budget)
         self._prices = PriceGuard(
-            launcher, self._alerts, watches=watches, budget=budget, counted_launches=self._budgets.counted_launches
+            launcher,
+            self._alerts,
+            self.followed,
+            watches=watches,
+            budget=budget,
+            counted_launches=self._budgets.counted_launches,
         )
-        self._verifier = InstanceVerifier(probe, self._unmeasured, start)
+        self._verifier = InstanceVerifier(probe, self._unmeasured, self.followed, start)
 
     def refresh(self, now: datetime) -> None:
         """Update budgets and proposed prices, and forget ended launches; runs every few seconds. Raises StoreError."""
         alive = [launch for launch in self._budgets.refresh(now) if launch.provider == self._provider]
+        self.followed.keep_only({launch.launch_id for launch in alive})  # at once, while what was read is true
         self._prices.refresh([one for one in alive if one.state is LaunchState.RUNNING], now)
-        ids = {launch.launch_id for launch in alive}
-        self._prices.forget_except(ids)
-        self._verifier.forget_except(ids)
-        self._use.forget_except(ids, now)
+        self._use.prune(now)
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         """Return why a listed instance must end, or None. Reports upcoming events to the owner."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.computed_limits import ceiling_microusd
 from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy, PriceIncreasePolicy
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches, RefusedIncrease
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts
 from gpuwatch.errors import OrderError, ProviderError
 from gpuwatch.ports import Launcher, PriceIncrease
@@ -97,13 +98,6 @@ class BudgetGuard:
         return [launch for launch in self._ended if launch.launch_id not in ids]
 
 
-class RefusedIncrease(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal that the policy rejects: the instance ends before it applies."""
-
-    effective_at: datetime | None
-    words: str
-
-
 class PriceGuard:
     """Handles the proposals at one provider.
 
@@ -115,19 +109,20 @@ class PriceGuard:
         self,
         launcher: Launcher,
         alerts: GuardAlerts,
+        followed: FollowedLaunches,
         *,
         watches: Mapping[str, Watch],
         budget: Budget,
         counted_launches: Callable[[datetime], Sequence[Launch]],
     ) -> None:
         self._launcher = launcher
+        self._followed = followed
         self._alerts = alerts
         self._watches = watches
         self._budget = budget
         self._counted_launches = counted_launches
         self._polled_at: datetime | None = None
         self._answered: set[str] = set()
-        self._refused: dict[str, RefusedIncrease] = {}  # by launch id; kept when the proposal leaves the list
 
     def refresh(self, running: Sequence[Launch], now: datetime) -> None:
         """Fetch proposals if it is time and any launch runs here."""
@@ -148,7 +143,7 @@ class PriceGuard:
 
     def fault(self, launch: Launch, now: datetime) -> EndCause | None:
         """Return an end cause if the launch must end now so that a rejected price never applies."""
-        rise = self._refused.get(launch.launch_id)
+        rise = self._followed.of(launch).refused_increase
         if (
             rise is None
             or launch.state is not LaunchState.RUNNING
@@ -180,10 +175,6 @@ class PriceGuard:
         end = EndReason.PRICE_RAISED if launch.state is LaunchState.RUNNING else EndReason.BUDGET
         return end, refusal.text
 
-    def forget_except(self, launch_ids: Collection[str]) -> None:
-        """Forget all other launches."""
-        self._refused = {key: rise for key, rise in self._refused.items() if key in launch_ids}
-
     def _met(self, launch: Launch, proposal: PriceIncrease, now: datetime) -> None:
         raised = raised_microusd_hour(launch, proposal.new_usd_hour)
         words = _price_change(launch, proposal, raised)
@@ -191,9 +182,10 @@ class PriceGuard:
         answer = self._answer(launch, None if proposal.words else raised, now)
         did = self._given(answer, proposal)
         if answer is IncreaseAnswer.ACCEPT:
-            self._refused.pop(launch.launch_id, None)
+            self._followed.of(launch).refused_increase = None
         elif answer is IncreaseAnswer.REJECT:
-            self._refused[launch.launch_id] = RefusedIncrease(effective_at=proposal.effective_at, words=words)
+            refused = RefusedIncrease(effective_at=proposal.effective_at, words=words)
+            self._followed.of(launch).refused_increase = refused
         extra = ""
         if raised is not None:
             span = "per day" if launch.max_runtime_s is None else "until its max_runtime ends"

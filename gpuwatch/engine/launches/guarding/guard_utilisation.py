@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from gpuwatch.domain.market.figure_text import number_text
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts
 from gpuwatch.errors import StoreError
 
@@ -40,11 +40,10 @@ _DAY = timedelta(days=1)
 class UtilisationGuard:
     """Takes samples and acts on them."""
 
-    def __init__(self, uses: SqlUtilisationRepository, alerts: GuardAlerts) -> None:
+    def __init__(self, uses: SqlUtilisationRepository, alerts: GuardAlerts, followed: FollowedLaunches) -> None:
         self._utilisation = uses
         self._alerts = alerts
-        self._reported_at: dict[str, datetime] = {}  # time of the last alert about waste
-        self._recovered_at: dict[str, datetime] = {}
+        self._followed = followed
         self._pruned_at: datetime | None = None
 
     def fault(self, launch: Launch, instance: Instance, spec: LaunchSpec | None, now: datetime) -> EndCause | None:
@@ -62,10 +61,8 @@ class UtilisationGuard:
             log.warning("launch %s: its GPU utilisation is unknown: %s", launch.launch_id, error)
             return None
 
-    def forget_except(self, launch_ids: Collection[str], now: datetime) -> None:
-        """Forget all other launches; once a day delete old samples. Raises StoreError."""
-        self._reported_at = {key: at for key, at in self._reported_at.items() if key in launch_ids}
-        self._recovered_at = {key: at for key, at in self._recovered_at.items() if key in launch_ids}
+    def prune(self, now: datetime) -> None:
+        """Delete old samples, once a day. Raises StoreError."""
         if self._pruned_at is None or not timedelta(0) <= now - self._pruned_at < _DAY:
             self._pruned_at = now
             self._utilisation.delete_before(now - SAMPLES_KEPT_FOR)
@@ -87,20 +84,19 @@ class UtilisationGuard:
         mean = mean_utilisation(samples, spec.wasteful_for_s, now)
         if mean is None:
             return
-        reported_at = self._reported_at.get(launch.launch_id)
+        one = self._followed.of(launch)
         if mean >= spec.wasteful_below:
-            if reported_at is not None:
-                self._recovered_at[launch.launch_id] = now
-                del self._reported_at[launch.launch_id]
-        elif reported_at is None or not is_recent(reported_at, now, _DAY):
-            self._reported_at[launch.launch_id] = now
+            if one.waste_reported_at is not None:
+                one.waste_recovered_at, one.waste_reported_at = now, None
+        elif one.waste_reported_at is None or not is_recent(one.waste_reported_at, now, _DAY):
+            one.waste_reported_at = now
             self._report(launch, spec, mean, now)
 
     def _report(self, launch: Launch, spec: LaunchSpec, mean: float, now: datetime) -> None:
         whole = self._utilisation.mean(launch.launch_id)
         wasted = wasted_microusd(cost_microusd(launch, now), mean if whole is None else whole)
         gpu_price = usd(launch.price_microusd_hour) / max(launch.gpu_count, 1)
-        recovered_at = self._recovered_at.get(launch.launch_id)
+        recovered_at = self._followed.of(launch).waste_recovered_at
         self._alerts.report(
             launch,
             WASTE,

@@ -10,6 +10,7 @@ from gpuwatch.domain.alerts.launch_texts import NOT_ENDED
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import OrderError, ProviderError, is_refusal
 from gpuwatch.ports import Launcher
@@ -39,6 +40,7 @@ class InstanceEnder:
         reporter: AlertReporter,
         launcher: Launcher,
         launch_alerts: LaunchAlerts,
+        followed: FollowedLaunches,
         monotonic: Callable[[], float],
         may_destroy: Callable[[Launch, datetime], bool] = at_once,
     ) -> None:
@@ -47,16 +49,15 @@ class InstanceEnder:
         self._launch_alerts = launch_alerts
         self._monotonic = monotonic
         self._may_destroy = may_destroy
-        self._stopping_since_s: dict[str, float] = {}
-        self._acknowledged: dict[str, float] = {}  # launch → time of the latest one
+        self._followed = followed
 
     def is_acknowledged(self, launch: Launch) -> bool:
         """Whether the provider has accepted a destroy of it in this process."""
-        return launch.launch_id in self._acknowledged
+        return self._followed.of(launch).acknowledged_s is not None
 
     def was_just_acknowledged(self, launch: Launch) -> bool:
         """Whether that was so recent that another destroy is pointless."""
-        at_s = self._acknowledged.get(launch.launch_id)
+        at_s = self._followed.of(launch).acknowledged_s
         return at_s is not None and self._monotonic() - at_s < RESEND_S
 
     def destroy(self, launch: Launch, instance_id: str, now: datetime) -> None:
@@ -67,7 +68,7 @@ class InstanceEnder:
         failpoint("launch.before_destroy")
         try:
             self._launcher.destroy(instance_id)
-            self._acknowledged[launch.launch_id] = self._monotonic()
+            self._followed.of(launch).acknowledged_s = self._monotonic()
             failpoint("launch.after_destroy")
         except (OrderError, ProviderError) as error:
             log.warning("launch %s: cannot destroy its instance yet: %s", launch.launch_id, error)
@@ -76,14 +77,10 @@ class InstanceEnder:
                 why = f"{redact(str(error))}. Reason for its end: {launch.end_reason or 'its time is over'}"
                 self._report(launch, f"{launch.provider} refuses to end it; it is still billed", why, now)
 
-    def forget(self, launch: Launch) -> None:
-        """Forget a launch that is over."""
-        self._stopping_since_s.pop(launch.launch_id, None)
-        self._acknowledged.pop(launch.launch_id, None)
-
     def _report_if_slow(self, launch: Launch, now: datetime) -> None:
-        since_s = self._stopping_since_s.setdefault(launch.launch_id, self._monotonic())
-        if self._monotonic() - since_s > SLOW_STOP_S:
+        one, tick_s = self._followed.of(launch), self._monotonic()
+        one.stopping_since_s = tick_s if one.stopping_since_s is None else one.stopping_since_s
+        if tick_s - one.stopping_since_s > SLOW_STOP_S:
             headline = "its end is not confirmed yet; it may still be billed"
             self._report(launch, headline, launch.end_reason or "to be ended", now)
 

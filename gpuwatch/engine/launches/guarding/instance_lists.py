@@ -23,6 +23,7 @@ from gpuwatch.domain.launches.instance import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter, SeenValues
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError, StoreError
 from gpuwatch.ports import (
     Instance,
@@ -161,23 +162,31 @@ class Contradictions:
         monotonic: seconds.
     """
 
-    def __init__(self, reporter: AlertReporter, launch_alerts: LaunchAlerts, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        reporter: AlertReporter,
+        launch_alerts: LaunchAlerts,
+        followed: FollowedLaunches,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._followed = followed
         self._reporter = reporter
         self._launch_alerts = launch_alerts
         self._monotonic = monotonic
-        self._noted: dict[str, tuple[float, int]] = {}  # launch → since when, how often
 
     def note(self, launch: Launch, why: str, lasting_s: float, now: datetime) -> None:
         """Note that two answers about a launch contradict each other; report it after `lasting_s`, once a day."""
-        since_s, times = self._noted.get(launch.launch_id, (self._monotonic(), 0))
-        self._noted[launch.launch_id] = since_s, times + 1
-        if times + 1 >= _OFTEN and self._monotonic() - since_s >= lasting_s:
+        one, tick_s = self._followed.of(launch), self._monotonic()
+        one.contradicted_since_s = tick_s if one.contradicted_since_s is None else one.contradicted_since_s
+        one.contradictions += 1
+        if one.contradictions >= _OFTEN and tick_s - one.contradicted_since_s >= lasting_s:
             fields = {"instance_id": launch.instance_id, "why": why}
             self._reporter.report(self._launch_alerts.of(CONTRADICTION, launch, now, **fields))
 
     def clear(self, launch: Launch) -> None:
         """Note that the answers agree again."""
-        self._noted.pop(launch.launch_id, None)
+        one = self._followed.of(launch)
+        one.contradicted_since_s, one.contradictions = None, 0
 
 
 class UnknownStatuses:

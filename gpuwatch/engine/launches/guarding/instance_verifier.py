@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -23,6 +23,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.launch_spec import LaunchSpec, VerificationMode
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches, VerificationProgress
 from gpuwatch.ports.remote import InstanceProbe, InstanceUnreachable, LoginRefused
 
 log = logging.getLogger(__name__)
@@ -38,23 +39,6 @@ def in_background(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="verify", daemon=True).start()
 
 
-class _Progress:
-    """The state of the verification of one instance.
-
-    Written by one thread at a time: the poll, or the probe it started.
-    """
-
-    def __init__(self) -> None:
-        self.probing = False
-        self.found: MeasuredInstance | InstanceUnreachable | LoginRefused | None = None
-        self.words = "it has no SSH port"
-        self.answers = False
-        self.refused_at: datetime | None = None
-        self.best_mbps: float | None = None
-        self.measured = 0
-        self.done = False
-
-
 class InstanceVerifier:
     """Verifies launches, each until the result is known.
 
@@ -67,12 +51,13 @@ class InstanceVerifier:
         self,
         probe: InstanceProbe,
         unmeasured: Callable[[Launch, str, datetime], None],
+        followed: FollowedLaunches,
         start: BackgroundRunner = in_background,
     ) -> None:
         self._probe = probe
         self._unmeasured = unmeasured
         self._start = start
-        self._progress: dict[str, _Progress] = {}
+        self._followed = followed
 
     def verified(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> bool | EndCause:
         """Return True if it matches its offer as far as known, False if not yet known, or the end cause."""
@@ -82,18 +67,20 @@ class InstanceVerifier:
         fault = listing_mismatch(launch, instance)
         if fault is not None or spec.verify is VerificationMode.LISTED:
             return fault or True
-        progress = self._progress.setdefault(launch.launch_id, _Progress())
+        progress = self._followed.of(launch).verification
         found = progress.done or self._check(progress, launch, instance, watch, spec, now)
         if found is False and late_start(launch, progress.words, now) is not None:
             return EndReason.NO_SSH, progress.words
         return found
 
-    def forget_except(self, launch_ids: Collection[str]) -> None:
-        """Forget all other launches."""
-        self._progress = {key: progress for key, progress in self._progress.items() if key in launch_ids}
-
     def _check(
-        self, progress: _Progress, launch: Launch, instance: Instance, watch: Watch, spec: LaunchSpec, now: datetime
+        self,
+        progress: VerificationProgress,
+        launch: Launch,
+        instance: Instance,
+        watch: Watch,
+        spec: LaunchSpec,
+        now: datetime,
     ) -> bool | EndCause:
         if progress.probing:
             return False
@@ -106,7 +93,7 @@ class InstanceVerifier:
 
     def _judge(
         self,
-        progress: _Progress,
+        progress: VerificationProgress,
         found: MeasuredInstance | InstanceUnreachable | LoginRefused,
         launch: Launch,
         watch: Watch,
@@ -119,7 +106,7 @@ class InstanceVerifier:
             return self._refused(progress, found, launch, now)
         return measurement_mismatch(launch, found) or _speed(progress, found, watch.min_download_mbps)
 
-    def _refused(self, progress: _Progress, found: LoginRefused, launch: Launch, now: datetime) -> bool:
+    def _refused(self, progress: VerificationProgress, found: LoginRefused, launch: Launch, now: datetime) -> bool:
         """Handle a refused login, which need not be the machine's fault: later trust it, and alert the owner."""
         progress.words = str(found)
         progress.refused_at = progress.refused_at or now
@@ -128,7 +115,9 @@ class InstanceVerifier:
         self._unmeasured(launch, str(found), now)
         return True
 
-    def _start_probe(self, progress: _Progress, instance: Instance, spec: LaunchSpec, download: bool) -> None:
+    def _start_probe(
+        self, progress: VerificationProgress, instance: Instance, spec: LaunchSpec, download: bool
+    ) -> None:
         host, port = instance.ssh_host, instance.ssh_port
         if not host or port is None:
             return
@@ -140,7 +129,7 @@ class InstanceVerifier:
         self._start(lambda: self._probe_instance(progress, host, port, inside))
 
     def _probe_instance(
-        self, progress: _Progress, host: str, port: int, inside: Callable[[], MeasuredInstance]
+        self, progress: VerificationProgress, host: str, port: int, inside: Callable[[], MeasuredInstance]
     ) -> None:
         try:
             if not progress.answers:
@@ -156,7 +145,7 @@ class InstanceVerifier:
             progress.probing = False
 
 
-def _speed(progress: _Progress, found: MeasuredInstance, wanted_mbps: float | None) -> bool | EndCause:
+def _speed(progress: VerificationProgress, found: MeasuredInstance, wanted_mbps: float | None) -> bool | EndCause:
     """Judge the best measurement so far: the first may run during the image's own download."""
     progress.measured += 1
     if found.download_mbps is not None:

@@ -27,6 +27,7 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.orchestrator_task import filled_words
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.errors import GpuwatchError, StoreError
@@ -68,7 +69,8 @@ class LaunchCommands:
         self._run = run
         self._slots = slots
         self._clock = clock
-        self._launch_clock = LaunchClock(monotonic)
+        self._followed = FollowedLaunches()
+        self._launch_clock = LaunchClock(monotonic, self._followed)
         self._started_at = clock()
         self._is_alone = is_alone
         self._renting_fault = renting_fault
@@ -167,7 +169,7 @@ class LaunchCommands:
             log.info("launch %s: %s", launch.launch_id, after.state.value, extra={"watch": launch.watch})
         if effects:  # it is over
             self._ran.pop(launch.launch_id, None)
-            self._launch_clock.forget(launch)
+            self._followed.drop(launch)
             self._slots.launch_over(launch)
 
 

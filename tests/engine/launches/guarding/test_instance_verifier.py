@@ -11,6 +11,7 @@ import pytest
 from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 from gpuwatch.domain.launches.launch import EndReason, LaunchState, Promise
 from gpuwatch.domain.watches.launch_spec import LaunchSpec, VerificationMode
+from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.launches.guarding.instance_verifier import InstanceVerifier
 from gpuwatch.ports.remote import InstanceUnreachable, LoginRefused
 from gpuwatch.storage.setup.database import Database
@@ -185,7 +186,7 @@ def test_a_slow_host_holds_no_look(database: Database) -> None:
     probe = Slow()
     world = GuardWorld(database, launch=SSH)
     launch = world.starting()
-    verifier = InstanceVerifier(probe, lambda *_: None)
+    verifier = InstanceVerifier(probe, lambda *_: None, FollowedLaunches())
     instance = an_instance(launch)
     assert verifier.verified(launch, instance, world.watch, world.now) is False
     assert probe.asked.wait(30)
