@@ -23,7 +23,7 @@ from gpuwatch.ports.settings import Option
 PREFIX = "GPUWATCH_"  # of the variables
 KeyPath = tuple[str, ...]  # path of a setting: ("providers", "vastai", "api_key")
 HEARTBEAT_URL: KeyPath = ("watchdog", "heartbeat_url")
-WEB_SECRETS: tuple[KeyPath, ...] = (("web", "password_hash"), ("web", "tokens"))
+_SECRETS: tuple[KeyPath, ...] = (("database_url",), HEARTBEAT_URL, ("web", "password_hash"), ("web", "tokens"))
 TOP_LEVEL = ("timezone", "database_url", "dry_run")  # TOML reads these as keys of a preceding [table]
 
 
@@ -89,23 +89,15 @@ def spec_at(path: KeyPath) -> OptionSpec | None:
 def is_secret_key(path: KeyPath) -> bool:
     """Is this key a secret? `database_url` may contain one as well."""
     match path:
-        case (
-            ("database_url",)
-            | ("watchdog", "heartbeat_url")
-            | ("web", "password_hash" | "tokens")
-            | ("providers", _, "api_key" | "previous_api_key")
-            | ("watch", _, "launch", "registry", "password")
-        ):
+        case ("providers", _, "api_key" | "previous_api_key") | ("watch", _, "launch", "registry", "password"):
             return True
     spec = spec_at(path)
-    return spec is not None and spec.secret
+    return path in _SECRETS or (spec is not None and spec.secret)
 
 
 def secret_keys() -> Iterator[KeyPath]:
     """Every secret key of the installed providers and channels."""
-    yield ("database_url",)
-    yield HEARTBEAT_URL
-    yield from WEB_SECRETS
+    yield from _SECRETS
     for name in providers.names():
         yield ("providers", name, "api_key")
         yield ("providers", name, "previous_api_key")
@@ -159,13 +151,14 @@ def options_table(specs: Iterable[OptionSpec], *, needs: bool = True, **validato
         hint = Annotated[Any, PlainValidator(partial(read_option, spec)), WithJsonSchema(_json_schema(spec))]
         default: Any = ... if spec.needed and needs else spec.default
         extra: Any = {"writeOnly": True} if spec.secret else None
-        keys[spec.name] = (hint, Field(default=default, description=spec.about, json_schema_extra=extra))
+        field = Field(default=default, alias=spec.name, description=spec.about, json_schema_extra=extra)
+        keys[f"option_{spec.name}"] = (hint, field)  # a key may be called like a method of pydantic
     return create_model("Options", __base__=Table, __validators__=validators, **keys)
 
 
 def values_in(table: Table) -> dict[str, Option]:
     """Every option of a validated table, with its value or default."""
-    return {name: getattr(table, name) for name in type(table).model_fields}
+    return {field.alias: getattr(table, name) for name, field in type(table).model_fields.items() if field.alias}
 
 
 def read_option(spec: OptionSpec, value: Any) -> Option:

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.setup.durations import format_duration
-from gpuwatch.domain.setup.fields import Table, is_duration, is_secret, models_in, table_of
+from gpuwatch.domain.setup.fields import Table, is_duration, is_secret, keys_of, models_in, table_of
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import GpuCount
 from gpuwatch.ports.declarations import ProviderInfo
@@ -94,7 +94,7 @@ def toml_text(value: Any) -> str:
 
 
 def _rows(model: type[BaseModel], path: KeyPath, excluded: tuple[str, ...]) -> Iterator[SettingRow]:
-    for name, field in model.model_fields.items():
+    for name, field in keys_of(model).items():
         if name in excluded:
             continue
         inner = table_model(field)

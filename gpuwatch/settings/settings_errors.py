@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gpuwatch import notifiers, providers
-from gpuwatch.domain.setup.fields import UnknownName, models_in, table_of
+from gpuwatch.domain.setup.fields import UnknownName, keys_of, models_in, table_of
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import SettingsError
@@ -170,7 +170,7 @@ def _unknown_key(loc: Location, table: type[BaseModel]) -> str:
         return f"unknown provider; {did_you_mean(key, providers.names())}"
     if loc[:-1] == ("notify",):
         return unknown_key(key, (*notifiers.names(), *(spec.name for spec in NOTIFY_OPTIONS)))
-    return _right_section(key, table) or unknown_key(key, list(table.model_fields))
+    return _right_section(key, table) or unknown_key(key, list(keys_of(table)))
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
@@ -185,7 +185,7 @@ def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str
     if kind == "extra_forbidden":
         return _unknown_key(loc, table)
     if kind == "missing":
-        field = table.model_fields.get(str(loc[-1]))
+        field = keys_of(table).get(str(loc[-1]))
         return f"required key is missing; expected: {(field.description if field else None) or 'a value'}"
     if kind == "tuple_type" and loc == ("watch",):
         return "expected [[watch]], in double brackets"

@@ -131,9 +131,14 @@ def _settings(root: Any, sources: Sources) -> Settings:
         database_url=database_url(root.database_url or "", sources.env, sources.cwd),
         providers={name: _provider(name, table) for name, table in tables.items() if table.enabled is not False},
         channels={name: _channel(name, table) for name, table in channels.items()},
-        quiet_hours=root.notify.quiet_hours,
+        quiet_hours=values_in(root.notify)["quiet_hours"],
         source_file=str(sources.file) if sources.file else None,
     )
+
+
+def default_provider(name: str) -> ProviderSection:
+    """One provider as it is without a section of its own."""
+    return _provider(name, provider_table(providers.info(name))())
 
 
 def _provider(name: str, table: Any) -> ProviderSection:

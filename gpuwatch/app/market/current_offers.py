@@ -17,6 +17,7 @@ from gpuwatch.domain.history.market_history import quoted_offer
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPrice, price_of
 from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind
+from gpuwatch.settings.validate import default_provider
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
 
 if TYPE_CHECKING:
@@ -174,8 +175,4 @@ def _commission(settings: Settings, name: str) -> Commission:
     """The commission as configured; for a provider that is not enabled, its default."""
     if (options := settings.providers.get(name)) is not None:
         return options.commission
-    if name not in providers.names():
-        return Commission()
-    info = providers.info(name)
-    billing = info.billing
-    return replace(info.commission, min_billing_s=billing.minimum_s, billing_step_s=billing.step_s)
+    return default_provider(name).commission if name in providers.names() else Commission()

@@ -21,6 +21,7 @@ from gpuwatch.engine.market.row_budget import RowDemand, RowPlan, plan_rows
 from gpuwatch.ports import LANES, ProviderHealth, ProviderSection
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.ports.market import Hold
+from gpuwatch.settings.validate import default_provider
 from gpuwatch.storage.history.queries.poll_queries import (
     FormatChange,
     LastPoll,
@@ -105,7 +106,7 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
 
 def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
     """All known providers, enabled ones first. Needs no store."""
-    off = [_default_settings(providers.info(name)) for name in providers.names() if name not in settings.providers]
+    off = [default_provider(name) for name in providers.names() if name not in settings.providers]
     return [_configured(options, True) for options in settings.providers.values()] + [
         _configured(options, False) for options in off
     ]
@@ -116,17 +117,6 @@ def provider_statuses(settings: Settings, *, only_enabled: bool = False) -> list
     selected = [configured for configured in configured_providers(settings) if configured.is_on or not only_enabled]
     with open_store_read_only(settings) as store:
         return [_with_records(settings, store, configured) for configured in selected]
-
-
-def _default_settings(info: ProviderInfo) -> ProviderSection:
-    return ProviderSection(
-        name=info.name,
-        base_url=info.base_url,
-        commission=info.commission,
-        poll_every_s=info.poll_every_s,
-        search_interval_s=info.search_interval_s,
-        rows_per_day=info.rows_per_day,
-    )
 
 
 def _configured(provider: ProviderSection, is_on: bool) -> ConfiguredProvider:

@@ -169,6 +169,11 @@ class Written:
         return no_info_after_validator_function(self.table.value, handler.generate_schema(self.table))
 
 
+def keys_of(table: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The keys of a table, as an owner writes them."""
+    return {field.alias or name: field for name, field in table.model_fields.items()}
+
+
 def is_secret(field: FieldInfo) -> bool:
     """Whether a key holds a secret."""
     extra = field.json_schema_extra

@@ -87,3 +87,10 @@ def test_every_value_is_taken_or_reported(kind: str, value: Any) -> None:
 def test_an_address_is_one_that_can_be_asked(value: str) -> None:
     assert of(option("text", check=web_address), value)[1] == ["expected an http(s) address"]
     assert of(option("text", check=web_address), "https://a.example:8080/x.yml?y=1")[1] == []
+
+
+@pytest.mark.parametrize("name", ["copy", "json", "model_config", "_hidden"])
+def test_a_key_may_be_called_like_a_part_of_the_library(name: str) -> None:
+    spec = OptionSpec(name=name, kind="text", about="What it is.", default="a")
+    assert read_options((spec,), {name: "b"}) == ({name: "b"}, [])
+    assert read_options((spec,), {"x": "b"})[1] == [("x", f"unknown key; expected one of {name}")]
