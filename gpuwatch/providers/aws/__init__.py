@@ -180,8 +180,6 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     from gpuwatch.providers.aws.market import AwsMarket  # noqa: PLC0415
 
     client = AwsClient(settings, tools, own_endpoints)
-    hours = settings.options.get("capacity_block_hours")
     catalog = CatalogCache(client)
     launcher = AwsLauncher(client, catalog, settings)
-    market = AwsMarket(client, catalog, hours if isinstance(hours, int) else 0)
-    return Adapter(name=INFO.name, info=INFO, market=market, launcher=launcher)
+    return Adapter(name=INFO.name, info=INFO, market=AwsMarket(settings, client, catalog), launcher=launcher)

@@ -299,22 +299,19 @@ class AwsClient(PacedClient):
             return self._clients[key]
 
     def _create_client(self, service: str, region: str, ordering: bool) -> Any:
-        try:
-            from botocore.config import Config  # noqa: PLC0415 - a third of a second
-        except ImportError:
-            raise ProviderError(f"aws: boto3 is not installed: {install_hint('aws')}") from None
         timeout_s = max(self._timeout_s, _CREATE_S) if ordering else self._timeout_s
-        config = Config(
-            connect_timeout=min(_CONNECT_S, self._timeout_s),
-            read_timeout=timeout_s,
-            retries={"total_max_attempts": 1},
-            user_agent_extra="gpuwatch",
-            proxies={} if self._endpoint else None,
-        )
         try:
-            client = self._open_session().client(
-                service, region_name=region, endpoint_url=self._endpoint, config=config
+            session = self._open_session()
+            from botocore.config import Config  # noqa: PLC0415 - a third of a second
+
+            config = Config(
+                connect_timeout=min(_CONNECT_S, self._timeout_s),
+                read_timeout=timeout_s,
+                retries={"total_max_attempts": 1},
+                user_agent_extra="gpuwatch",
+                proxies={} if self._endpoint else None,
             )
+            client = session.client(service, region_name=region, endpoint_url=self._endpoint, config=config)
         except ProviderError:
             raise
         except Exception as error:

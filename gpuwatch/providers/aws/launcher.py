@@ -31,9 +31,9 @@ from gpuwatch.providers.aws.create import (
     parse_instance_id,
     run_request,
 )
-from gpuwatch.providers.aws.network import SshGroups
+from gpuwatch.providers.aws.network import SshGroups, require_public_address
 from gpuwatch.providers.aws.offers import SpotKey, SpotPrice, machine_id, parse_offer_id, table
-from gpuwatch.providers.aws.prerequisites import AwsPrerequisites, require_public_address
+from gpuwatch.providers.aws.prerequisites import AwsPrerequisites
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.error_mapping import InstanceNotFound, display_sentence

@@ -22,7 +22,7 @@ from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.ports import Answer, Query
+from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers.aws.catalog import CatalogCache, PriceList
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.aws.offers import (
@@ -35,7 +35,7 @@ from gpuwatch.providers.aws.offers import (
 )
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.catalogue import merge_answers
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult
 from gpuwatch.providers.toolkit.validation import number, objects, whole, word
 
 _BLOCKS_TTL_S: Final = 900.0
@@ -150,31 +150,24 @@ class PlacementScores:
         return self._cache.get(fetch, (region, names))
 
 
-class AwsMarket:
+class AwsMarket(BasicMarket):
     """EC2's GPU machines, by region and zone."""
 
-    name = "aws"
-
-    def __init__(self, account: AwsClient, catalog: CatalogCache, block_hours: int = 0) -> None:
+    def __init__(self, settings: ProviderSettings, account: AwsClient, catalog: CatalogCache) -> None:
+        super().__init__(settings, account.tools)
+        hours = settings.options.get("capacity_block_hours")
         self._account = account
         self._catalog = catalog
         self._scores = PlacementScores(account)
-        self._blocks = CapacityBlocks(account, block_hours)
+        self._blocks = CapacityBlocks(account, hours if isinstance(hours, int) else 0)
 
-    def search(self, query: Query) -> Answer:
-        """Return the matching offers. A region that does not answer makes the answer partial.
-
-        Raises:
-            ProviderError: no region answered.
-        """
-        tools = self._account.tools
-        started_s, observed_at = tools.monotonic(), tools.now()
+    def _read(self, query: Query, now: datetime) -> ParseResult:
+        """Return the offers of all regions. A region that does not answer makes them partial. Raises ProviderError."""
         self._account.start_search(urgent=query.limit is not None)
         answers = self._account.in_all_regions(
-            self._account.regions, lambda region: self._search_region(region, query, observed_at)
+            self._account.regions, lambda region: self._search_region(region, query, now)
         )
-        result = merge_answers((f"region {region}", answer) for region, answer in answers.items())
-        return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - started_s)
+        return merge_answers((f"region {region}", answer) for region, answer in answers.items())
 
     def _search_region(self, region: str, query: Query, observed_at: datetime) -> ParseResult:
         offerings = self._offerings(region)

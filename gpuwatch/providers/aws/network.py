@@ -16,10 +16,12 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.toolkit.validation import at, objects, word
 
-DEFAULT_GROUP: Final = {
-    "Name": "group-name",
-    "Values": ["default"],
-}  # a filter; new machines get the default group if none is set
+log = logging.getLogger(__name__)
+
+_TAG: Final = {"Key": "gpuwatch-made", "Value": "ssh"}
+_TTL_S: Final = 300.0  # after a launch: its machine may not be listed yet
+_RETRY_S: Final = 30.0
+_SSH: Final = 22
 _SSH_GROUP: Final = "gpuwatch-ssh"
 
 
@@ -76,12 +78,12 @@ def network_request(network: NetworkOptions, region: str, zone: str, created_gro
     return placement | {"NetworkInterfaces": [interface]}
 
 
-def allows_port(group: Mapping[str, Any], port: int) -> bool:
-    """Return whether a security group allows outside addresses to connect to a TCP port."""
+def allows_ssh(group: Mapping[str, Any]) -> bool:
+    """Return whether a security group allows outside addresses to connect to port 22."""
     for rule in objects(group.get("IpPermissions")):
         if str(rule.get("IpProtocol")) == "tcp":
             first, last = rule.get("FromPort"), rule.get("ToPort")
-            if not (isinstance(first, int) and isinstance(last, int) and first <= port <= last):
+            if not (isinstance(first, int) and isinstance(last, int) and first <= _SSH <= last):
                 continue
         elif str(rule.get("IpProtocol")) != "-1":
             continue
@@ -99,12 +101,48 @@ def _pairs(values: Option) -> list[tuple[str, str]]:
     return [(place.strip(), value.strip()) for place, _, value in found]
 
 
-log = logging.getLogger(__name__)
+def require_public_address(account: AwsClient, options: Mapping[str, Option], zone: str, region: str) -> None:
+    """Refuse a job's machine without a public address: a job logs in from outside. Unknown is a refusal, too.
 
-_TAG: Final = {"Key": "gpuwatch-made", "Value": "ssh"}
-_TTL_S: Final = 300.0  # after a launch: its machine may not be listed yet
-_RETRY_S: Final = 30.0
-_SSH: Final = 22
+    Raises:
+        OrderRefused: nothing was sent.
+    """
+    network = network_options(options)
+    has_public_ip = network.public_ip
+    if has_public_ip is None:
+        try:
+            rows = find_subnets(account, network.subnets.get(zone), zone, region)
+        except ProviderError as error:
+            raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
+        has_public_ip = (
+            not rows or rows[0].get("MapPublicIpOnLaunch") is True
+        )  # EC2 itself refuses an order without a subnet
+    if not has_public_ip:
+        raise OrderRefused(
+            f"aws: nothing was sent: a job logs in by SSH, but machines in {zone} get no public address; set"
+            ' options.public_ip = "yes", or use a subnet with public addresses',
+            RefusalKind.NOT_SENT,
+        )
+
+
+def find_subnets(account: AwsClient, subnet: str | None, zone: str, region: str) -> list[Mapping[str, Any]]:
+    """Return the owner's subnet in a zone, else its default one. Raises ProviderError."""
+    subnet_filter = (
+        {"Name": "subnet-id", "Values": [subnet]} if subnet else {"Name": "default-for-az", "Values": ["true"]}
+    )
+    filters = [subnet_filter, {"Name": "availability-zone", "Values": [zone]}]
+    return objects(account.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters))
+
+
+def find_groups(account: AwsClient, region: str, ids: Sequence[str], vpc: str | None = None) -> list[Mapping[str, Any]]:
+    """Return the groups of the options; without ids the default one, which new machines then get. Raises ProviderError.
+
+    Args:
+        vpc: the network of the default group; None: the default one.
+    """
+    filters = [{"Name": "group-id", "Values": list(ids)}] if ids else [{"Name": "group-name", "Values": ["default"]}]
+    filters += [{"Name": "vpc-id", "Values": [vpc]}] if vpc else []
+    return objects(account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=filters))
 
 
 class SshGroups:
@@ -172,14 +210,11 @@ class SshGroups:
     def _require_ssh_access(self, region: str, zone: str) -> None:
         """Check that the groups of the options, or the default one, allow SSH. Raises OrderRefused, also if unsure."""
         ids = network_options(self._options).groups.get(region, ())
-        filters = [{"Name": "group-id", "Values": list(ids)}] if ids else [DEFAULT_GROUP]
         try:
-            vpc = None if ids else self._vpc(region, zone)
-            filters += [{"Name": "vpc-id", "Values": [vpc]}] if vpc else []
-            rows = self._account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=filters)
+            rows = find_groups(self._account, region, ids, None if ids else self._vpc(region, zone))
         except ProviderError as error:
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
-        if not any(allows_port(row, _SSH) for row in objects(rows)):
+        if not any(map(allows_ssh, rows)):
             raise OrderRefused(
                 f"aws: nothing was sent: a job logs in by SSH, and {', '.join(ids) or 'the default security group'} in"
                 f' {region} allows no SSH access; set options.ssh_from = "YOUR.ADDRESS/32", or options.security_groups',
@@ -216,11 +251,9 @@ class SshGroups:
         return group
 
     def _allow_ssh(self, region: str, group: str) -> None:
-        ranges = [{"CidrIp": network_options(self._options).ssh_from}]
-        if ":" in ranges[0]["CidrIp"]:
-            ranges = [{"CidrIpv6": ranges[0]["CidrIp"]}]
-        kind = "IpRanges" if "CidrIp" in ranges[0] else "Ipv6Ranges"
-        rule = {"IpProtocol": "tcp", "FromPort": _SSH, "ToPort": _SSH, kind: ranges}
+        ssh_from = network_options(self._options).ssh_from
+        ranges = {"Ipv6Ranges": [{"CidrIpv6": ssh_from}]} if ":" in ssh_from else {"IpRanges": [{"CidrIp": ssh_from}]}
+        rule = {"IpProtocol": "tcp", "FromPort": _SSH, "ToPort": _SSH, **ranges}
         self._account.order(
             "order", region, "authorize_security_group_ingress", ignored_code="InvalidPermission.Duplicate",
             GroupId=group, IpPermissions=[rule],

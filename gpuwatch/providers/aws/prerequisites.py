@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple
 
-from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderError, RefusalKind, RefusalScope
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError, RefusalScope
 from gpuwatch.ports import Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.aws.catalog import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.aws.create import SSM, image_of, image_problem
-from gpuwatch.providers.aws.network import DEFAULT_GROUP, NetworkOptions, allows_port, network_options, ssh_group_name
+from gpuwatch.providers.aws.network import (
+    NetworkOptions,
+    allows_ssh,
+    find_groups,
+    find_subnets,
+    network_options,
+    ssh_group_name,
+)
 from gpuwatch.providers.aws.offers import OfferId, parse_offer_id
 from gpuwatch.providers.toolkit.basic_launcher import not_sent
 from gpuwatch.providers.toolkit.validation import at, number, objects
@@ -73,8 +79,6 @@ def vcpus_in_use(reservations: Iterable[object], quota: VcpuQuota) -> float:
 
 _SPOT_ROLE: Final = "/aws-service-role/spot.amazonaws.com/"
 _IAM_REGION: Final = "us-east-1"
-_ALLOW_HINT: Final = "allow {}, so that gpuwatch can check it"
-_SSH_PORT: Final = 22
 _RECHECK_S: Final = 60.0  # while something is missing, the daemon checks every minute
 N = PrerequisiteName
 
@@ -84,6 +88,36 @@ class RequestedOrder(NamedTuple):
 
     order: Order
     offer: OfferId
+
+
+class _Subject(NamedTuple):
+    """One prerequisite of some orders in one place; builds its result."""
+
+    name: PrerequisiteName
+    place: str
+    requested: Sequence[RequestedOrder]
+
+    def met(self, text: str) -> Prerequisite:
+        return self._result(met=True, text=text)
+
+    def missing(self, text: str, mend: str) -> Prerequisite:
+        return self._result(met=False, text=text, mend=mend)
+
+    def unknown(self, text: str, mend: str = "") -> Prerequisite:
+        return self._result(met=None, text=text, mend=mend)
+
+    def checked(self, check: Callable[[], Prerequisite], permission: str) -> Prerequisite:
+        """Return the result of a check; an error of the provider makes it unknown."""
+        try:
+            return check()
+        except KeyRejected as error:
+            return self.unknown(str(error), f"allow {permission}, so that gpuwatch can check it")
+        except ProviderError as error:
+            return self.unknown(str(error))
+
+    def _result(self, **fields: Any) -> Prerequisite:
+        ids = tuple(one.order.offer_id for one in self.requested)
+        return Prerequisite(name=self.name, place=self.place, offer_ids=ids, **fields)
 
 
 class AwsPrerequisites:
@@ -147,6 +181,8 @@ class AwsPrerequisites:
 
     # --- one check each -----------------------------------------------------------------------------------------------
     def _region(self, region: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
+        here = _Subject(N.REGION, region, requested)
+
         def check() -> Prerequisite:
             filters = [{"Name": "region-name", "Values": [region]}]
             first = self._account.regions[0]
@@ -154,135 +190,128 @@ class AwsPrerequisites:
             states = {row.get("RegionName"): row.get("OptInStatus") for row in objects(answer.get("Regions"))}
             if states.get(region) == "not-opted-in" or region not in states:
                 mend = f"enable {region} in the account settings of AWS, or remove it from options.regions"
-                return _missing(N.REGION, region, requested, f"{region} is not enabled for this account", mend)
-            return _met(N.REGION, region, requested, "enabled")
+                return here.missing(f"{region} is not enabled for this account", mend)
+            return here.met("enabled")
 
-        return _run_check(check, N.REGION, region, requested, "ec2:DescribeRegions")
+        return here.checked(check, "ec2:DescribeRegions")
 
     def _key_pair(self, region: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
+        here = _Subject(N.KEY_PAIR, region, requested)
         key_name = self._options.get("key_name")
 
         def check() -> Prerequisite:
             filters = [{"Name": "key-name", "Values": [key_name]}]
             answer = self._account.call("ec2", region, "describe_key_pairs", Filters=filters)
             if objects(answer.get("KeyPairs")):
-                return _met(N.KEY_PAIR, region, requested, f"key pair {key_name!r}")
+                return here.met(f"key pair {key_name!r}")
             mend = f"import it there (aws ec2 import-key-pair --region {region}), or set another options.key_name"
-            return _missing(N.KEY_PAIR, region, requested, f"there is no key pair {key_name!r} in {region}", mend)
+            return here.missing(f"there is no key pair {key_name!r} in {region}", mend)
 
         if key_name:
-            return _run_check(check, N.KEY_PAIR, region, requested, "ec2:DescribeKeyPairs")
+            return here.checked(check, "ec2:DescribeKeyPairs")
         if self._options.get("instance_profile"):
-            return _met(
-                N.KEY_PAIR, region, requested, "no key pair; login by Session Manager, if the profile allows it"
-            )
+            return here.met("no key pair; login by Session Manager, if the profile allows it")
         if requested and all(order.order.onstart for order in requested):
-            return _met(N.KEY_PAIR, region, requested, "no key pair: nobody can log in, and onstart must do the work")
+            return here.met("no key pair: nobody can log in, and onstart must do the work")
         mend = "set options.key_name, or options.instance_profile for Session Manager (SSM)"
-        return _missing(N.KEY_PAIR, "", (), "no key pair and no instance profile: nobody could log in", mend)
+        return _Subject(N.KEY_PAIR, "", ()).missing("no key pair and no instance profile: nobody could log in", mend)
 
     def _security_group(self, region: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
+        here = _Subject(N.NETWORK, region, requested)
         if not self._options.get("key_name"):
-            return _met(N.NETWORK, region, requested, "SSH is not used: no key pair is set")
+            return here.met("SSH is not used: no key pair is set")
         if self._network.ssh_from and region not in self._network.groups:
             text = f"gpuwatch creates the security group {ssh_group_name()} for the first launch and deletes it later"
-            return _met(N.NETWORK, region, requested, text)
+            return here.met(text)
         ids = self._network.groups.get(region, ())
 
         def check() -> Prerequisite:
-            filters = [{"Name": "group-id", "Values": list(ids)}] if ids else [DEFAULT_GROUP]
-            rows = self._account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=filters)
-            groups = objects(rows)
+            groups = find_groups(self._account, region, ids)
             found_ids = {row.get("GroupId") for row in groups}
             missing_ids = [one for one in ids if one not in found_ids]
             if missing_ids:
                 text, mend = f"there is no security group {missing_ids[0]} in {region}", "fix options.security_groups"
-                return _missing(N.NETWORK, region, requested, text, mend)
-            if any(allows_port(row, _SSH_PORT) for row in groups):
-                return _met(N.NETWORK, region, requested, "a security group allows SSH")
+                return here.missing(text, mend)
+            if any(allows_ssh(row) for row in groups):
+                return here.met("a security group allows SSH")
             subject = "the security groups allow" if ids else "the default security group allows"
             mend = 'set options.ssh_from = "YOUR.ADDRESS/32" (gpuwatch creates a group), or options.security_groups'
-            return _missing(N.NETWORK, region, requested, f"{subject} no SSH access (port 22)", mend)
+            return here.missing(f"{subject} no SSH access (port 22)", mend)
 
-        return _run_check(check, N.NETWORK, region, requested, "ec2:DescribeSecurityGroups")
+        return here.checked(check, "ec2:DescribeSecurityGroups")
 
     def _subnet(self, region: str, zone: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
+        here = _Subject(N.NETWORK, zone, requested)
         subnet = self._network.subnets.get(zone)
         public = self._network.public_ip
 
         def check() -> Prerequisite:
-            rows = _subnets(self._account, subnet, zone, region)
+            rows = find_subnets(self._account, subnet, zone, region)
             if not rows and subnet:
                 mend = "fix options.subnets"
-                return _missing(N.NETWORK, zone, requested, f"there is no subnet {subnet} in {zone}", mend)
+                return here.missing(f"there is no subnet {subnet} in {zone}", mend)
             if not rows:
                 setting = f'options.subnets = ["{zone}=subnet-…"]'
                 mend = f"aws ec2 create-default-subnet --availability-zone {zone}, or {setting}"
-                return _missing(N.NETWORK, zone, requested, f"there is no default subnet in {zone}", mend)
+                return here.missing(f"there is no default subnet in {zone}", mend)
             has_public_ip = public if public is not None else rows[0].get("MapPublicIpOnLaunch") is True
             if not has_public_ip and self._options.get("key_name"):
                 mend = 'set options.public_ip = "yes", or use a subnet that gives public addresses'
                 text = f"machines in {rows[0].get('SubnetId')} get no public address: SSH is not reachable from outside"
-                return _missing(N.NETWORK, zone, requested, text, mend)
-            return _met(N.NETWORK, zone, requested, f"subnet {rows[0].get('SubnetId')}")
+                return here.missing(text, mend)
+            return here.met(f"subnet {rows[0].get('SubnetId')}")
 
-        return _run_check(check, N.NETWORK, zone, requested, "ec2:DescribeSubnets")
+        return here.checked(check, "ec2:DescribeSubnets")
 
     def _image(self, region: str, type_: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
-        image, place = image_of(self._options, type_), f"{region} {type_.partition('.')[0]}"
+        image, family = image_of(self._options, type_), type_.partition(".")[0]
+        here = _Subject(N.IMAGE, f"{region} {family}", requested)
         problem = image_problem(self._options, type_)
         if problem is not None:
-            return _missing(N.IMAGE, place, requested, *problem)
+            return here.missing(*problem)
 
         def by_name() -> Prerequisite:
             name = image.removeprefix(SSM)
             answer = self._account.call("ssm", region, "get_parameters", Names=[name])
             if objects(answer.get("Parameters")):
-                return _met(N.IMAGE, place, requested, "the image parameter exists")
-            return _missing(N.IMAGE, place, requested, f"{region} has no image parameter {name}", "fix options.image")
+                return here.met("the image parameter exists")
+            return here.missing(f"{region} has no image parameter {name}", "fix options.image")
 
         def by_id() -> Prerequisite:
             filters = [{"Name": "image-id", "Values": [image]}]
             rows = objects(self._account.call("ec2", region, "describe_images", Filters=filters).get("Images"))
             if rows:
-                return _met(N.IMAGE, place, requested, f"image {image}")
-            mend = f'image ids differ by region: set options.images = ["{type_.partition(".")[0]}=ami-…"]'
-            return _missing(N.IMAGE, place, requested, f"there is no image {image} in {region}", mend)
+                return here.met(f"image {image}")
+            mend = f'image ids differ by region: set options.images = ["{family}=ami-…"]'
+            return here.missing(f"there is no image {image} in {region}", mend)
 
         if image.startswith(SSM):
-            return _run_check(by_name, N.IMAGE, place, requested, "ssm:GetParameters")
-        return _run_check(by_id, N.IMAGE, place, requested, "ec2:DescribeImages")
+            return here.checked(by_name, "ssm:GetParameters")
+        return here.checked(by_id, "ec2:DescribeImages")
 
     def _quota(self, region: str, quota: VcpuQuota, requested: Sequence[RequestedOrder]) -> Prerequisite:
-        place = f"{region} {quota.title}"
+        here = _Subject(N.QUOTA, f"{region} {quota.title}", requested)
 
         def check() -> Prerequisite:
             if quota.code is None:
-                return Prerequisite(
-                    name=N.QUOTA, met=None, text="AWS does not document which quota applies", place=place,
-                    offer_ids=_ids(requested),
-                )  # fmt: skip
+                return here.unknown("AWS does not document which quota applies")
             answer = self._account.call(
                 "service-quotas", region, "get_service_quota", ServiceCode="ec2", QuotaCode=quota.code
             )
             limit = number(at(answer, "Quota", "Value"), 0.0, 1e9)
             if limit is None:
                 raise PayloadChanged(f"aws: {region}: the answer has no quota {quota.code}")
-            needed_vcpus, used_vcpus = (
-                self._vcpus(region, requested),
-                self._vcpus_in_use(region, quota) if limit > 0 else 0.0,
-            )
-            usage = (
-                f"{limit:.0f} vCPUs, {used_vcpus:.0f} in use, {needed_vcpus:.0f} needed"
-                if needed_vcpus
-                else f"{limit:.0f} vCPUs"
-            )
+            needed_vcpus = self._vcpus(region, requested)
+            used_vcpus = self._vcpus_in_use(region, quota) if limit > 0 else 0.0
+            usage = f"{limit:.0f} vCPUs"
+            if needed_vcpus:
+                usage += f", {used_vcpus:.0f} in use, {needed_vcpus:.0f} needed"
             if limit == 0 or limit - used_vcpus < (needed_vcpus or 1.0):
                 mend = f"request a higher EC2 quota {quota.code} in {region} (Service Quotas); it takes hours to days"
-                return _missing(N.QUOTA, place, requested, f"the quota is too low: {usage}", mend)
-            return _met(N.QUOTA, place, requested, usage)
+                return here.missing(f"the quota is too low: {usage}", mend)
+            return here.met(usage)
 
-        return _run_check(check, N.QUOTA, place, requested, "servicequotas:GetServiceQuota")
+        return here.checked(check, "servicequotas:GetServiceQuota")
 
     def _vcpus(self, region: str, requested: Sequence[RequestedOrder]) -> float:
         """Return the vCPUs of the smallest machine that is wanted; 0: unknown."""
@@ -295,75 +324,13 @@ class AwsPrerequisites:
         return vcpus_in_use(rows, quota)
 
     def _spot_role(self, requested: Sequence[RequestedOrder]) -> Prerequisite:
+        here = _Subject(N.TERMS, "spot", requested)
+
         def check() -> Prerequisite:
             answer = self._account.call("iam", _IAM_REGION, "list_roles", PathPrefix=_SPOT_ROLE)
             if objects(answer.get("Roles")):
-                return _met(N.TERMS, "spot", requested, "the service-linked role of spot exists")
+                return here.met("the service-linked role of spot exists")
             mend = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
-            return _missing(N.TERMS, "spot", requested, "the account has no service-linked role for spot yet", mend)
+            return here.missing("the account has no service-linked role for spot yet", mend)
 
-        return _run_check(check, N.TERMS, "spot", requested, "iam:ListRoles")
-
-
-def require_public_address(account: AwsClient, options: Mapping[str, Option], zone: str, region: str) -> None:
-    """Refuse a job's machine without a public address: a job logs in from outside. Unknown is a refusal, too.
-
-    Raises:
-        OrderRefused: nothing was sent.
-    """
-    network = network_options(options)
-    has_public_ip = network.public_ip
-    if has_public_ip is None:
-        try:
-            rows = _subnets(account, network.subnets.get(zone), zone, region)
-        except ProviderError as error:
-            raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
-        has_public_ip = (
-            not rows or rows[0].get("MapPublicIpOnLaunch") is True
-        )  # EC2 itself refuses an order without a subnet
-    if not has_public_ip:
-        raise OrderRefused(
-            f"aws: nothing was sent: a job logs in by SSH, but machines in {zone} get no public address; set"
-            ' options.public_ip = "yes", or use a subnet with public addresses',
-            RefusalKind.NOT_SENT,
-        )
-
-
-def _subnets(account: AwsClient, subnet: str | None, zone: str, region: str) -> list[Mapping[str, Any]]:
-    """Return the owner's subnet in a zone, else its default one. Raises ProviderError."""
-    subnet_filter = (
-        {"Name": "subnet-id", "Values": [subnet]} if subnet else {"Name": "default-for-az", "Values": ["true"]}
-    )
-    filters = [subnet_filter, {"Name": "availability-zone", "Values": [zone]}]
-    return objects(account.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters))
-
-
-def _run_check(
-    check: Callable[[], Prerequisite],
-    name: PrerequisiteName,
-    place: str,
-    requested: Sequence[RequestedOrder],
-    permission: str,
-) -> Prerequisite:
-    """Return the result of a check; an error of the provider makes it unknown."""
-    unknown = partial(Prerequisite, name=name, met=None, place=place, offer_ids=_ids(requested))
-    try:
-        return check()
-    except KeyRejected as error:
-        return unknown(text=str(error), mend=_ALLOW_HINT.format(permission))
-    except ProviderError as error:
-        return unknown(text=str(error))
-
-
-def _met(name: PrerequisiteName, place: str, requested: Sequence[RequestedOrder], text: str) -> Prerequisite:
-    return Prerequisite(name=name, met=True, text=text, place=place, offer_ids=_ids(requested))
-
-
-def _missing(
-    name: PrerequisiteName, place: str, requested: Sequence[RequestedOrder], text: str, mend: str
-) -> Prerequisite:
-    return Prerequisite(name=name, met=False, text=text, mend=mend, place=place, offer_ids=_ids(requested))
-
-
-def _ids(requested: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(one.order.offer_id for one in requested)
+        return here.checked(check, "iam:ListRoles")

@@ -22,8 +22,7 @@ from gpuwatch.providers.aws.catalog import PriceList, list_price, price_list
 from gpuwatch.providers.aws.offers import InstanceType, ListPrice, RegionZones, matches_query, offer_in_zone, table
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import merge_answers, query_in_turn
-from gpuwatch.providers.toolkit.list_prices import ListPriceMarket
-from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult
 from gpuwatch.providers.toolkit.validation import at, objects, word
 
 _SPOT_HOST: Final = "https://website.spot.ec2.aws.a2z.com"
@@ -52,7 +51,7 @@ _LEGACY_REGION_NAMES: Final = {
 }  # fmt: skip
 
 
-class PublicMarket(ListPriceMarket):
+class PublicMarket(BasicMarket):
     """Returns AWS's list prices without an account, at most half an hour old (on demand: six hours)."""
 
     listable = frozenset(machine.gpu.name for machine in table().values())

@@ -38,12 +38,11 @@ from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import merge_answers, query_in_turn
 from gpuwatch.providers.toolkit.list_prices import (
     TOO_FEW_ROWS,
-    ListPriceMarket,
     RowCountGuard,
     is_plausible,
     without_placeholders,
 )
-from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, short_id
+from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult, RowSkipped, short_id
 from gpuwatch.providers.toolkit.validation import number, usd_hour, whole, word
 
 _POLL_S: Final = 0.05  # how often to check whether gpuwatch is stopping
@@ -156,7 +155,7 @@ class SellerCatalog(msgspec.Struct, frozen=True):
     unreadable_rows: int  # rows that the library could not read
 
 
-class GpuhuntMarket(ListPriceMarket):
+class GpuhuntMarket(BasicMarket):
     """The market. Each poll checks for a new version once; unchanged catalogs are cached."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:

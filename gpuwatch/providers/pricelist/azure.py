@@ -25,9 +25,9 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.announced_end import marks_an_end
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import merge_answers, query_in_turn
-from gpuwatch.providers.toolkit.list_prices import ListPriceMarket, RowCountGuard, is_plausible, without_placeholders
+from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.machine_type import MachineType
-from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult
 from gpuwatch.providers.toolkit.validation import number, parse_utc, usd_hour, word
 
 
@@ -261,7 +261,7 @@ _VERSION: Final = "2023-01-01-preview"  # since this version, filter values are 
 _PAGES_MAX: Final = 50  # of 1,000 rows: ten times the largest family
 
 
-class AzureMarket(ListPriceMarket):
+class AzureMarket(BasicMarket):
     """The market. Fetches and caches a family's prices, of all regions and both rental types."""
 
     listable = listable_gpus()

@@ -32,13 +32,12 @@ from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, reading_error
 from gpuwatch.providers.toolkit.list_prices import (
     TOO_FEW_ROWS,
-    ListPriceMarket,
     RowCountGuard,
     is_plausible,
     without_placeholders,
 )
 from gpuwatch.providers.toolkit.machine_type import MachineType
-from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult
 from gpuwatch.providers.toolkit.validation import at, number, time_from_unix, usd_hour, word
 
 _LINE: Final = re.compile(r"( *)([A-Za-z0-9_.-]{1,60}):(?: (.{1,100}))?$")
@@ -99,7 +98,7 @@ class MachinePrice(NamedTuple):
     usd_hour: object
 
 
-class GoogleMarket(ListPriceMarket):
+class GoogleMarket(BasicMarket):
     """Prices of one source: the price list with a key, the weekly file without. Fetched at most twice a poll."""
 
     listable = frozenset(machine.gpu for machine in MACHINES.values())

@@ -24,8 +24,8 @@ from gpuwatch.providers.pricelist.source_reader import Rates, SourceReader
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache, rebase_url
 from gpuwatch.providers.toolkit.catalogue import merge_answers, query_all
 from gpuwatch.providers.toolkit.currency import ExchangeRates
-from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, ListPriceMarket, RowCountGuard
-from gpuwatch.providers.toolkit.post_processing import ParseResult, matching
+from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard
+from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult, matching
 from gpuwatch.providers.toolkit.validation import at, decode_json, word
 
 _PAGES_MAX: Final = 100
@@ -121,7 +121,7 @@ class SourceClient:
 log = logging.getLogger(__name__)
 
 
-class PriceLists(ListPriceMarket):
+class PriceLists(BasicMarket):
     """The market: queries all sources in parallel, and adds the dated lists."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools, own_base_url: str) -> None:

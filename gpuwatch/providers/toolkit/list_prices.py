@@ -1,16 +1,13 @@
-"""List prices: the base of their markets, and checks for placeholders and for answers with far too few rows."""
+"""Checks list prices: rows that are placeholders, and answers with far too few rows."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from datetime import datetime
+from collections.abc import Iterable
 from typing import Final
 
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.ports import Answer, ProviderSettings, Query
-from gpuwatch.ports.declarations import Tools
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 
 MIN_USD_GPU_HOUR: Final = 0.002  # less is a placeholder such as 0.00001; the cheapest real card costs ten times this
 MAX_USD_GPU_HOUR: Final = 200.0  # more is a placeholder such as 999, or the price of a whole term
@@ -19,30 +16,6 @@ _PLACEHOLDER_SHARE: Final = (
 )
 _ACCEPTED_AFTER: Final = 3  # consecutive answers with few rows until they count as normal
 _MIN_PRICES: Final = 3  # a median of two is meaningless
-
-
-class ListPriceMarket:
-    """The base of a market of list prices: a subclass reads all of them, fresh or cached. No key is ever sent.
-
-    Args:
-        settings: the provider's.
-    """
-
-    listable: Container[str] | None = None  # the GPUs of its table; None: any
-
-    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
-        self.name = settings.name
-        self._tools = tools
-
-    def search(self, query: Query) -> Answer:
-        """Return matching prices; partial if some of them are missing. Raises ProviderError: no usable answer."""
-        started_s, now = self._tools.monotonic(), self._tools.now()
-        result, elapsed_s = self._read(query, now), self._tools.monotonic() - started_s
-        return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s, listable=self.listable)
-
-    def _read(self, query: Query, now: datetime) -> ParseResult:
-        """Return the prices for a query; others are left out later. Raises ProviderError."""
-        raise NotImplementedError
 
 
 def is_plausible(usd_hour: float, gpus: float) -> bool:

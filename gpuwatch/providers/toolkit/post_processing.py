@@ -15,7 +15,8 @@ from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import NoRowUnderstood
-from gpuwatch.ports import Answer, Completeness, Query
+from gpuwatch.ports import Answer, Completeness, ProviderSettings, Query
+from gpuwatch.ports.declarations import Tools
 
 ID_LENGTH = 64  # of an offer id or a machine id: the size of the store's column
 _REASONS_SHOWN = 3
@@ -172,6 +173,30 @@ def build_answer(
         incomplete_because=_missing_text(result.missing, provider) if result.partial else "",
         elapsed_s=elapsed_s,
     )
+
+
+class BasicMarket:
+    """The base of a market: a subclass reads the offers, and the base builds the answer.
+
+    Args:
+        settings: the provider's.
+    """
+
+    listable: Container[str] | None = None  # the GPUs of the adapter's table; None: it reads any
+
+    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        self.name = settings.name
+        self._tools = tools
+
+    def search(self, query: Query) -> Answer:
+        """Return matching offers; partial if some of them are missing. Raises ProviderError: no usable answer."""
+        started_s, now = self._tools.monotonic(), self._tools.now()
+        result, elapsed_s = self._read(query, now), self._tools.monotonic() - started_s
+        return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s, listable=self.listable)
+
+    def _read(self, query: Query, now: datetime) -> ParseResult:
+        """Return the offers for a query; others are left out later. Raises ProviderError."""
+        raise NotImplementedError
 
 
 def _with_interconnect(offer: Offer) -> Offer:

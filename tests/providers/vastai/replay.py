@@ -11,11 +11,10 @@ from typing import Any
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.error_mapping import read_error_body as body_of
-from gpuwatch.providers.vastai.answer_parser import parse_offers
+from gpuwatch.providers.vastai.answer_parser import drift, parse_offers
 from gpuwatch.providers.vastai.charges import charges_of, charges_page, increase_rows, increases_of
 from gpuwatch.providers.vastai.client import ordering_error, reading_error
 from gpuwatch.providers.vastai.create import parse_created
-from gpuwatch.providers.vastai.drift import drift
 from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.providers.vastai.launcher import parse_credit
 from gpuwatch.providers.vastai.rows import RowReader

@@ -15,8 +15,7 @@ from vast_double import NOW, a_row
 from gpuwatch.domain.market.money import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
-from gpuwatch.providers.vastai.raw_rows import gpu_filter_of
-from gpuwatch.providers.vastai.rows import RowReader
+from gpuwatch.providers.vastai.rows import RowReader, gpu_filter_of
 from tests.drawn import examples
 
 
