@@ -15,11 +15,11 @@ from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Query
 from gpuwatch.providers.aws.offers import parse_instance_type
+from gpuwatch.providers.azure import parse_prices as azure_prices
+from gpuwatch.providers.gcp.parts import PartPrices, read_skus
 from gpuwatch.providers.gpuhunt.market import parse_items
 from gpuwatch.providers.hyperstack import parse_prices as book_prices
-from gpuwatch.providers.pricelist.azure import parse_prices as azure_prices
 from gpuwatch.providers.pricelist.declaration import built_in_sources
-from gpuwatch.providers.pricelist.gcp_parts import PartPrices, read_skus
 from gpuwatch.providers.pricelist.source_reader import SourceReader
 from gpuwatch.providers.primeintellect import parse_rows
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue

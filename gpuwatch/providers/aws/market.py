@@ -25,14 +25,7 @@ from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers.aws.catalog import CatalogCache, PriceList
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.offers import (
-    InstanceType,
-    RegionZones,
-    SpotKey,
-    matches_query,
-    offer_in_zone,
-    table,
-)
+from gpuwatch.providers.aws.offers import InstanceType, RegionZones, SpotKey, matches_query, offer_in_zone, table
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.catalogue import merge_answers
 from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult

@@ -36,12 +36,7 @@ from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import merge_answers, query_in_turn
-from gpuwatch.providers.toolkit.list_prices import (
-    TOO_FEW_ROWS,
-    RowCountGuard,
-    is_plausible,
-    without_placeholders,
-)
+from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult, RowSkipped, short_id
 from gpuwatch.providers.toolkit.validation import number, usd_hour, whole, word
 

@@ -8,17 +8,7 @@ from gpuwatch.errors import OrderError, OrderRateLimited, OrderRefused, OutcomeU
 from gpuwatch.ports import InstanceState, Launcher, Query
 from tests.clocks import Clock
 from tests.clouds.aws import Ec2
-from tests.providers.aws.aws_bench import (
-    DISK_USD_HOUR,
-    LABEL,
-    NOW,
-    SPOT_ID,
-    asking,
-    launcher_of,
-    only,
-    order,
-    refusal,
-)
+from tests.providers.aws.aws_bench import DISK_USD_HOUR, LABEL, NOW, SPOT_ID, asking, launcher_of, only, order, refusal
 
 # --- the list ---------------------------------------------------------------------------------------------------------
 

@@ -21,16 +21,7 @@ from gpuwatch.errors import (
 from gpuwatch.ports import Launcher
 from gpuwatch.providers.aws.client import ordering_error
 from tests.clouds.aws import Ec2
-from tests.providers.aws.aws_bench import (
-    LABEL,
-    SPOT_ID,
-    asking,
-    launcher_of,
-    only,
-    order,
-    refusal,
-    sent_to,
-)
+from tests.providers.aws.aws_bench import LABEL, SPOT_ID, asking, launcher_of, only, order, refusal, sent_to
 
 # --- the request ------------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.errors import (
-    OfferGone,
-    OrderRefused,
-    OutcomeUnknown,
-    RefusalKind,
-)
+from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import InstanceState, Launcher, Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, PrerequisiteProbe
 from gpuwatch.providers.runpod.client import RESERVED, Quota, RunpodClient, parse_windows
