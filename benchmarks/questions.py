@@ -131,7 +131,7 @@ def report(database: Database, path: Path) -> None:
     print(f"  median of a day of {ONE}: largest error of {len(errors)} days {max(errors, default=0.0):.2%}; goal ≤ 1 %")
     moment = SINCE + timedelta(days=11, seconds=1234)
     took, _, _ = in_turn(lambda: market_at(database, moment), lambda: None, rounds=3)
-    print(f"the whole market at one moment: {took:.0f} ms, {len(market_at(database, moment).offers)} offers")
+    print(f"the whole market at one moment: {took:.0f} ms, {len(market_at(database, moment))} offers")
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.watches.match import failures, price_for
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.market.browse import offer_filter
-from gpuwatch.storage.history.queries.market_snapshot import newest_covers
+from gpuwatch.storage.history.queries.poll_queries import newest_covers
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source, source_name
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 
@@ -82,11 +82,9 @@ def read_market(
         status.provider: max(COVERAGE_S, MAX_MISSED_POLLS * _sweep_every(status).total_seconds()) for status in statuses
     }
     at_s = seconds_since_1970(at)
-    with store.read() as connection:
-        covers = newest_covers(connection, at_s)
     read = {
         (source, gpu, bool(spot))
-        for (source, gpu, spot), covered_s in covers.items()
+        for (source, gpu, spot), covered_s in newest_covers(store, at_s).items()
         if not is_imported_source(source) and at_s - covered_s <= ages_s.get(provider_of_source(source), 0.0)
     }
     return ReadMarket(answering=answering, read=read)

@@ -14,7 +14,6 @@ import math
 import struct
 import sys
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -128,21 +127,6 @@ class HourlyRollup:
         polls = [c.at_s for c in self._covers.get(scope, ()) if c.to_microusd is None or c.to_microusd >= microusd]
         clipped = ((max(p, self.start_s), min(p + COVERAGE_S, self.end_s)) for p in polls)
         return _union([(a, b) for a, b in clipped if a < b])
-
-
-def ended_at(series: Sequence[tuple[int, int | None]], index: int, covers: Sequence[int]) -> int | None:
-    """Return when the interval `series[index]` (from, to) of one identity ended; None: it is current.
-
-    It ended with the first covering poll after it was last seen, or with the identity's next price.
-    """
-    seen_to = series[index][1]
-    if seen_to is None:
-        return None
-    nearest = bisect_right(covers, seen_to)
-    end_candidates = [covers[nearest]] if nearest < len(covers) else []
-    if index + 1 < len(series):
-        end_candidates.append(series[index + 1][0])
-    return min(end_candidates, default=seen_to + COVERAGE_S)
 
 
 def _union(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:

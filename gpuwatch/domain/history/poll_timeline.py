@@ -70,6 +70,7 @@ class PriceRuns(NamedTuple):
     from_s: Ints
     seen_s: Ints
     microusd: Ints
+    ended_s: Ints  # the first poll that missed it, or the offer's next price; `NEVER_S`: neither yet
 
 
 def price_runs(offer: Ints, at_s: Ints, microusd: Ints, polls: PollTimeline) -> PriceRuns:
@@ -85,12 +86,7 @@ def price_runs(offer: Ints, at_s: Ints, microusd: Ints, polls: PollTimeline) -> 
     joined[pairs] = ~polls.missed_between(at_s[pairs - 1], at_s[pairs], microusd[pairs])
     first = np.flatnonzero(~joined)
     last = np.append(first[1:], len(offer))[: len(first)] - 1
-    return PriceRuns(offer[first], at_s[first], at_s[last], microusd[first])
-
-
-def run_ends(runs: PriceRuns, polls: PollTimeline) -> Ints:
-    """The end of each run: the first poll that missed it, or the offer's next price; `NEVER_S`: it has not ended."""
-    ends = polls.first_miss(runs.seen_s, runs.microusd)
-    goes_on = np.flatnonzero(runs.offer[1:] == runs.offer[:-1])
-    ends[goes_on] = np.minimum(ends[goes_on], runs.from_s[goes_on + 1])
-    return ends
+    ended_s = polls.first_miss(at_s[last], microusd[first])
+    has_next = np.flatnonzero(offer[first][1:] == offer[first][:-1])
+    ended_s[has_next] = np.minimum(ended_s[has_next], at_s[first][has_next + 1])
+    return PriceRuns(offer[first], at_s[first], at_s[last], microusd[first], ended_s)

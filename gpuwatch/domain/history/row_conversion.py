@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpuwatch.domain.history.market_history import CompletePoll, MarketHistory, MarketPoll, OfferInterval
-from gpuwatch.domain.history.poll_timeline import NEVER_S, PollTimeline, price_runs, run_ends
+from gpuwatch.domain.history.poll_timeline import NEVER_S, PollTimeline, price_runs
 from gpuwatch.domain.history.price_columns import (
     NO_LISTING,
     OfferIndex,
@@ -114,9 +114,7 @@ def _intervals(listings: tuple[ListedOffer, ...], observed: Any, polled: _Polled
     for place, scope in enumerate(scopes):
         mine = part[offer] == place
         if mine.any():
-            timeline = _timeline(polled, scope)
-            runs = price_runs(offer[mine], at_s[mine], microusd[mine], timeline)
-            made.append((*runs, run_ends(runs, timeline)))
+            made.append(price_runs(offer[mine], at_s[mine], microusd[mine], _timeline(polled, scope)))
     if not made:
         return []
     offer, from_s, seen_s, microusd, delisted_s = (np.concatenate(column) for column in zip(*made, strict=True))

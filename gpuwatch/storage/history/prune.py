@@ -9,29 +9,20 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, delete, func, or_, select, update
 
-from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, HOUR_S, CoverScope
-from gpuwatch.storage.history.queries.market_snapshot import newest_cover, newest_covers
+from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, HOUR_S
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.history_state import lock_history
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import JOBS_OVER, alert, delivery, job, job_event, job_run
 from gpuwatch.storage.setup.stored_values import to_ms
-from gpuwatch.storage.setup.tables import IS_ALIVE, history_state, launch, poll, price_interval, segment, series
+from gpuwatch.storage.setup.tables import IS_ALIVE, history_state, launch, poll, price_interval, series
 
 _MAX_KEY_WINDOW = timedelta(days=32)  # an exhausted budget is reported once a month
 _SERIES_PER_STEP = 1000
 _POLLS_PER_STEP = 5000
-_INTERVALS = (
-    select(price_interval, segment.c.provider, segment.c.gpu, segment.c.spot)
-    .join(series, series.c.id == price_interval.c.series_id)
-    .join(segment, segment.c.id == series.c.segment_id)
-)
-_DROP = delete(price_interval).where(
-    price_interval.c.series_id == bindparam("series"), price_interval.c.seen_from_s == bindparam("from_s")
-)
 _NO_INTERVAL = ~select(price_interval.c.series_id).where(price_interval.c.series_id == series.c.id).exists()
 
 
@@ -73,32 +64,16 @@ def _horizon(database: Database, wanted_s: int) -> int:
 
 
 def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
-    with database.read() as connection:
-        covers = newest_covers(connection, horizon_s)
     intervals = dropped = 0
     for first, after in _steps(database, series, _SERIES_PER_STEP):
         with database.write() as connection:
             lock_history(connection)  # no series goes while a recorder brings it back
-            expendable = _expendable(connection, first, after, horizon_s, covers)
-            if expendable:
-                connection.execute(_DROP, expendable)
-            intervals += len(expendable)
+            number = price_interval.c.series_id
+            ended = delete(price_interval).where(number >= first, number < after, price_interval.c.ended_s <= horizon_s)
+            intervals += connection.execute(ended).rowcount
             without_intervals = delete(series).where(series.c.id >= first, series.c.id < after, _NO_INTERVAL)
             dropped += connection.execute(without_intervals).rowcount
     return intervals, dropped
-
-
-def _expendable(
-    connection: Connection, first: int, after: int, horizon_s: int, covers: dict[CoverScope, int]
-) -> list[dict[str, int]]:
-    """Return intervals that no moment from the horizon on needs: an earlier poll had shown their end."""
-    number = price_interval.c.series_id
-    query = _INTERVALS.where(number >= first, number < after, price_interval.c.seen_to_s < horizon_s)
-    return [
-        {"series": row.series_id, "from_s": row.seen_from_s}
-        for row in connection.execute(query)
-        if row.seen_to_s < newest_cover(covers, row.provider, row.gpu, row.spot)
-    ]
 
 
 def _prune_polls(database: Database, horizon_s: int) -> int:

@@ -81,8 +81,10 @@ price_interval = Table(
     Column("seen_to_s", Integer),
     Column("machine_microusd_hour", BigInteger, nullable=False),
     Column("disk_microusd_gb_month", BigInteger),
+    Column("ended_s", Integer),
     sqlite_with_rowid=False,
-    comment="one price from first seen to last seen; seen_to_s NULL: still current at the newest poll that covers it",
+    comment="one price from first seen to last seen; seen_to_s NULL: still current at the newest poll that covers it; "
+    "ended_s: the first poll that would have shown it and did not, or the offer's next price; NULL: neither yet",
 )
 
 poll = Table(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.history.market_history import CompletePoll
-from gpuwatch.domain.history.poll_timeline import NEVER_S, PollTimeline, PriceRuns, price_runs, run_ends
+from gpuwatch.domain.history.poll_timeline import NEVER_S, PollTimeline, PriceRuns, price_runs
 
 MOMENTS = st.integers(0, 20)
 PRICES = st.sampled_from([100, 200])
@@ -73,14 +73,14 @@ def test_a_run_is_over_at_the_first_moment_that_shows_it(
     offers: list[dict[int, int]], looks: set[CompletePoll]
 ) -> None:
     made = runs_of(offers, looks)
-    for at, delisted_s in enumerate(run_ends(made, timeline(looks)).tolist()):
+    for at, ended_s in enumerate(made.ended_s.tolist()):
         later: list[int] = made.from_s[at + 1 :][made.offer[at + 1 :] == made.offer[at]].tolist()
         later += [
             look.at_s
             for look in looks
             if look.at_s > made.seen_s[at] and (look.to_microusd is None or made.microusd[at] <= look.to_microusd)
         ]
-        assert delisted_s == min(later, default=NEVER_S)
+        assert ended_s == min(later, default=NEVER_S)
 
 
 def test_a_price_that_comes_back_after_a_miss_is_a_run_of_its_own() -> None:

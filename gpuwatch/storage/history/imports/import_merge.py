@@ -12,7 +12,7 @@ import numpy as np
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 
 from gpuwatch.domain.history.market_history import CompletePoll
-from gpuwatch.domain.history.poll_timeline import Flags, Ints, PollTimeline, PriceRuns, price_runs
+from gpuwatch.domain.history.poll_timeline import NEVER_S, Flags, Ints, PollTimeline, PriceRuns, price_runs
 from gpuwatch.domain.history.price_columns import StatedPolls, cheapest_at_once, keyed
 from gpuwatch.storage.history.imports.import_batches import (
     NO_OBSERVATIONS,
@@ -34,6 +34,7 @@ _RUNS = (
         price_interval.c.seen_from_s,
         price_interval.c.seen_to_s,
         price_interval.c.machine_microusd_hour,
+        func.coalesce(price_interval.c.ended_s, NEVER_S),
     )
     .join(price_interval, price_interval.c.series_id == series.c.id)
     .where(series.c.segment_id == bindparam("segment"))
@@ -194,14 +195,14 @@ class _PartMerge:
         """Return the runs in the window; the machines of the new observations come first among the keys."""
         keys = {key: place for place, key in enumerate(self._observations.keys)}
         numbers: dict[int, int] = {}
-        columns: list[tuple[int, int, int, int]] = []
+        columns: list[tuple[int, ...]] = []
         for gpu_count, segment in self._names.segments(self._part):
             span = {"segment": segment, "from_s": self._from_s, "to_s": self._to_s}
             for number, machine, *run in self._connection.execute(_RUNS, span):
                 place = keys.setdefault((machine, gpu_count), len(keys))
                 numbers[place] = number
                 columns.append((place, *run))
-        table = np.array(columns, np.int64).reshape(-1, 4)
+        table = np.array(columns, np.int64).reshape(-1, len(PriceRuns._fields))
         table = table[np.lexsort((table[:, 1], table[:, 0]))]
         series_ids = np.array([numbers.get(place, -1) for place in range(len(keys))], np.int64)
         return _StoredRuns(list(keys), series_ids, PriceRuns(*table.T))
@@ -244,10 +245,17 @@ class _PartMerge:
         dropped = zip(numbers[old.offer[is_dropped]].tolist(), old.from_s[is_dropped].tolist(), strict=True)
         dropped_keys = [{"series": number, "from_s": from_s} for number, from_s in dropped]
         execute_many(self._connection, _DELETE_RUN, dropped_keys)
-        columns = (numbers[runs.offer], runs.from_s, runs.seen_s, runs.microusd)
-        names = ("series_id", "seen_from_s", "seen_to_s", "machine_microusd_hour")
-        added = zip(*(column[is_added].tolist() for column in columns), strict=True)
-        new_rows = [dict(zip(names, run, strict=True)) for run in added]
+        columns = (column[is_added].tolist() for column in (numbers[runs.offer], *runs[1:]))
+        new_rows = [
+            {
+                "series_id": number,
+                "seen_from_s": from_s,
+                "seen_to_s": seen_s,
+                "machine_microusd_hour": microusd,
+                "ended_s": None if ended_s == NEVER_S else ended_s,
+            }
+            for number, from_s, seen_s, microusd, ended_s in zip(*columns, strict=True)
+        ]
         execute_many(self._connection, insert(price_interval), new_rows)
 
     def _window(self, first_s: int, last_s: int) -> tuple[int, int]:
@@ -269,5 +277,6 @@ def _missing_from(runs: PriceRuns, others: PriceRuns) -> Flags:
         | (others.from_s[position] != runs.from_s[inside])
         | (others.seen_s[position] != runs.seen_s[inside])
         | (others.microusd[position] != runs.microusd[inside])
+        | (others.ended_s[position] != runs.ended_s[inside])
     )
     return missing

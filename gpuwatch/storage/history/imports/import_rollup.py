@@ -86,23 +86,18 @@ def _hours_of(moments: Ints) -> Ints:
 
 def _shares(connection: Connection, segments: Mapping[int, Segment], hours: Ints) -> _Shares:
     start_s, end_s = int(hours[0]) * HOUR_S, (int(hours[-1]) + 1) * HOUR_S
-    covers = covers_between(connection, start_s, None, segments)
-    span = {"since_s": start_s - COVERAGE_S, "until_s": end_s}
-    rows = connection.execute(_INTERVALS, {"segments": list(segments), **span})
-    series, segment, from_s, to_s, microusd = int_columns(rows, 5)
+    covers = covers_between(connection, start_s, end_s, segments)
+    rows = connection.execute(_INTERVALS, {"segments": list(segments), "since_s": start_s, "until_s": end_s})
+    stored = _Intervals(*int_columns(rows, 5))
     parts = [_Shares(*[np.empty(0, np.int64)] * 5)]
     scopes: dict[tuple[str, str, int], list[int]] = {}
     for number, (provider, gpu, _, spot) in segments.items():
         scopes.setdefault((provider, gpu, spot), []).append(number)
     for scope, numbers in scopes.items():
-        own = np.flatnonzero(np.isin(segment, numbers))
-        polls = covers[scope]
-        until_s = _ends(series[own], from_s[own], to_s[own], np.array([poll.at_s for poll in polls], np.int64))
-        intervals = _Intervals(segment[own], series[own], from_s[own], until_s, microusd[own])
-        ended_polls = [poll for poll in polls if poll.at_s < end_s]
+        intervals = stored.select(np.flatnonzero(np.isin(stored.segment, numbers)))
         parts += [
             _shares_of(intervals.select(selection), hours, poll_times)
-            for selection, poll_times in _by_bound(intervals.microusd, ended_polls)
+            for selection, poll_times in _by_bound(intervals.microusd, covers[scope])
         ]
     joined = _Shares(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     gpus = np.zeros(max(segments) + 1, np.int64)
@@ -110,14 +105,6 @@ def _shares(connection: Connection, segments: Mapping[int, Segment], hours: Ints
     return joined._replace(
         gpu_microusd=np.maximum(np.rint(joined.gpu_microusd / gpus[joined.segment]).astype(np.int64), 1)
     )
-
-
-def _ends(series: Ints, from_s: Ints, to_s: Ints, polled_s: Ints) -> Ints:
-    """Return when each interval ended: at the next poll, or at the next price of its offer."""
-    ends = np.append(polled_s, NEVER_S)[np.searchsorted(polled_s, to_s, "right")]
-    has_next = np.flatnonzero(series[1:] == series[:-1])
-    ends[has_next] = np.minimum(ends[has_next], from_s[has_next + 1])
-    return np.where(ends == NEVER_S, to_s + COVERAGE_S, ends)
 
 
 def _by_bound(microusd: Ints, polls: list[CoveringPoll]) -> Iterator[tuple[Ints, Ints]]:

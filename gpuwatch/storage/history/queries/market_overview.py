@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, func, or_, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from gpuwatch.domain.history.gpu_status import NEVER, GpuHistory, OfferIntervalColumns
 from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, HOUR_S, HourlyAggregate, Segment
@@ -17,7 +17,7 @@ from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_periods import poll_windows
 from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.domain.market.money import HOURS_A_MONTH, REFERENCE_DISK_GB
-from gpuwatch.storage.history.recording.hourly_aggregates import matching_segments, unfinished_hours
+from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN, matching_segments, unfinished_hours
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
@@ -38,12 +38,12 @@ _PRICES = (
         series.c.id,
         price_interval.c.seen_from_s,
         func.coalesce(price_interval.c.seen_to_s, NEVER),
+        func.coalesce(price_interval.c.ended_s, NEVER),
         price_interval.c.machine_microusd_hour,
         func.coalesce(price_interval.c.disk_microusd_gb_month, 0),
     )
     .join(price_interval, price_interval.c.series_id == series.c.id)
-    .where(series.c.segment_id == bindparam("segment"), price_interval.c.seen_from_s < bindparam("until_s"))
-    .where(or_(price_interval.c.seen_to_s.is_(None), price_interval.c.seen_to_s >= bindparam("since_s")))
+    .where(series.c.segment_id == bindparam("segment"), COUNTS_IN_SPAN)
 )
 _Running = Mapping[int, Mapping[int, HourlyAggregate]]
 _PollTimes = dict[tuple[str, str, int], Ints]  # name, GPU, spot → times of polls
@@ -172,21 +172,15 @@ def _offer_intervals(
     scopes = _scopes(segments)
     for number, segment in segments.items():
         rows = connection.execute(_PRICES, {"segment": number, "since_s": span.start_s, "until_s": span.end_s})
-        table = int_columns(rows, 5)
+        table = int_columns(rows, 6)
         rate = rates.get(provider_of_source(segment[0]), 1.0) / segment[2]
         scope = _scope(segment)
-        parts.append(_offer_intervals_of(table, polls[scope], rate, scopes.index(scope)))
+        parts.append(_offer_intervals_of(table, polls[scope], rate, scopes.index(scope), span.end_s))
     return OfferIntervalColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _offer_intervals_of(columns: Ints, polls: Ints, rate: float, scope: int) -> OfferIntervalColumns:
-    """Set the ends of one part's intervals: the first covering poll after they were last seen, or the next price."""
-    listing, from_s, to_s, machine, disk = columns[:, np.lexsort((columns[1], columns[0]))]
-    next_poll = np.searchsorted(polls, to_s, side="right")
-    delisted_s = np.where(next_poll < len(polls), polls[np.minimum(next_poll, len(polls) - 1)], to_s + COVERAGE_S)
-    is_replaced = np.append(listing[1:] == listing[:-1], [False])
-    delisted_s = np.where(is_replaced, np.minimum(delisted_s, np.append(from_s[1:], [0])), delisted_s)
-    is_current = ~is_replaced & ((to_s == NEVER) | (to_s >= polls[-1]))
+def _offer_intervals_of(columns: Ints, polls: Ints, rate: float, scope: int, end_s: int) -> OfferIntervalColumns:
+    listing, from_s, to_s, ended_s, machine, disk = columns[:, np.lexsort((columns[1], columns[0]))]
     before = np.searchsorted(polls, from_s, side="left") - 1
     listed = machine + np.rint(disk * REFERENCE_DISK_GB / HOURS_A_MONTH)
     return OfferIntervalColumns(
@@ -194,7 +188,7 @@ def _offer_intervals_of(columns: Ints, polls: Ints, rate: float, scope: int) -> 
         from_s=from_s,
         before_s=np.where(before >= 0, polls[np.maximum(before, 0)], NEVER),
         seen_s=np.where(to_s == NEVER, np.maximum(from_s, polls[-1]), to_s),
-        delisted_s=np.where(is_current, NEVER, delisted_s),
+        delisted_s=np.where(ended_s < end_s, ended_s, NEVER),
         polled_s=np.full(len(listing), polls[-1]),
         price=np.rint(listed * rate).astype(np.int64),
         scope=np.full(len(listing), scope),

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, func, select, true
 
+from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import seen_value
 from gpuwatch.storage.setup.tables import IS_COVERING, poll
@@ -94,6 +95,14 @@ def _answered(provider: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
 
 
 _NEWEST_FIRST: Final = (poll.c.at_s.desc(), poll.c.id.desc())
+
+
+def newest_covers(database: Database, at_s: int) -> dict[CoverScope, int]:
+    """Return when each GPU and rental type was last read completely until then, by name. Raises StoreError."""
+    scope = (poll.c.provider, poll.c.gpu, poll.c.spot)
+    newest = select(*scope, func.max(poll.c.at_s)).where(IS_COVERING, poll.c.at_s <= at_s).group_by(*scope)
+    with database.read() as connection:
+        return {(name, gpu, spot): covered_s for name, gpu, spot, covered_s in connection.execute(newest)}
 
 
 def longest_gap(database: Database, provider: str, polls: int) -> timedelta:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, or_, select
+from sqlalchemy import Connection, bindparam, select
 
 from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, CoverScope
 from gpuwatch.domain.history.market_history import (
@@ -21,6 +21,7 @@ from gpuwatch.domain.history.market_history import (
 )
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import ListedOffer, OfferKind
+from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
@@ -36,13 +37,13 @@ _INTERVALS = (
         series.c.id,
         price_interval.c.seen_from_s,
         price_interval.c.seen_to_s,
+        price_interval.c.ended_s,
         price_interval.c.machine_microusd_hour,
         price_interval.c.disk_microusd_gb_month,
     )
     .join(series, series.c.id == price_interval.c.series_id)
-    .where(series.c.segment_id == bindparam("segment"), price_interval.c.seen_from_s < bindparam("until_s"))
-    .where(or_(price_interval.c.seen_to_s.is_(None), price_interval.c.seen_to_s >= bindparam("since_s")))
-    .order_by(series.c.id, price_interval.c.seen_from_s)
+    .where(series.c.segment_id == bindparam("segment"), COUNTS_IN_SPAN)
+    .order_by(series.c.id)
 )
 _LISTINGS = (
     select(
@@ -178,35 +179,18 @@ def _add_segment(
 ) -> None:
     start_s, end_s = span
     listings, intervals = result
-    parameters = {"segment": segment.id, "until_s": end_s, "since_s": start_s - COVERAGE_S}
-    rows = connection.execute(_INTERVALS, parameters).all()
+    rows = connection.execute(_INTERVALS, {"segment": segment.id, "until_s": end_s, "since_s": start_s}).all()
     if not rows:
         return
     of_model, of_all = ((segment.provider, gpu, segment.spot) for gpu in (segment.gpu, ""))
     polls = sorted((*times.get(of_model, ()), *times.get(of_all, ())))
     facts = {row[0]: row for row in connection.execute(_LISTINGS, {"segment": segment.id}).all()}
     for number, group in groupby(rows, key=itemgetter(0)):
-        own_intervals = list(_intervals_of(list(group), len(listings), polls, span))
-        if own_intervals:
-            listings.append(_listing(segment, facts[number]))
-            intervals += own_intervals
-
-
-def _intervals_of(
-    rows: Sequence[AnyRow], listing: int, polls: list[int], span: tuple[int, int]
-) -> Iterator[OfferInterval]:
-    start_s, end_s = span
-    for position, (_, from_s, to_s, machine, disk) in enumerate(rows):
-        next_s = rows[position + 1][1] if position + 1 < len(rows) else end_s
-        delisted_s = min(next_s, end_s if to_s is None else _first_after(polls, to_s, end_s))
-        if delisted_s > start_s:
+        for _, from_s, to_s, ended_s, machine, disk in group:
             seen_s = to_s if to_s is not None and to_s < end_s else _last_before(polls, end_s, from_s)
-            yield OfferInterval(listing, from_s, seen_s, delisted_s if delisted_s < end_s else None, machine, disk)
-
-
-def _first_after(polls: list[int], after_s: int, default_s: int) -> int:
-    index = bisect_right(polls, after_s)
-    return polls[index] if index < len(polls) else default_s
+            known_end_s = ended_s if ended_s is not None and ended_s < end_s else None
+            intervals.append(OfferInterval(len(listings), from_s, seen_s, known_end_s, machine, disk))
+        listings.append(_listing(segment, facts[number]))
 
 
 def _last_before(polls: list[int], before_s: int, min_s: int) -> int:

@@ -199,3 +199,4 @@ def _move_intervals(connection: Connection, provider: str, at_s: int) -> None:
     connection.execute(delete(price_interval).where(is_own, from_s >= at_s, to_s.is_not(None)))
     connection.execute(update(price_interval).where(is_own, from_s > at_s).values(seen_from_s=at_s))
     connection.execute(update(price_interval).where(is_own, to_s >= at_s).values(seen_to_s=at_s - 1))
+    connection.execute(update(price_interval).where(is_own, price_interval.c.ended_s > at_s).values(ended_s=at_s))

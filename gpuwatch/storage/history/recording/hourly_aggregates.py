@@ -5,11 +5,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
-from operator import itemgetter
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, bindparam, delete, insert, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select
 
 from gpuwatch.domain.history.hourly_rollup import (
     COVERAGE_S,
@@ -20,13 +19,12 @@ from gpuwatch.domain.history.hourly_rollup import (
     HourlyRollup,
     PricedInterval,
     Segment,
-    ended_at,
 )
 from gpuwatch.storage.history.recording.answer_changes import reference_microusd
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
 from gpuwatch.storage.history.recording.recording import EndedInterval
 from gpuwatch.storage.market.open_prices import OpenPrices
-from gpuwatch.storage.setup.stored_values import AnyRow, execute_many
+from gpuwatch.storage.setup.stored_values import execute_many
 from gpuwatch.storage.setup.tables import IS_COVERING, history_state, hourly, poll, price_interval, segment, series
 
 if TYPE_CHECKING:
@@ -40,20 +38,23 @@ HourRows = dict[Segment, HourlyAggregate]
 SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, aggregate) of each part of the market
 SplitHour = tuple[SourceAggregates, SourceAggregates]  # before and after a time within the hour
 
+# NULL: it is current. A price that no poll has missed since an import counts as long as its last poll.
+COUNTS_UNTIL_S = func.coalesce(price_interval.c.ended_s, price_interval.c.seen_to_s + COVERAGE_S)
+COUNTS_IN_SPAN = and_(
+    price_interval.c.seen_from_s < bindparam("until_s"),
+    or_(COUNTS_UNTIL_S.is_(None), bindparam("since_s") < COUNTS_UNTIL_S),
+)
 INTERVALS = (
     select(
-        price_interval.c.series_id,
         series.c.segment_id,
+        price_interval.c.series_id,
         price_interval.c.seen_from_s,
-        price_interval.c.seen_to_s,
+        COUNTS_UNTIL_S,
         price_interval.c.machine_microusd_hour,
         price_interval.c.disk_microusd_gb_month,
     )
     .join(series, series.c.id == price_interval.c.series_id)
-    .where(series.c.segment_id.in_(bindparam("segments", expanding=True)))
-    .where(price_interval.c.seen_from_s < bindparam("until_s"))
-    .where(or_(price_interval.c.seen_to_s.is_(None), price_interval.c.seen_to_s >= bindparam("since_s")))
-    .order_by(price_interval.c.series_id, price_interval.c.seen_from_s)
+    .where(series.c.segment_id.in_(bindparam("segments", expanding=True)), COUNTS_IN_SPAN)
 )
 _COVERS = (
     select(poll.c.at_s, poll.c.complete_to_microusd)
@@ -119,10 +120,10 @@ def intervals_in_memory(
 
 
 def covers_between(
-    connection: Connection, start_s: int, end_s: int | None, segments: Mapping[int, Segment]
+    connection: Connection, start_s: int, end_s: int, segments: Mapping[int, Segment]
 ) -> dict[CoverScope, list[CoveringPoll]]:
     """Return the covering polls that apply to a span of time; a poll of all models counts for each."""
-    span = {"since_s": start_s - COVERAGE_S, "until_s": 2**31 - 1 if end_s is None else end_s}
+    span = {"since_s": start_s - COVERAGE_S, "until_s": end_s}
     covers: dict[CoverScope, list[CoveringPoll]] = {}
     for provider, gpu, spot in {(provider, gpu, spot) for provider, gpu, _, spot in segments.values()}:
         polls = connection.execute(_COVERS, {"provider": provider, "gpu": gpu, "spot": spot, **span})
@@ -199,19 +200,17 @@ def rollups(
 ) -> Iterator[tuple[int, HourlyRollup]]:
     """Yield the results of `aggregate_hours`: each hour once for each GPU and rental type; the first from `from_s`."""
     start_s = hours[0] * HOUR_S
-    covers = covers_between(connection, start_s, None, segments)
-    ended_polls = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
-    poll_times = {scope: [poll.at_s for poll in polls] for scope, polls in covers.items()}
+    covers = covers_between(connection, start_s, end_s, segments)
     for part in _by_gpu(segments).values():
-        by_hour = {hour: HourlyRollup(hour, part, ended_polls, end_s, from_s) for hour in hours}
-        span = {"since_s": start_s - COVERAGE_S, "until_s": end_s}
-        rows = connection.execute(INTERVALS, {"segments": list(part), **span})
-        for _, group in groupby(rows, key=itemgetter(0)):
-            for interval in _intervals_of(list(group), poll_times, part):
-                last_s = end_s if interval.until_s is None else min(interval.until_s, end_s)
-                first = bisect_left(hours, interval.from_s // HOUR_S)
-                for hour in hours[first : bisect_right(hours, (last_s - 1) // HOUR_S)]:
-                    by_hour[hour].add((interval,))
+        by_hour = {hour: HourlyRollup(hour, part, covers, end_s, from_s) for hour in hours}
+        rows = connection.execute(INTERVALS, {"segments": list(part), "since_s": start_s, "until_s": end_s})
+        for number, series_id, interval_from_s, until_s, machine, disk in rows:
+            price = reference_microusd(machine, disk)
+            interval = PricedInterval(number, series_id, interval_from_s, until_s, price)
+            last_s = end_s if interval.until_s is None else min(interval.until_s, end_s)
+            first = bisect_left(hours, interval.from_s // HOUR_S)
+            for hour in hours[first : bisect_right(hours, (last_s - 1) // HOUR_S)]:
+                by_hour[hour].add((interval,))
         yield from by_hour.items()
 
 
@@ -279,14 +278,3 @@ def matching_segments(connection: Connection, scope: MarketFilter) -> dict[int, 
 def segments_by_id(prices: OpenPrices) -> dict[int, Segment]:
     """Return the parts of the market by id."""
     return {number: segment for segment, number in prices.segments.items()}
-
-
-def _intervals_of(
-    rows: Sequence[AnyRow], covers: Mapping[CoverScope, list[int]], segments: Mapping[int, Segment]
-) -> Iterator[PricedInterval]:
-    provider, gpu, _, spot = segments[rows[0].segment_id]
-    seen_spans = [(row.seen_from_s, row.seen_to_s) for row in rows]
-    polls = covers.get((provider, gpu, spot), [])
-    for position, (series_id, segment_id, from_s, _, machine, disk) in enumerate(rows):
-        until_s = ended_at(seen_spans, position, polls)
-        yield PricedInterval(segment_id, series_id, from_s, until_s, reference_microusd(machine, disk))

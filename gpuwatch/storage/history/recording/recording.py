@@ -219,7 +219,10 @@ class _ChangeWriter:
             *changes.delisted,
             *(change.previous for change in changes.new_prices if change.previous is not None and self._opens(change)),
         ]
-        rows = [{**_key_of(open_price), "seen_to_s": self._last_seen(open_price)} for open_price in ended]
+        rows = [
+            {**_key_of(open_price), "seen_to_s": self._last_seen(open_price), "ended_s": self._poll.at_s}
+            for open_price in ended
+        ]
         execute_many(self._connection, _CHANGE_INTERVAL, rows)
 
     def _last_seen(self, open_price: OpenPrice) -> int:

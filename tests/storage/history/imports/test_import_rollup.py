@@ -37,8 +37,11 @@ def stored(
         for from_s, lasts_s, microusd in sorted(runs):
             if from_s > after:
                 after = from_s + lasts_s
+                missed = [at_s for at_s, _, bound in polls if at_s > after and (bound is None or bound >= microusd)]
+                ended_s = min([*missed, *(run[0] for run in runs if run[0] > after)], default=None)
                 span = {"series_id": number, "seen_from_s": START_S + from_s, "seen_to_s": START_S + after}
-                connection.execute(insert(price_interval), span | {"machine_microusd_hour": microusd})
+                end = {"ended_s": None if ended_s is None else START_S + ended_s}
+                connection.execute(insert(price_interval), span | end | {"machine_microusd_hour": microusd})
     counts = dict.fromkeys(("rows", "skipped", "elapsed_ms"), 0)
     complete = {"provider": "x:history", "lane": "import", "spot": 0, "completeness": "complete", "covers": 1} | counts
     for at_s, gpu, bound in polls:

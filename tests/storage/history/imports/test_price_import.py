@@ -71,7 +71,7 @@ def kept(database: Database) -> dict[str, list[tuple[Any, ...]]]:
     """Return the whole contents of the history, without ids."""
     questions = {
         "prices": """SELECT g.provider, g.gpu, g.gpu_count, g.spot, s.machine_id, s.on_offer, p.seen_from_s,
- p.seen_to_s, p.machine_microusd_hour FROM price_interval p JOIN series s ON s.id = p.series_id
+ p.seen_to_s, p.machine_microusd_hour, p.ended_s FROM price_interval p JOIN series s ON s.id = p.series_id
  JOIN segment g ON g.id = s.segment_id ORDER BY 1, 2, 3, 4, 5, 7""",
         "looks": """SELECT DISTINCT provider, gpu, spot, at_s, complete_to_microusd FROM poll WHERE covers = 1
  ORDER BY 1, 2, 3, 4, 5""",
@@ -234,7 +234,7 @@ def test_each_look_shows_what_any_file_says_of_it(
     for at_s, gpu, spot in looks:
         found = {
             (offer.identity.machine_id, offer.identity.gpu, offer.identity.spot): offer.machine_microusd_hour
-            for offer in market_at(sqlite_database, datetime.fromtimestamp(at_s, UTC)).offers
+            for offer in market_at(sqlite_database, datetime.fromtimestamp(at_s, UTC))
             if (offer.identity.gpu, offer.identity.spot) == (gpu, spot)
         }
         assert found == {who: price for who, price in seen.get(at_s, {}).items() if who[1:] == (gpu, spot)}
@@ -265,9 +265,9 @@ def test_facts_are_those_of_the_newest_row_whenever_it_comes(database: Database,
 
     brought_in(database, tmp_path, [seen(600, "Iowa, US")])
     brought_in(database, tmp_path, [seen(0, "Utah, US")])
-    assert [offer.region for offer in market_at(database, NOON).offers] == ["Iowa, US"]
+    assert [offer.region for offer in market_at(database, NOON)] == ["Iowa, US"]
     brought_in(database, tmp_path, [seen(900, "Oslo, NO")])
-    assert [(offer.region, offer.country) for offer in market_at(database, NOON).offers] == [("Oslo, NO", "NO")]
+    assert [(offer.region, offer.country) for offer in market_at(database, NOON)] == [("Oslo, NO", "NO")]
 
 
 def test_an_import_that_was_cut_off_is_finished_by_the_next(
@@ -375,4 +375,4 @@ def test_a_public_series_cut_into_pieces_is_the_same(
     for some in (moments[5:], moments[:7:2], moments):
         brought_in(sqlite_database, tmp_path, [row for row in rows if row.at_s in some])
     assert kept(sqlite_database) == expected
-    assert machines(market_at(sqlite_database, NOON).offers)
+    assert machines(market_at(sqlite_database, NOON))

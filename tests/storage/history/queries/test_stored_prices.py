@@ -64,7 +64,7 @@ def standing(market_history: MarketHistory, second: int) -> dict[tuple[str, str]
 
 
 def stored(database: Database, second: int) -> dict[tuple[str, str], int]:
-    offers = market_at(database, NOON + timedelta(seconds=second)).offers
+    offers = market_at(database, NOON + timedelta(seconds=second))
     return {(offer.identity.machine_id, offer.identity.gpu): offer.listed_microusd_hour() for offer in offers}
 
 
@@ -204,4 +204,4 @@ def test_facts_and_money_come_through(database: Database, history: SqlHistoryRec
     )  # fmt: skip
     assert isinstance(interval, OfferInterval)
     assert interval.listed_microusd_hour(8) / listing.gpu_count == 2_000_000
-    assert machines(market_at(database, NOON).offers) == {"m": 4_000_000}
+    assert machines(market_at(database, NOON)) == {"m": 4_000_000}

@@ -69,7 +69,7 @@ def test_after_a_full_disk_the_history_goes_on(sqlite_database: Database) -> Non
         driver.execute(f"PRAGMA max_page_count={pages + 3}")
     with pytest.raises(StoreError, match="the disk is full"):
         history.record(an_answer(*many, after_s=60), lane="sweep")
-    assert machines(market_at(sqlite_database, NOON + timedelta(seconds=61)).offers) == {"a": 3_000_000}
+    assert machines(market_at(sqlite_database, NOON + timedelta(seconds=61))) == {"a": 3_000_000}
     with sqlite_database.engine.connect() as connection:
         driver = connection.connection.driver_connection
         assert driver is not None
@@ -83,5 +83,5 @@ def test_a_clock_of_1970_does_not_pull_months_of_history_back(database: Database
         history.record(an_answer(an_offer(), after_s=hour * 3600), lane="sweep")
     with pytest.raises(StoreError, match="the clock is"):
         history.record(an_answer(an_offer(), after_s=-1_700_000_000), lane="sweep")
-    assert machines(market_at(database, NOON).offers) == {"m1": 3_000_000}
+    assert machines(market_at(database, NOON)) == {"m1": 3_000_000}
     assert history.record(an_answer(an_offer(), after_s=61 * 3600), lane="sweep") == RecordedCounts()

@@ -100,7 +100,7 @@ def emptied(database: Database) -> None:
 
 
 def shown(database: Database, second: int) -> Market:
-    offers = market_at(database, NOON + timedelta(seconds=second)).offers
+    offers = market_at(database, NOON + timedelta(seconds=second))
     return {(offer.identity.machine_id, offer.identity.gpu): offer.listed_microusd_hour() / 1e6 for offer in offers}
 
 

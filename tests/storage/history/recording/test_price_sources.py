@@ -44,7 +44,7 @@ def test_a_list_price_that_is_no_longer_listed_ends(database: Database, history:
     history.record(_mixed(), lane="sweep")
     gone = history.record(an_answer(an_offer("m1", 3.0), after_s=600), lane="sweep")
     assert gone.delisted == 1
-    assert machines(market_at(database, NOON + timedelta(seconds=700)).offers) == {"m1": 3_000_000}
+    assert machines(market_at(database, NOON + timedelta(seconds=700))) == {"m1": 3_000_000}
 
 
 def test_what_another_process_listed_ends_too(database: Database, history: SqlHistoryRecorder) -> None:
@@ -55,7 +55,7 @@ def test_what_another_process_listed_ends_too(database: Database, history: SqlHi
 def test_each_moment_is_reconstructed_with_both(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(_mixed(), lane="sweep")
     history.record(_mixed(600, 1.5), lane="sweep")
-    early, late = (market_at(database, NOON + timedelta(seconds=s)).offers for s in (300, 700))
+    early, late = (market_at(database, NOON + timedelta(seconds=s)) for s in (300, 700))
     assert machines(early) == {"m1": 3_000_000, "p5": 1_000_000}
     assert machines(late) == {"m1": 3_000_000, "p5": 1_500_000}
     assert {one.identity.provider for one in late} == {"vastai", "vastai:listed"}
