@@ -235,7 +235,12 @@ class _PartMerge:
             np.concatenate([at_s, self._observations.at_s]),
             np.concatenate([old.microusd[run], self._observations.microusd]),
         )
-        return price_runs(*observed, self._polls)
+        runs = price_runs(*observed, self._polls)
+        # what reaches the end of the window ended after it, and nothing new affects that
+        reaching = np.flatnonzero(runs.seen_s >= self._to_s)
+        own = keyed(runs.offer[reaching], runs.seen_s[reaching])
+        runs.ended_s[reaching] = old.ended_s[np.searchsorted(keyed(old.offer, old.seen_s), own)]
+        return runs
 
     def _write(self, stored: _StoredRuns, runs: PriceRuns) -> None:
         old, numbers = stored.runs, stored.numbers
