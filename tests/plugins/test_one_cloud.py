@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.app.setup.new_provider import package_files
+from gpuwatch.errors import PayloadChanged
 from gpuwatch.testing import Bench, EmulatorRequest, LauncherSuite, MarketSuite, ProviderServer, RefusedRequest, reply
 from tests.plugins import nimbus
 from tests.plugins.packages import install
@@ -136,3 +137,16 @@ def test_a_server_that_ends_is_not_ended_again() -> None:
         launcher.list_instances()
         launcher.destroy("7")
         assert relay.count(BENCH.ends) == 0
+
+
+def test_a_list_without_an_end_is_an_error() -> None:
+    class Endless(Nimbus):
+        def servers(self, _request: EmulatorRequest) -> Any:
+            row = {"id": 7, "name": "gpuwatch-a", "status": "on", "cents": 99, "ipv4": None}
+            return {"servers": [row], "total": 10_000}
+
+    with Endless() as place, BENCH.relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
+        assert adapter.launcher is not None
+        with pytest.raises(PayloadChanged, match="incomplete: it ends after 50"):
+            adapter.launcher.list_instances()
+        assert relay.count("^GET /servers") == 50
