@@ -36,7 +36,6 @@ BESIDE = {
         "page": "the type of a page",
         "page_routes": "the routes of all pages",
         "page_templates": "what all templates may call",
-        "pages": "the list of all pages",
         "problems": "errors as answers",
         "request_guard": "checks of every request",
         "server": "the HTTP server and its thread",

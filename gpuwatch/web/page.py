@@ -1,13 +1,20 @@
-"""The definition of a page: an address, a template, a function that reads, and the actions of its forms."""
+"""The definition of a page: an address, a template, a function that reads, and the actions of its forms; all pages.
+
+Each `Page` is at the top of a module named `…_page` or `…_pages`; it is registered nowhere else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import msgspec
 
+from gpuwatch import web
 from gpuwatch.chat.interface import Webhooks
 from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.errors import UsageError
@@ -131,3 +138,18 @@ PERCENT = (0, 100)  # the axis of a share, so that a steady one is not drawn as 
 def is_confirmed(view: View) -> bool:
     """Whether the person has confirmed the question."""
     return view.form.get("confirmed") == "yes"
+
+
+@cache
+def pages() -> tuple[Page, ...]:
+    """Return every page, in the order of the links."""
+    names = [info.name for info in walk_packages(web.__path__, f"{web.__name__}.")]
+    modules = [import_module(name) for name in names if name.endswith(("_page", "_pages"))]
+    found = {value.path: value for module in modules for value in vars(module).values() if isinstance(value, Page)}
+    return tuple(sorted(found.values(), key=lambda page: page.order))
+
+
+@cache
+def nav() -> tuple[Page, ...]:
+    """Return the pages in the navigation."""
+    return tuple(page for page in pages() if page.in_nav)

@@ -13,9 +13,8 @@ from starlette.routing import Route
 
 from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.errors import StoreNotReady
-from gpuwatch.web.page import Confirm, FormAction, Page, Redirect, Rerender, View
+from gpuwatch.web.page import Confirm, FormAction, Page, Redirect, Rerender, View, pages
 from gpuwatch.web.page_templates import render
-from gpuwatch.web.pages import pages
 from gpuwatch.web.request_guard import access_in
 from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token, require_scope
 from gpuwatch.web.security.credentials import COOKIE

@@ -18,9 +18,9 @@ from starlette.responses import HTMLResponse, Response
 from gpuwatch import __version__
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent_text
-from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.market.offer import clean, marks
 from gpuwatch.domain.watches.decide import DecisionReason
-from gpuwatch.web.pages import nav
+from gpuwatch.web.page import nav
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
@@ -85,6 +85,7 @@ def environment() -> jinja2.Environment:
         "span": span,
         "counted": count_text,
         "clean": clean,
+        "marks": marks,
         "query": query,
         "setting": setting,
         "reason": reason,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuwatch.web.pages import nav
+from gpuwatch.web.page import nav
 from tests import loopback_client
 from tests.process.daemon_child import wait_for
 from tests.web.chromium import DESKTOP, PHONE, needs_browser, overflow, page_at, serious_findings

@@ -26,7 +26,7 @@ def test_a_daemon_without_the_page_loads_no_web_framework() -> None:
 
 
 def test_the_server_loads_no_numpy_before_somebody_asks() -> None:
-    found = loaded("gpuwatch.web.server, gpuwatch.web.pages as p; p.pages()")
+    found = loaded("gpuwatch.web.server, gpuwatch.web.page as p; p.pages()")
     assert "uvicorn" in found
     assert "numpy" not in found
 

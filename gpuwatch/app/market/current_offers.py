@@ -15,7 +15,7 @@ from gpuwatch.app.market.offers import markets_now, providers_that_sell
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.history.market_history import quoted_offer
 from gpuwatch.domain.market.gpu_cards import gpu_specs
-from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPrice, price_of
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPrice, price_of, threshold_microusd
 from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind
 from gpuwatch.settings.validate import default_provider
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
@@ -90,6 +90,13 @@ def current_offers(
         and offer_filter.count_min <= offer.gpu_count <= (offer_filter.count_max or offer.gpu_count)
         and (offer.verified is True or not offer_filter.verified)
     )
+    most = offer_filter.max_price_usd_gpu_hour
+    if most is not None:
+        priced = tuple(
+            (offer, price)
+            for offer, price in priced
+            if price.price_microusd_hour <= threshold_microusd(most, offer.gpu_count)
+        )
     return CurrentOffers(offers=priced, as_of=as_of, source="the store" if data is None else data.name)
 
 

@@ -1,4 +1,4 @@
-"""The status of each provider, from settings and store, for `gpuwatch providers` and `doctor`. Sends no request."""
+"""The status of each provider and its searches, from settings and store: `gpuwatch providers`. Sends no request."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch import providers
-from gpuwatch.app.market.polling_status import PollingStatus, polling_json, polling_status
 from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.bootstrap.polling import polling_plan
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
 from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.watches.query_plan import SharedQuery
 from gpuwatch.engine.market.empty_answers import emptied
+from gpuwatch.engine.market.polling_plan import PollingPlan
 from gpuwatch.engine.market.row_budget import RowDemand, RowPlan, plan_rows
 from gpuwatch.ports import LANES, ProviderHealth, ProviderSection
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.ports.market import Hold
+from gpuwatch.providers.toolkit.rate_limiter import SEARCH
 from gpuwatch.settings.validate import default_provider
 from gpuwatch.storage.history.queries.poll_queries import (
     FormatChange,
@@ -29,6 +33,7 @@ from gpuwatch.storage.history.queries.poll_queries import (
     last_not_understood,
     last_poll,
     last_sweep,
+    searches_since,
 )
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market.provider_holds import SqlHolds
@@ -71,6 +76,14 @@ class ConfiguredProvider(msgspec.Struct, frozen=True, kw_only=True):
         if not self.info.key_names and not has_credentials(self.settings):
             return "none needed"
         return "no key"
+
+
+class PollingStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One enabled provider's searches."""
+
+    plan: PollingPlan
+    last_hour: Mapping[str, int]  # number of searches by lane
+    hold: Hold | None  # no search before its end
 
 
 class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
@@ -167,6 +180,56 @@ def _lane_health(store: Database, name: str, lane: str) -> ProviderHealth:
 def _has_key_file(info: ProviderInfo) -> bool:
     """For a disabled provider: whether the environment contains a key. The key itself is not read."""
     return any(os.environ.get(name) or os.environ.get(f"{name}_FILE") for name in info.key_names)
+
+
+def polling_status(settings: Settings, store: Database, name: str, now: datetime) -> PollingStatus:
+    """Plan and searches of one enabled provider. Raises StoreError."""
+    searches = searches_since(store, name, now - timedelta(hours=1))
+    holds = [hold for hold in SqlHolds(store).load(name) if hold.kind == SEARCH and hold.set_at <= now < hold.until]
+    return PollingStatus(
+        plan=polling_plan(settings, name, store),
+        last_hour=dict.fromkeys(LANES, 0) | searches,
+        hold=holds[0] if holds else None,
+    )
+
+
+def polling_json(status: PollingStatus | None) -> dict[str, object] | None:
+    """JSON of `polling` in `gpuwatch providers`; None: the provider is off."""
+    if status is None:
+        return None
+    plan, hold = status.plan, status.hold
+    available = plan.available_a_minute
+    return {
+        "searches_a_minute": {
+            "available": None if available is None else round(available, 2),
+            "hunt": round(plan.hunts_a_minute, 2),
+            "sweep": round(plan.sweeps_a_minute, 2),
+        },
+        "searches_last_hour": dict(status.last_hour),
+        "queries": plan.queries,
+        "questions": [_shared_query_json(query) for query in plan.shared_queries],
+        "round_s": round(plan.round_s, 1),
+        "watches": [
+            {"watch": name, "seen_within_s": round(seconds, 1)} for name, seconds in plan.seen_within_s.items()
+        ],
+        "warning": plan.warning,
+        "held_until": rfc3339(hold.until if hold else None),
+        "held_because": hold.reason if hold else None,
+        "quota_resets_at": rfc3339(hold.quota_resets_at if hold else None),
+    }
+
+
+def _shared_query_json(shared: SharedQuery) -> dict[str, object]:
+    query = shared.query
+    return {
+        "gpu": list(query.gpus),
+        "gpu_count": [query.count_min, query.count_max],
+        "spot": query.spot,
+        "max_listed_usd_hour": query.max_listed_usd_hour,
+        "expected_rows": round(shared.rows),
+        "every_s": round(shared.every_s, 1),
+        "watches": list(shared.watches),
+    }
 
 
 class LaneView(JsonView, frozen=True, kw_only=True):

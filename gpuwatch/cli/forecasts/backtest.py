@@ -15,6 +15,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page
+from gpuwatch.cli.market.offers import gpu_text
 from gpuwatch.cli.options import (
     PastOptions,
     completes,
@@ -34,20 +35,13 @@ if TYPE_CHECKING:
     from gpuwatch.app.forecasts.backtest import Backtest
     from gpuwatch.app.history.svg_charts import SvgChart
     from gpuwatch.domain.forecasts.backtest.replay_result import BacktestEvent, BacktestResult, WaitStatistics
+    from gpuwatch.domain.market.offer import Offer
     from gpuwatch.domain.watches.watch import Watch
 
 _NO_POLLS = "no polls in that time (`gpuwatch run` was not running, or did not poll this GPU)"
 _MAX_EVENTS = 20
-_EVENTS = (
-    left("when"),
-    left("did", drop=3),
-    left("why", drop=4),
-    left("offer"),
-    left("where", drop=2),
-    right("$/GPU-h"),
-    right("waited", drop=5),
-    right("cheaper later", drop=6),
-)
+
+
 _STEPS = (
     right("max_price"),
     right("held", drop=3),
@@ -266,34 +260,37 @@ def _print_watches(backtest: Backtest, timezone: str) -> None:
 
 
 def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
-    from gpuwatch.app.forecasts.backtest_report import main_events
+    from gpuwatch.app.forecasts.backtest_report import main_events, time_text, wait_text
 
     if not result.events:
         echo(f"{title}: it never fired")
         return
     events = main_events(result)
-    left_out = 1 if len({event.did for event in events}) == 1 else None  # the title already states it
-    rows = [_event(event, zone) for event in events[:_MAX_EVENTS]]
-    visible = [i for i in range(len(_EVENTS)) if i != left_out]
-    table([_EVENTS[i] for i in visible], [[row[i] for i in visible] for row in rows], title=title)
+    is_stated = len({event.did for event in events}) == 1  # the title already states what it did
+    columns = (
+        left("when", lambda event: time_text(event.at, zone)),
+        left("did", lambda event: None if is_stated else event.did, drop=3, optional=True),
+        left("why", lambda event: event.reason.replace("_", " "), drop=4),
+        left("offer", lambda event: gpu_text(event.offer)),
+        left("where", lambda event: _where(event.offer), drop=2),
+        right("$/GPU-h", "usd_gpu_hour", ".4f"),
+        right("waited", lambda event: wait_text(event.waited), drop=5),
+        right("cheaper later", _cheaper_later, drop=6),
+    )
+    table(columns, events[:_MAX_EVENTS], title=title)
     if len(events) > _MAX_EVENTS:
         echo(f"  … and {len(events) - _MAX_EVENTS} more (--json and --csv show all)")
 
 
-def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
-    from gpuwatch.app.forecasts.backtest_report import time_text, wait_text
+def _where(offer: Offer) -> str:
+    return ", ".join(part for part in (offer.provider, offer.region or offer.country) if part)
 
-    offer, later = event.offer, event.cheaper_later
-    return (
-        time_text(event.at, zone),
-        event.did,
-        event.reason.replace("_", " "),
-        f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}",
-        ", ".join(part for part in (offer.provider, offer.region or offer.country) if part),
-        f"{event.usd_gpu_hour:.4f}",
-        wait_text(event.waited),
-        "–" if later is None else f"{later.usd_gpu_hour:.4f} +{wait_text(later.at - event.at)}",
-    )
+
+def _cheaper_later(event: BacktestEvent) -> str | None:
+    from gpuwatch.app.forecasts.backtest_report import wait_text
+
+    later = event.cheaper_later
+    return None if later is None else f"{later.usd_gpu_hour:.4f} +{wait_text(later.at - event.at)}"
 
 
 def _print_sweep(backtest: Backtest) -> None:

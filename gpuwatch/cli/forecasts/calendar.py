@@ -29,15 +29,6 @@ if TYPE_CHECKING:
 _MAX_BLOCKS = 12
 _MAX_NAME_LENGTH = 24
 _MAX_PERCENT = 99
-_COLUMNS = (
-    left("part"),
-    left("hours", drop=2),
-    left("verdict"),
-    right("cheaper by"),
-    right("95 % interval", drop=1),
-    right("p", drop=3),
-    right("from", drop=4),
-)
 
 
 @click.command(
@@ -161,7 +152,7 @@ def _print_calendar(result: PriceCalendar, title: str) -> None:
     for line in _map(calendar):
         click.echo(line)
     echo(f"{'':4}{_weeks_text(calendar)}; each number is the median of the lowest prices in that hour\n")
-    table(_COLUMNS, [_row(effect) for effect in [*calendar.effects, calendar.any_hour]])
+    table(_COLUMNS, [*calendar.effects, calendar.any_hour])
     click.echo()
     for line in _sentences(calendar):
         echo(line)
@@ -210,15 +201,35 @@ def _map_cell(cell: HourOfWeekPrice, calendar: Calendar) -> str:
     return click.style(text, fg="green" if number < 0 else "red", bold=abs(number) >= 10)
 
 
-def _row(effect: CalendarEffect) -> tuple[str, ...]:
+def _interval(effect: CalendarEffect) -> str | None:
     from gpuwatch.app.forecasts.calendar import percent_phrase
 
-    size = interval = "–"
-    if effect.cheaper_percent is not None and effect.low_percent is not None and effect.high_percent is not None:
-        size = percent_phrase(effect.cheaper_percent)
-        interval = f"{percent_phrase(effect.low_percent)} to {percent_phrase(effect.high_percent)}"
-    p = "–" if effect.p_adjusted is None else "<0.001" if effect.p_adjusted < 0.001 else f"{effect.p_adjusted:.3f}"
-    return (effect.name, effect.window, effect.verdict.value, size, interval, p, f"{effect.samples} {effect.sample}")
+    if effect.low_percent is None or effect.high_percent is None:
+        return None
+    return f"{percent_phrase(effect.low_percent)} to {percent_phrase(effect.high_percent)}"
+
+
+def _p_text(effect: CalendarEffect) -> str | None:
+    if effect.p_adjusted is None:
+        return None
+    return "<0.001" if effect.p_adjusted < 0.001 else f"{effect.p_adjusted:.3f}"
+
+
+def _cheaper_by(effect: CalendarEffect) -> str | None:
+    from gpuwatch.app.forecasts.calendar import percent_phrase
+
+    return None if effect.cheaper_percent is None else percent_phrase(effect.cheaper_percent)
+
+
+_COLUMNS = (
+    left("part", "name"),
+    left("hours", "window", drop=2),
+    left("verdict", "verdict"),
+    right("cheaper by", _cheaper_by),
+    right("95 % interval", _interval, drop=1),
+    right("p", _p_text, drop=3),
+    right("from", lambda effect: f"{effect.samples} {effect.sample}", drop=4),
+)
 
 
 def _sentences(calendar: Calendar) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, tzinfo
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +18,7 @@ from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import echo, json_out, record_output
-from gpuwatch.cli.terminal_tables import csv_out, left, right, table
+from gpuwatch.cli.terminal_tables import Column, csv_out, left, right, table
 from gpuwatch.domain.history.price_series import unobserved_gaps
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import usd_number
@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 
 _CHART_POINTS_MIN = 3
 _NO_DATA = "no data: never polled. Is `gpuwatch run` running, and is this GPU in a watch or under [record]?"
-_COLUMNS = (
-    left(""),
-    right("lowest"),
-    right("25 %", drop=3),
-    right("median"),
-    right("75 %", drop=3),
-    right("listed", drop=2),
-    right("offers", drop=4),
-    right("known", drop=5),
-)
 
 
 @click.command(
@@ -147,10 +137,7 @@ def print_periods(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_ho
     title += ": USD per GPU-hour, commission included"
     is_line = sum(point.min_microusd is not None for point in points) >= _CHART_POINTS_MIN
     click.echo(f"{_chart(points, title, zone, by_hour)}\n" if is_line else title)
-    shape = "%Y-%m-%d %H:%M" if by_hour else "%Y-%m-%d %a"
-    table(
-        _COLUMNS, [(point.starts_at.astimezone(zone).strftime(shape), *_cells(point)) for point in _fold_empty(points)]
-    )
+    table(_columns(zone, "%Y-%m-%d %H:%M" if by_hour else "%Y-%m-%d %a"), _fold_empty(points))
 
 
 def _chart(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> str:
@@ -179,18 +166,28 @@ def _fold_empty(points: Sequence[PricePeriod]) -> list[PricePeriod]:
     return folded
 
 
-def _cells(point: PricePeriod) -> tuple[str, ...]:
-    coverage = "" if point.known_hours == point.hours else f"{point.known_hours} of {point.hours} h"
-    if point.min_microusd is None:
-        return ("no offers" if point.polled else "no data", "", "", "", "", "", coverage)
-    prices = (
-        point.min_with_commission_microusd,
-        point.q1_with_commission_microusd,
-        point.median_with_commission_microusd,
-        point.q3_with_commission_microusd,
-        point.min_microusd,
+def _columns(zone: tzinfo, shape: str) -> tuple[Column, ...]:
+    def price(name: str) -> Callable[[PricePeriod], str]:
+        return lambda point: "" if (microusd := getattr(point, name)) is None else f"{microusd / 1e6:.4f}"
+
+    def lowest(point: PricePeriod) -> str:
+        if point.min_microusd is None:
+            return "no offers" if point.polled else "no data"
+        return price("min_with_commission_microusd")(point)
+
+    def coverage(point: PricePeriod) -> str:
+        return "" if point.known_hours == point.hours else f"{point.known_hours} of {point.hours} h"
+
+    return (
+        left("", lambda point: point.starts_at.astimezone(zone).strftime(shape)),
+        right("lowest", lowest),
+        right("25 %", price("q1_with_commission_microusd"), drop=3),
+        right("median", price("median_with_commission_microusd")),
+        right("75 %", price("q3_with_commission_microusd"), drop=3),
+        right("listed", price("min_microusd"), drop=2),
+        right("offers", lambda point: "" if point.min_microusd is None else point.offers, drop=4),
+        right("known", coverage, drop=5),
     )
-    return (*("" if price is None else f"{price / 1e6:.4f}" for price in prices), str(point.offers), coverage)
 
 
 def _print_sums(result: PriceHistoryResult, zone: tzinfo) -> None:

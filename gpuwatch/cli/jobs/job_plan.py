@@ -13,39 +13,46 @@ from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import PastOptions, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.domain.jobs.queue import latest_start
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.app.jobs.job_plan import PlannedStart
     from gpuwatch.app.jobs.job_simulate import PolicyResult
     from gpuwatch.settings import Settings
 
-_START_COLUMNS = (
-    left("job"),
-    right("prio", drop=3),
-    left("latest start", drop=2),
-    right("limit $"),
-    right("cheapest $", drop=1),
-    right("saves $", drop=4),
-    right("costs $", drop=1),
-    text("when"),
-)
-_POLICY_COLUMNS = (
-    left("policy"),
-    right("cost $"),
-    right("$/GPU-h", drop=1),
-    right("queue saves"),
-    right("95 %", drop=2),
-    right("late"),
-    right("over limit", drop=3),
-    right("wait h", drop=2),
-)
+
+def _saved_interval(result: PolicyResult) -> str | None:
+    if result.saved_low is None or result.saved_high is None:
+        return None
+    return f"{100 * result.saved_low:.1f} to {100 * result.saved_high:.1f}"
+
+
 _TITLES = {
     "queue": "this queue",
     "cheapest_now": "cheapest now",
     "list_price": "at once, list price",
 }
+_START_COLUMNS = (
+    left("job", lambda start: start.queued.job.name),
+    right("prio", lambda start: start.queued.job.priority, drop=3),
+    left("latest start", lambda start: latest_start(start.queued.job), drop=2),
+    right("limit $", "limit_usd_gpu_hour", ".2f"),
+    right("cheapest $", "cheapest_usd_gpu_hour", ".2f", drop=1),
+    right("saves $", "saving_usd", ".2f", drop=4),
+    right("costs $", "predicted_usd", ".2f", drop=1),
+    text("when", "when"),
+)
+_POLICY_COLUMNS = (
+    left("policy", lambda result: _TITLES[result.policy]),
+    right("cost $", "usd", ",.2f"),
+    right("$/GPU-h", "usd_gpu_hour", ".4f", drop=1),
+    right("queue saves", lambda result: None if result.saved is None else f"{100 * result.saved:.1f} %"),
+    right("95 %", _saved_interval, drop=2),
+    right("late", "late", ","),
+    right("over limit", "over_limit", ",", drop=3),
+    right("wait h", "median_wait_h", ".0f", drop=2),
+)
 
 
 @click.command(cls=Command, examples=("gpuwatch jobs plan", "gpuwatch jobs plan --json"))
@@ -66,29 +73,13 @@ def plan(as_json: bool, settings: Settings) -> None:
     if not job_plan.starts:
         note("no job is queued")
         return
-    table(_START_COLUMNS, [_start_row(start, settings.timezone) for start in job_plan.starts])
+    table(_START_COLUMNS, job_plan.starts, timezone=settings.timezone)
     for merge in job_plan.merges:
         names = ", ".join(job.name for job in merge.jobs)
         saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.separate_usd)}"
         click.echo(f"sequentially on one instance: {names}: {saved}")
     if job_plan.dry_run:
         note("dry_run = true: nothing is rented")
-
-
-def _start_row(start: PlannedStart, timezone: str) -> tuple[str, ...]:
-    from gpuwatch.domain.jobs.queue import latest_start
-
-    job = start.queued.job
-    return (
-        job.name,
-        str(job.priority),
-        local(latest_start(job), timezone),
-        f"{start.limit_usd_gpu_hour:.2f}",
-        "–" if start.cheapest_usd_gpu_hour is None else f"{start.cheapest_usd_gpu_hour:.2f}",
-        f"{start.saving_usd:.2f}",
-        f"{start.predicted_usd:.2f}",
-        start.when,
-    )
 
 
 @click.command(
@@ -142,23 +133,6 @@ def simulate(
     click.echo(f"{count_text(simulation.jobs, 'job')}, {parallel}, {span} ({simulation.source})")
     excluded = f"excluded: {simulation.left_out:,} without known prices"
     click.echo(f"compared: {simulation.compared:,} that every policy ran; {excluded}")
-    table(_POLICY_COLUMNS, [_policy_row(policy) for policy in simulation.policies])
+    table(_POLICY_COLUMNS, simulation.policies)
     note("assumed: " + "; ".join(ASSUMED))
     return Exit.DONE if simulation.left_out < simulation.jobs else Exit.CANNOT_TELL
-
-
-def _policy_row(result: PolicyResult) -> tuple[str, ...]:
-    saved = "–" if result.saved is None else f"{100 * result.saved:.1f} %"
-    between = "–"
-    if result.saved_low is not None and result.saved_high is not None:
-        between = f"{100 * result.saved_low:.1f} to {100 * result.saved_high:.1f}"
-    return (
-        _TITLES[result.policy],
-        f"{result.usd:,.2f}",
-        f"{result.usd_gpu_hour:.4f}",
-        saved,
-        between,
-        f"{result.late:,}",
-        f"{result.over_limit:,}",
-        f"{result.median_wait_h:.0f}",
-    )

@@ -27,18 +27,21 @@ if TYPE_CHECKING:
 
 _ONE_SECOND = timedelta(seconds=1)
 _COLUMNS = (
-    right("hours", drop=5),
-    right("GPU $", drop=4),
-    right("disk $", drop=7),
-    right("listed $", drop=3),
-    right("commission $", drop=8),
-    right("effective $"),
-    right("traffic ~$", drop=9),
-    right("charged $"),
-    right("difference $", drop=1),
-    right("%", drop=2),
+    right("hours", lambda line: line.cost.billed_hours, ".1f", drop=5),
+    right("GPU $", lambda line: amount_text(usd(line.cost.gpu)), drop=4),
+    right("disk $", lambda line: amount_text(usd(line.cost.disk)), drop=7),
+    right("listed $", lambda line: amount_text(usd(line.cost.listed)), drop=3),
+    right("commission $", lambda line: amount_text(usd(line.cost.commission)), drop=8),
+    right("effective $", lambda line: amount_text(usd(line.cost.effective))),
+    right("traffic ~$", lambda line: amount_text(usd(line.cost.traffic)), drop=9),
+    right("charged $", lambda line: None if line.charged is None else amount_text(usd(line.charged.total))),
+    right(
+        "difference $",
+        lambda line: None if line.difference is None else amount_text(usd(line.difference), "+"),
+        drop=1,
+    ),
+    right("%", lambda line: decimal_text(line.difference_percent, 1, "+"), drop=2),
 )
-_FIT_COLUMNS = (text("commission"), left("as a setting"), right("off by, median"))
 
 
 @click.command(
@@ -131,31 +134,19 @@ def _print_report(report: CostReport, by: str) -> None:
     if not report.lines:
         click.echo(f"{title}: nothing was billed")
     else:
-        second = left("watch", drop=6) if by == "launch" else right("launches", drop=6)
-        rows = [(line.key, _second(report, line, by), *_cells(line)) for line in (*report.lines, report.total)]
-        table((left(by), second, *_COLUMNS), rows, title=title)
+        second = right("launches", "launches", drop=6)
+        if by == "launch":
+            second = left("watch", lambda line: _watch_of(report, line), drop=6)
+        table((left(by, "key"), second, *_COLUMNS), (*report.lines, report.total), title=title)
         click.echo(_coverage_text(report.total))
     for line in _summary(report):
         click.echo(line)
 
 
-def _second(report: CostReport, line: InvoiceSummary, by: str) -> str:
-    """The number of launches in a line; for a single launch, its watch."""
-    launch = report.launches.get(line.key) if by == "launch" else None
+def _watch_of(report: CostReport, line: InvoiceSummary) -> str:
+    """The watch of a launch; of the total, the number of launches."""
+    launch = report.launches.get(line.key)
     return str(line.launches) if launch is None else launch.watch
-
-
-def _cells(line: InvoiceSummary) -> tuple[str, ...]:
-    cost, percent = line.cost, line.difference_percent
-    return (
-        f"{cost.billed_hours:.1f}",
-        *(amount_text(usd(amount)) for amount in (cost.gpu, cost.disk, cost.listed, cost.commission)),
-        amount_text(usd(cost.effective)),
-        amount_text(usd(cost.traffic)),
-        "–" if line.charged is None else amount_text(usd(line.charged.total)),
-        "–" if line.difference is None else amount_text(usd(line.difference), "+"),
-        decimal_text(percent, 1, "+"),
-    )
 
 
 def _coverage_text(total: InvoiceSummary) -> str:
@@ -237,15 +228,13 @@ def _print_calibration(calibration: Calibration) -> None:
     if calibration.why_not is not None:
         click.echo(f"{calibration.provider}: {calibration.why_not}")
         return
-    rows = [
-        (
-            _title(candidate) + (" ← fits best" if candidate == calibration.best else ""),
-            candidate.text if candidate.rate >= 0 else "–",
-            f"{candidate.error_percent:.2f} %",
-        )
-        for candidate in calibration.candidates
-    ]
-    table(_FIT_COLUMNS, rows, title=_sample(calibration))
+    best = calibration.best
+    columns = (
+        text("commission", lambda candidate: _title(candidate) + (" ← fits best" if candidate == best else "")),
+        left("as a setting", lambda candidate: candidate.text if candidate.rate >= 0 else None),
+        right("off by, median", lambda candidate: f"{candidate.error_percent:.2f} %"),
+    )
+    table(columns, calibration.candidates, title=_sample(calibration))
     if calibration.is_poor:
         click.echo("no commission predicts the bill well; see: gpuwatch costs --by launch")
     if calibration.advice is None:

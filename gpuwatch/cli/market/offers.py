@@ -134,10 +134,7 @@ def offers(
 
     if layout.group_by is not None:
         refuse_given("orders a list: groups are sorted by their cheapest offer; omit it", "sort")
-    query = offer_filter(
-        wanted.gpu, count=wanted.count, max_price=wanted.max_price, spot=wanted.spot, disk_gb=wanted.disk_gb,
-        verified=wanted.verified, kind=wanted.kind,
-    )  # fmt: skip
+    query = offer_filter(**msgspec.structs.asdict(wanted))
     names = providers_that_sell(settings, query, provider)
     needs_all = layout.group_by is not None or layout.sort == "reliability"  # providers cut their lists by price
     arriving = markets_now(settings, query, names, None if needs_all else layout.limit, timeout_s or _TIMEOUT_S)

@@ -19,8 +19,7 @@ from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import StoreMissing, StoreNotReady, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.app.market.polling_status import PollingStatus
-    from gpuwatch.app.market.provider_status import ConfiguredProvider, ProviderStatus
+    from gpuwatch.app.market.provider_status import ConfiguredProvider, PollingStatus, ProviderStatus
     from gpuwatch.domain.watches.query_plan import SharedQuery
     from gpuwatch.settings import Settings
     from gpuwatch.storage.history.queries.poll_queries import LastPoll

@@ -111,18 +111,16 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
     filter_ = offer_filter(
-        [query.gpu] if query.gpu else [], count=query.count, spot=query.spot, verified=query.verified
+        [query.gpu] if query.gpu else [],
+        count=query.count,
+        max_price=None if query.max_price is None else repr(query.max_price),
+        spot=query.spot,
+        verified=query.verified,
     )
     if query.provider is not None and query.provider not in providers.names():  # never an empty list
         raise ResourceNotFound(f"there is no provider {query.provider!r}; providers: {', '.join(providers.names())}")
     current = current_offers(settings, filter_, [query.provider] if query.provider else [])
-    max_microusd = None if query.max_price is None else round(query.max_price * 1e6)
-    matches = [
-        Match(offer, price)
-        for offer, price in current.offers
-        if max_microusd is None or price.price_microusd_hour <= max_microusd * offer.gpu_count
-    ]
-    return ResourceAnswer(offer_views(matches, "gpu-price"))
+    return ResourceAnswer(offer_views((Match(*priced) for priced in current.offers), "gpu-price"))
 
 
 def _watches(settings: Settings, _query: ListParameters) -> ResourceAnswer:

@@ -10,8 +10,8 @@ from gpuwatch.app.launches import approvals
 from gpuwatch.app.launches.costs import KEYS, cost_report, cost_report_json, month_start
 from gpuwatch.app.launches.launches import all_launches, launch_details, relocation_findings
 from gpuwatch.app.launches.stop import request_stop
+from gpuwatch.domain.launches.life.launch_record import launch_view
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
-from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import UsageError
@@ -26,15 +26,12 @@ _SUCCESSES = (ApprovalOutcome.RENTED, ApprovalOutcome.WOULD_RENT, ApprovalOutcom
 
 def _show_launches(view: View) -> Mapping[str, Any]:
     launches = all_launches(view.settings)
+    over = [launch for launch in launches if launch.is_over]
     return {
-        "alive": [_launch_and_cost(launch, view) for launch in launches if not launch.is_over],
-        "over": [_launch_and_cost(launch, view) for launch in launches if launch.is_over][:_LAUNCHES_SHOWN],
-        "left_out": max(0, sum(launch.is_over for launch in launches) - _LAUNCHES_SHOWN),
+        "alive": [launch_view(launch, view.now) for launch in launches if not launch.is_over],
+        "over": [launch_view(launch, view.now) for launch in over[:_LAUNCHES_SHOWN]],
+        "left_out": max(0, len(over) - _LAUNCHES_SHOWN),
     }
-
-
-def _launch_and_cost(launch: Any, view: View) -> tuple[Any, float]:
-    return launch, cost_microusd(launch, view.now) / MICRO
 
 
 LAUNCHES_PAGE = Page(name="Launches", path="/launches", template="launches.html", show=_show_launches, order=30)
@@ -48,8 +45,7 @@ def _show_launch(view: View) -> Mapping[str, Any]:
         "events": details.events,
         "ends_at": details.ends_at,
         "cheaper": relocation_findings(view.settings, [details.launch]).get(details.launch.launch_id),
-        "cost": cost_microusd(details.launch, view.now) / MICRO,
-        "listed_cost": cost_microusd(details.launch, view.now, listed=True) / MICRO,
+        "shown": launch_view(details.launch, view.now),
         "samples": samples,
         "chart": {
             "x": [int(sample.at.timestamp()) for sample in samples],
@@ -67,12 +63,12 @@ def _stop(view: View) -> FormResult:
     if launch.is_over:
         return Redirect(text="It has already ended; nothing changed.", to=page_path)
     if not is_confirmed(view):
-        cost = cost_microusd(launch, view.now) / MICRO
+        shown = launch_view(launch, view.now)
         facts = (
             ("Instance", f"{launch.instance_id or 'unknown'} at {launch.provider}"),
             ("GPU", f"{launch.gpu_count}× {launch.gpu}"),
-            ("Price", f"{launch.price_microusd_hour / MICRO:.3f} $ per hour"),
-            ("Cost so far", f"{cost:.2f} $"),
+            ("Price", f"{shown.price_usd_hour:.3f} $ per hour"),
+            ("Cost so far", f"{shown.cost_usd:.2f} $"),
         )
         return Confirm(question=f"Stop launch {launch_id}?", button="Stop it", back=page_path, facts=facts)
     _, changed = request_stop(view.settings, launch_id, actor=view.actor)
