@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
 
 import click
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.findings import Finding
 
 _LINE_EVERY_S = 10.0
 _HANDLER = "gpuwatch.fallback"
@@ -197,3 +200,19 @@ def _plain(character: str) -> str:
         return "*" if ord(character) > _BRAILLE.start else " "
     base = normalize("NFKD", character).encode("ascii", "ignore").decode()
     return base if len(base) == 1 and base.isalpha() else character.encode("ascii", "backslashreplace").decode()
+
+
+def print_finding(finding: Finding, signs: Mapping[str, str]) -> None:
+    """Print one checked thing; how to mend it, and what explains it, below.
+
+    Args:
+        signs: state → first column, all of one width.
+    """
+    sign = signs[finding.state]
+    heading = " ".join(filter(None, (finding.area, finding.name)))
+    place = f" ({finding.place})" if finding.place else ""
+    click.echo(f"{sign} {heading}{place}: {finding.text}")
+    if finding.mend and finding.state != "ok":
+        click.echo(f"{'':{len(sign)}} → {finding.mend}")
+    if finding.docs and finding.state == "fault":
+        click.echo(f"{'':{len(sign)}} see {finding.docs}")

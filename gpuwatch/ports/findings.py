@@ -1,6 +1,8 @@
-"""A finding of `gpuwatch doctor`, from its own checks or from those of a provider or channel."""
+"""One checked thing: a line of `gpuwatch doctor`, and of a rehearsal. Providers and channels add their own."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
@@ -9,12 +11,30 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one check.
 
     Attributes:
-        area: what was checked, such as "settings", "database" or a provider.
-        state: "ok", "note" (works, but worth knowing) or "fault" (exit code 1).
+        area: what was checked, such as "settings", "database" or a provider; empty: gpuwatch itself.
+        state: "ok", "note" (works, but worth knowing), "unknown" (no answer) or "fault" (exit code 1).
         mend: how to fix it.
+        name: which of several checks of the area, such as a prerequisite; empty: there is one.
+        place: the region, zone or family; empty: everywhere.
+        docs: page and heading with the explanation.
     """
 
     area: str
     state: str
     text: str
     mend: str | None = None
+    name: str = ""
+    place: str = ""
+    docs: str | None = None
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """JSON of one line of `gpuwatch doctor`."""
+    place = f" ({finding.place})" if finding.place else ""
+    see = f" (see {finding.docs})" if finding.docs and finding.mend and finding.state == "fault" else ""
+    return {
+        "area": finding.area,
+        "state": "note" if finding.state == "unknown" else finding.state,
+        "text": f"{finding.name}{place}: {finding.text}" if finding.name else finding.text,
+        "mend": f"{finding.mend}{see}" if finding.mend else None,
+    }

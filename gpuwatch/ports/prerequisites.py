@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.renting import Order
 
 
@@ -60,6 +61,18 @@ class Prerequisite(msgspec.Struct, frozen=True, kw_only=True):
     place: str = ""
     offer_ids: tuple[str, ...] = ()
     is_blocking: bool = True
+
+    def finding(self, provider: str, specs: Sequence[PrerequisiteSpec]) -> Finding:
+        """Return it as a line about this provider, with the page that explains it."""
+        return Finding(
+            area=provider,
+            name=self.name.value,
+            state={True: "ok", False: "fault", None: "unknown"}[self.met],
+            text=self.text,
+            mend=self.mend or None,
+            place=self.place,
+            docs=next((spec.docs for spec in specs if spec.name is self.name), None),
+        )
 
 
 @runtime_checkable

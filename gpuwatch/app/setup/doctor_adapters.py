@@ -79,9 +79,6 @@ def own_checks(area: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[F
         yield Finding(area=area, state="fault", text=f"its self-check failed ({type(error).__name__})")
 
 
-_STATES = {True: "ok", False: "fault", None: "note"}
-
-
 def prerequisite_findings(settings: Settings, adapter: Adapter) -> Iterator[Finding]:
     """One finding for each prerequisite of the watches that rent. A provider where gpuwatch cannot rent has none."""
     launcher, info = adapter.launcher, adapter.info
@@ -98,13 +95,5 @@ def prerequisite_findings(settings: Settings, adapter: Adapter) -> Iterator[Find
     if not orders:
         text = "no offer for a watch that rents: offer-specific prerequisites were not checked"
         yield Finding(area=adapter.name, state="note", text=text)
-    docs = {spec.name: spec.docs for spec in info.prerequisites}
     for prerequisite in prerequisites_of(launcher, info, orders):
-        place = f" ({prerequisite.place})" if prerequisite.place else ""
-        mend = (
-            f"{prerequisite.mend} (see {docs[prerequisite.name]})"
-            if prerequisite.mend and prerequisite.met is False and prerequisite.name in docs
-            else prerequisite.mend
-        )
-        text = f"{prerequisite.name.value}{place}: {prerequisite.text}"
-        yield Finding(area=adapter.name, state=_STATES[prerequisite.met], text=text, mend=mend or None)
+        yield prerequisite.finding(adapter.name, info.prerequisites)

@@ -24,7 +24,7 @@ from gpuwatch.engine.launches.renting.rehearsal import (
     rehearsed_offers,
 )
 from gpuwatch.errors import ProviderError, StoreError, StoreMissing, UsageError
-from gpuwatch.ports.prerequisites import Prerequisite
+from gpuwatch.ports.findings import Finding
 from gpuwatch.storage.launches.launch_admission import refusal_of_rehearsal
 
 if TYPE_CHECKING:
@@ -36,37 +36,18 @@ if TYPE_CHECKING:
 _NO_OFFER = "no matching offer now; offer-specific checks were skipped"
 
 
-class RehearsalLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a rehearsal.
-
-    Attributes:
-        provider: None: the step is about gpuwatch's own settings and limits.
-        name: that of a prerequisite, or "settings", "limits", "offers".
-        state: "met", "missing", "unknown", or "note" (no influence on the result).
-        docs: page and heading with the explanation.
-    """
-
-    provider: str | None
-    name: str
-    state: str
-    text: str
-    mend: str = ""
-    place: str = ""
-    docs: str | None = None
-
-
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """The result. `ready` None: something is unknown, but nothing is known to be missing."""
 
     watch: str
     dry_run: bool
-    lines: Sequence[RehearsalLine]
+    lines: Sequence[Finding]
 
     @property
     def ready(self) -> bool | None:
         """Whether renting would succeed, as far as can be known without an order."""
         states = {line.state for line in self.lines}
-        return False if "missing" in states else None if "unknown" in states else True
+        return False if "fault" in states else None if "unknown" in states else True
 
 
 def rehearse(settings: Settings, name: str) -> Rehearsal:
@@ -92,39 +73,35 @@ def rehearsal_json(rehearsal: Rehearsal) -> dict[str, Any]:
         "watch": rehearsal.watch,
         "ready": rehearsal.ready,
         "dry_run": rehearsal.dry_run,
-        "missing": [line.text for line in rehearsal.lines if line.state == "missing"],
-        "lines": [msgspec.to_builtins(line) for line in rehearsal.lines],
+        "missing": [line.text for line in rehearsal.lines if line.state == "fault"],
+        "lines": [
+            {
+                "provider": line.area or None,
+                "name": line.name,
+                "state": {"ok": "met", "fault": "missing"}.get(line.state, line.state),
+                "text": line.text,
+                "mend": line.mend or "",
+                "place": line.place,
+                "docs": line.docs,
+            }
+            for line in rehearsal.lines
+        ],
     }
 
 
-def prerequisite_line(provider: str, prerequisite: Prerequisite) -> RehearsalLine:
-    """A prerequisite as a line, with the page that explains it."""
-    state = "unknown" if prerequisite.met is None else "met" if prerequisite.met else "missing"
-    docs = next((spec.docs for spec in providers.info(provider).prerequisites if spec.name is prerequisite.name), None)
-    return RehearsalLine(
-        provider=provider,
-        name=prerequisite.name.value,
-        state=state,
-        text=prerequisite.text,
-        mend=prerequisite.mend,
-        place=prerequisite.place,
-        docs=docs,
-    )
-
-
-def _settings(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
-    line = partial(RehearsalLine, provider=None, name="settings")
+def _settings(settings: Settings, watch: Watch) -> Iterator[Finding]:
+    line = partial(Finding, area="", name="settings")
     if settings.dry_run:
         yield line(state="note", text="dry_run = true: gpuwatch rents nothing", mend="set dry_run = false to rent")
     if settings.budget.max_usd_hour is None:
-        yield line(state="missing", text="no spending limit is set", mend="add [budget] max_usd_hour")
+        yield line(state="fault", text="no spending limit is set", mend="add [budget] max_usd_hour")
     if watch.launch is None or watch.launch.max_runtime_s is None:
         yield line(
-            state="missing", text="its instances have no maximum runtime", mend='add [watch.launch] max_runtime = "24h"'
+            state="fault", text="its instances have no maximum runtime", mend='add [watch.launch] max_runtime = "24h"'
         )
 
 
-def _providers(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
+def _providers(settings: Settings, watch: Watch) -> Iterator[Finding]:
     able = []
     for name in providers_polled_for(watch, settings.providers):
         fault = _renting_fault(settings, name)
@@ -132,12 +109,10 @@ def _providers(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
             able.append(name)
         else:
             has_providers = watch.providers is not None
-            yield RehearsalLine(
-                provider=name, name="credentials", state="missing" if has_providers else "note", text=fault
-            )
+            yield Finding(area=name, name="credentials", state="fault" if has_providers else "note", text=fault)
     if not able:
         text = "this watch has no provider where gpuwatch can rent"
-        yield RehearsalLine(provider=None, name="settings", state="missing", text=text, mend="set a provider's key")
+        yield Finding(area="", name="settings", state="fault", text=text, mend="set a provider's key")
         return
     with http_client(settings) as http:
         has_offer = False
@@ -147,7 +122,7 @@ def _providers(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
             yield from lines
     if not has_offer:
         text = "nowhere is an offer that fits: no order and no limit was rehearsed"
-        yield RehearsalLine(provider=None, name="offers", state="unknown", text=text, mend="rehearse again when one is")
+        yield Finding(area="", name="offers", state="unknown", text=text, mend="rehearse again when one is")
 
 
 def _renting_fault(settings: Settings, name: str) -> str | None:
@@ -159,12 +134,12 @@ def _renting_fault(settings: Settings, name: str) -> str | None:
     return missing_extra_hint(name)
 
 
-def _provider(settings: Settings, watch: Watch, adapter: Adapter) -> Iterator[RehearsalLine]:
+def _provider(settings: Settings, watch: Watch, adapter: Adapter) -> Iterator[Finding]:
     name = adapter.name
     if adapter.launcher is None:
-        yield RehearsalLine(provider=name, name="credentials", state="missing", text="its options allow only prices")
+        yield Finding(area=name, name="credentials", state="fault", text="its options allow only prices")
         return
-    line = partial(RehearsalLine, provider=name, name="offers")
+    line = partial(Finding, area=name, name="offers")
     offers = RehearsedOffers(matches=(), orders=(), at_limit=False)
     try:
         commission = settings.providers[name].commission
@@ -178,44 +153,44 @@ def _provider(settings: Settings, watch: Watch, adapter: Adapter) -> Iterator[Re
     yield from _self_destruct_lines(watch, adapter.info, offers)
     hour_microusd = offers.matches[0].price.price_microusd_hour if offers.at_limit else 0
     for prerequisite in prerequisites_of(adapter.launcher, adapter.info, offers.orders, hour_microusd):
-        yield prerequisite_line(name, prerequisite)
+        yield prerequisite.finding(name, adapter.info.prerequisites)
 
 
-def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> RehearsalLine:
-    line = partial(RehearsalLine, provider=name, name="offers")
+def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> Finding:
+    line = partial(Finding, area=name, name="offers")
     if not offers.matches:
         return line(state="note", text=_NO_OFFER)
     best = offers.matches[0]
     price = f"{best.offer.offer_id} at {best.price_microusd_gpu_hour / MICRO:.2f} $ per GPU-hour"
     description = ", ".join((price, *marks(best.offer)))
     if offers.at_limit:
-        return line(state="met", text=f"would be ordered first: {description}")
+        return line(state="ok", text=f"would be ordered first: {description}")
     limit = watch.max_price_usd_gpu_hour
     return line(
         state="note", text=f"no offer at or under {limit} $ now; rehearsed with the cheapest match, {description}"
     )
 
 
-def _self_destruct_lines(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Iterator[RehearsalLine]:
+def _self_destruct_lines(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Iterator[Finding]:
     """What ends its instance without gpuwatch, and what stays billed."""
     if watch.launch is None or not watch.launch.self_destruct:
         return
-    line = partial(RehearsalLine, provider=info.name, name="self-destruct")
+    line = partial(Finding, area=info.name, name="self-destruct")
     if info.self_destruct is None:
         text = f"at {info.title}, an instance cannot end itself reliably: the order would be refused"
-        yield line(state="missing", text=text, mend="set self_destruct = false, or remove it from `providers`")
+        yield line(state="fault", text=text, mend="set self_destruct = false, or remove it from `providers`")
     elif info.self_destruct.needs_onstart and not watch.launch.onstart:
         text = f"self_destruct at {info.title} requires a start script, and there is none"
-        yield line(state="missing", text=text, mend='set launch.onstart; if there is nothing to run: onstart = "true"')
+        yield line(state="fault", text=text, mend='set launch.onstart; if there is nothing to run: onstart = "true"')
     elif offers.matches:
         best = offers.matches[0]
         disk = disk_microusd_hour(best, watch.disk_gb)
         yield line(state="note", text=info.self_destruct.text(disk, best.price.price_microusd_hour))
 
 
-def _admission(settings: Settings, watch: Watch, match: Match, adapter: Adapter) -> RehearsalLine:
+def _admission(settings: Settings, watch: Watch, match: Match, adapter: Adapter) -> Finding:
     """The rules of the reservation: pauses, limits, budgets."""
-    line = partial(RehearsalLine, provider=adapter.name, name="limits")
+    line = partial(Finding, area=adapter.name, name="limits")
     intent = rehearsal_intent(watch, match, adapter.info)
     try:
         with open_store_read_only(settings) as store, store.read() as connection:
@@ -225,5 +200,5 @@ def _admission(settings: Settings, watch: Watch, match: Match, adapter: Adapter)
     except StoreError as error:
         return line(state="unknown", text=str(error), mend="run gpuwatch db upgrade, or gpuwatch run")
     if refused is None:
-        return line(state="met", text="no pause, limit or budget blocks it")
-    return line(state="missing", text=refused.text)
+        return line(state="ok", text="no pause, limit or budget blocks it")
+    return line(state="fault", text=refused.text)

@@ -10,7 +10,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import all_warnings_settings_option, config_option, json_option, provider_option
-from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.output import json_out, note, print_finding
 from gpuwatch.cli.terminal_tables import left, table, text
 from gpuwatch.errors import UsageError
 from gpuwatch.home_folder import expand_home
@@ -18,7 +18,7 @@ from gpuwatch.home_folder import expand_home
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
-_SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
+_SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT", "unknown": "note "}
 
 
 @click.command(cls=Command, examples=("gpuwatch config show", "gpuwatch config show --json"))
@@ -87,13 +87,12 @@ def doctor(provider: str | None, as_json: bool, settings: Settings) -> int:
     Exit codes: 0 fine, 1 a check failed, 2 the settings are wrong.
     """
     from gpuwatch.app.setup.doctor import run_checks
+    from gpuwatch.ports.findings import finding_json
 
     findings = list(run_checks(settings, provider))
     if as_json:
-        json_out(findings)
+        json_out([finding_json(finding) for finding in findings])
     else:
         for finding in findings:
-            click.echo(f"{_SIGNS[finding.state]} {finding.area}: {finding.text}")
-            if finding.mend:
-                click.echo(f"      → {finding.mend}")
+            print_finding(finding, _SIGNS)
     return Exit.FAILED if any(finding.state == "fault" for finding in findings) else Exit.DONE

@@ -28,19 +28,18 @@ from gpuwatch.cli.options import (
     settings_option,
     value_option,
 )
-from gpuwatch.cli.output import counted, displayable, json_out, local, note
+from gpuwatch.cli.output import counted, displayable, json_out, local, note, print_finding
 from gpuwatch.cli.terminal_tables import table
 from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.watches.check import CurrentLimits, MarketCheck
-    from gpuwatch.app.watches.rehearse import RehearsalLine
     from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.watches.one_poll import ProviderCheck
     from gpuwatch.settings import Settings
 
-_SIGNS = {"met": "ok     ", "note": "note   ", "missing": "MISSING", "unknown": "unknown"}
+_SIGNS = {"ok": "ok     ", "note": "note   ", "fault": "MISSING", "unknown": "unknown"}
 _RESULT = {
     True: "{} is ready to rent.",
     False: "{} is not ready to rent.",
@@ -294,16 +293,6 @@ def rehearse(watch: str, as_json: bool, settings: Settings) -> int:
         json_out(rehearsal_json(rehearsal))
     else:
         for line in rehearsal.lines:
-            _print(line)
+            print_finding(line, _SIGNS)
         click.echo(_RESULT[rehearsal.ready].format(watch))
     return {True: Exit.DONE, False: Exit.FAILED, None: Exit.CANNOT_TELL}[rehearsal.ready]
-
-
-def _print(line: RehearsalLine) -> None:
-    heading = " ".join(filter(None, (line.provider, line.name)))
-    place = f" ({line.place})" if line.place else ""
-    click.echo(f"{_SIGNS[line.state]} {heading}{place}: {line.text}")
-    if line.mend and line.state != "met":
-        click.echo(f"        → {line.mend}")
-    if line.docs and line.state == "missing":
-        click.echo(f"        see {line.docs}")

@@ -104,7 +104,7 @@ def test_each_missing_prerequisite_is_a_line_with_its_mend_and_its_page(
 def test_doctor_of_one_provider_reports_what_is_met(shell: Shell, ec2: Ec2) -> None:
     ran = shell("doctor", "--provider", "aws")
     assert ran.code == Exit.DONE
-    assert "ok    aws: quota (us-east-1 G and VT on demand): 1000 vCPUs, 0 in use, 4 needed" in ran.out
+    assert "ok    aws quota (us-east-1 G and VT on demand): 1000 vCPUs, 0 in use, 4 needed" in ran.out
     assert "database" not in ran.out
 
 
