@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,18 +36,13 @@ def real_now() -> datetime:
 
 
 def monotonic() -> float:
-    """Monotonic seconds, for waits and for the spacing of requests; tests may speed them up, see `pace`."""
+    """Monotonic seconds, for waits and for the spacing of requests, at the `pace` of a test."""
     return time.monotonic() * pace()
 
 
 def real_monotonic() -> float:
     """Monotonic seconds at real pace."""
     return time.monotonic()
-
-
-def pace() -> float:
-    """Speed-up of waits. Only tests set it: GPUWATCH_TEST_PACE=60 turns a minute into a second."""
-    return float(os.environ.get("GPUWATCH_TEST_PACE") or 1)
 
 
 def _wait(stop: threading.Event, seconds: float) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch.bootstrap import build_adapters, new_id, pace
+from gpuwatch.bootstrap import build_adapters, new_id
 from gpuwatch.bootstrap.job_building import job_shells
 from gpuwatch.bootstrap.keeper_building import obligations_at
 from gpuwatch.bootstrap.provider_access import (
@@ -27,6 +27,7 @@ from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.engine.launches.renting.prerequisite_gate import PrerequisiteGate
 from gpuwatch.engine.launches.renting.rehearsal import credentials_of, prerequisites_of, rehearsed_offers
 from gpuwatch.engine.launches.renting.requoter import BalanceCache
+from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import KeyRejected
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteProbe
 from gpuwatch.remote.ssh_probe import SshProbe
@@ -154,6 +155,7 @@ class Following:
             on_listed=UnknownStatuses(launcher.name, base.uow_factory, new_id).check,
             close_obligation=base.obligations.close,
             generation=lambda: base.store.generation,
+            pace=pace(),
         )
 
     def _guard(self, launcher: Launcher) -> ProviderGuard:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuwatch.bootstrap import new_id, pace
+from gpuwatch.bootstrap import new_id
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.engine.jobs.cluster_jobs import SETTLE_S, ClusterJobs, ClusterParts, ClusterTerms
 from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
@@ -17,6 +17,7 @@ from gpuwatch.engine.jobs.job_runner import JobRunner
 from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
 from gpuwatch.engine.launches.following.instance_details import ContractEnds, InstanceAddresses
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
+from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home
 from gpuwatch.remote import runner_script

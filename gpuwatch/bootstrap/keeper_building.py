@@ -19,6 +19,7 @@ from gpuwatch.bootstrap import (
     real_monotonic,
     real_now,
 )
+from gpuwatch.engine.setup.failpoint import keeper_after_s
 from gpuwatch.errors import ProviderError, UsageError
 from gpuwatch.ports import AccountLookup
 
@@ -97,7 +98,7 @@ def build_keeper(
         run=lambda name, action: threading.Thread(target=action, name=name, daemon=True).start(),
         new_id=new_id,
         monotonic=real_monotonic,
-        after_s=float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or AFTER_S),  # only tests set it
+        after_s=keeper_after_s(AFTER_S),
         watch_ended=timedelta(seconds=settings.launching.watch_ended_s),
         is_followed=is_followed,
         is_extended=ExtensionLookup(settings.database_url, file, real_now).is_extended,

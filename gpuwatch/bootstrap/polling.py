@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuwatch import providers
-from gpuwatch.bootstrap import new_id, pace, real_monotonic
+from gpuwatch.bootstrap import new_id, real_monotonic
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
@@ -24,6 +24,7 @@ from gpuwatch.engine.market.known_prices import PriceRanks, PricesOnSale
 from gpuwatch.engine.market.polling_plan import PollingPlan, plan_polling
 from gpuwatch.engine.market.query_planner import QueryPlanner
 from gpuwatch.engine.market.row_budget import SWEEP_EVERY_MIN_S
+from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.engine.watches.current_limits import MachineReputations, PastLimits, WatchLimits
 from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.engine.watches.gather import QuoteGathering

@@ -10,7 +10,6 @@ from functools import partial
 import msgspec
 
 from gpuwatch import notifiers
-from gpuwatch.bootstrap import pace
 from gpuwatch.bootstrap.polling import polling_warnings
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.task_progress import PeriodicTask
@@ -21,6 +20,7 @@ from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconcile
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
 from gpuwatch.engine.launches.renting.requoter import REFRESH_S
+from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.engine.watches.provider_worker import FirstRequestGate, ProviderWorker
 from gpuwatch.settings import Settings
 from gpuwatch.storage.setup.database import Database
@@ -165,8 +165,8 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
             run = _follow_clusters(service, reconciler)
             yield _follow_task(service, f"follow {name}", name, run, CLUSTERS_EVERY_S / pace())
             continue
-        every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # tests wait for many steps of many launches
-        task = _follow_task(service, f"follow {name}", name, _reconcile(service, reconciler), every_s)
+        every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # at least half a second: a list takes time
+        task = _follow_task(service, f"follow {name}", name, _with_now(service, reconciler.run_if_due), every_s)
         yield msgspec.structs.replace(task, steps=partial(getattr, reconciler, "steps"))
 
 
@@ -229,15 +229,6 @@ def _follow_clusters(service: Service, reconciler: LaunchReconciler) -> Callable
         listed_at[:] = [now]
         reconciler.run_soon()
         return reconciler.run_if_due(now)
-
-    return run
-
-
-def _reconcile(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:
-    def run() -> bool:
-        if pace() > 1:  # in tests: at every run
-            reconciler.run_soon()
-        return reconciler.run_if_due(service.time_source.now())
 
     return run
 

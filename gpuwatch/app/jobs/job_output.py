@@ -11,11 +11,12 @@ import msgspec
 
 from gpuwatch.app.jobs.jobs import job_details, open_jobs_read_only
 from gpuwatch.app.watches.watch_selection import known_job
-from gpuwatch.bootstrap import open_store_read_only, pace
+from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.job_building import jobs_folder
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.market.offer import clean
+from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository

@@ -19,7 +19,7 @@ from gpuwatch.app.launches.launches import (
     unknown_instances,
 )
 from gpuwatch.app.owner_audit import audit_event
-from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, pace, real_monotonic, real_now
+from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.keeper_building import obligation_file
 from gpuwatch.bootstrap.provider_access import can_rent, provider_account, with_previous_keys
 from gpuwatch.bootstrap.settings_loading import manual_end_hints
@@ -27,6 +27,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.following.transition_executor import request_end
+from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import GpuwatchError, ProviderStateUnknown, StoreInUse, StoreNotReady, UsageError
 from gpuwatch.settings import Settings
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
-from gpuwatch.bootstrap import build_adapters, monotonic, open_http, pace, real_now
+from gpuwatch.bootstrap import build_adapters, monotonic, open_http, real_now
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer, OfferKind, arch_of
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,9 +1,12 @@
-"""Points at which a crash test kills, delays or stops the process; inactive unless GPUWATCH_FAILPOINT is set.
+"""What tests set from outside the process, all of it here; without the variables everything is inactive.
+
+`GPUWATCH_TEST_PACE=60` turns a minute of waiting into a second; `GPUWATCH_TEST_KEEPER_AFTER=1` lets the keeper act
+after a second. `GPUWATCH_FAILPOINT` names a point at which a crash test kills, delays or stops the process:
 
 `GPUWATCH_FAILPOINT=launch.after_send` ends the process there; `…:3` at the third pass; `…@ACTION` does something
 else: `exit` (default: no clean-up, exit code 86), `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself, until
 somebody continues it), `sleep2.5` (seconds), `raise8` (a RuntimeError at this pass and the next seven). All but the
-last write `failpoint NAME` to stderr first, so that a test knows where the process ended. Only tests set the variable.
+last write `failpoint NAME` to stderr first, so that a test knows where the process ended.
 """
 
 from __future__ import annotations
@@ -39,6 +42,16 @@ POINTS = {
 
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _passes: dict[str, int] = {}
+
+
+def pace() -> float:
+    """Return by what factor waits are shortened."""
+    return float(os.environ.get("GPUWATCH_TEST_PACE") or 1)
+
+
+def keeper_after_s(plain_s: float) -> float:
+    """Return how long after its end the keeper ends an instance."""
+    return float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or plain_s)
 
 
 def failpoint(name: str) -> None:

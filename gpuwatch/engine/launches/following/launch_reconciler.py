@@ -78,6 +78,7 @@ class LaunchReconciler:
         close_obligation: closes one whose order created nothing. Raises StoreError.
         generation: grows when the database went back to an older state: nothing is rented until a listing after that.
         watch_ended: how long after its end a launch is reopened if its instance is listed again.
+        pace: factor by which the time between two lists is shortened.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -101,6 +102,7 @@ class LaunchReconciler:
         on_listed: Callable[[Iterable[Instance], datetime], None] = lambda instances, now: None,
         close_obligation: Callable[[Obligation], None] = lambda obligation: None,
         generation: Callable[[], int] = lambda: 0,
+        pace: float = 1.0,
     ) -> None:
         self._repository = repository
         self._launcher = launcher
@@ -113,6 +115,7 @@ class LaunchReconciler:
         self._executor = TransitionExecutor(repository, launch_alerts)
         self._followed = FollowedLaunches() if guard is None else guard.followed
         self._clock = LaunchClock(monotonic, self._followed)
+        self._pace = pace
         reporter = AlertReporter(repository, launch_alerts.new_id)
         self._ender = InstanceEnder(reporter, launcher, launch_alerts, self._followed, monotonic, may_destroy)
         self._owner = owner
@@ -163,7 +166,7 @@ class LaunchReconciler:
         alive = self._read(now)
         moving = any(launch.state in _MOVING for launch in alive)
         ends = [end for launch in alive if (end := must_end_at(launch)) is not None and end > now]
-        self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY), *ends])
+        self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY) / self._pace, *ends])
         self._defects.clear()
         done = self.reconcile(now)
         for launch_id, defect in self._defects.items():
