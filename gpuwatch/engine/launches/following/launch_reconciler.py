@@ -168,7 +168,13 @@ class LaunchReconciler:
         ends = [end for launch in alive if (end := must_end_at(launch)) is not None and end > now]
         self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY) / self._pace, *ends])
         self._defects.clear()
-        done = self.reconcile(now)
+        is_sound = False
+        try:
+            done = self.reconcile(now)
+            is_sound = not self._defects
+        finally:
+            if not is_sound:  # the next run repeats it: one that is not due would count as a success, and hide this
+                self._next_at = None
         for launch_id, defect in self._defects.items():
             raise PartlyDone(f"launch {launch_id}: {defect}") from defect
         return done
