@@ -203,7 +203,7 @@ def _plain(character: str) -> str:
 
 
 def print_finding(finding: Finding, signs: Mapping[str, str]) -> None:
-    """Print one checked thing; how to mend it, and what explains it, below.
+    """Print one checked thing; how to fix it, and what explains it, below.
 
     Args:
         signs: state → first column, all of one width.
