@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.daemon.process import configure_gc
-from gpuwatch.domain.jobs.job import Job, JobDefinition, JobLimit, JobState
+from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_definition import JobDefinition, JobLimit
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.watch import Action, Watch

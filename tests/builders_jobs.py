@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from gpuwatch.domain.jobs.job import Job, JobDefinition, JobLimit, JobState
+from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_definition import JobDefinition, JobLimit
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_watch

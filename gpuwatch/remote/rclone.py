@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.domain.jobs.checkpoints import below, is_store
+from gpuwatch.domain.jobs.checkpoints import below
+from gpuwatch.domain.jobs.job_definition import is_store
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 from gpuwatch.redaction import redact

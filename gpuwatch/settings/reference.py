@@ -172,9 +172,9 @@ def _limits() -> list[dict[str, Any]]:
 
 def job_json_schema() -> dict[str, Any]:
     """The schema of a job file, ready for JSON."""
-    from gpuwatch.domain.jobs.job_file_schema import RESOURCE_KEYS, JobFileTable  # noqa: PLC0415 - the daemon needs neither
+    from gpuwatch.domain.jobs.job_definition import RESOURCE_KEYS, JobDefinition  # noqa: PLC0415 - the daemon needs neither
 
-    schema: dict[str, Any] = _simplified(JobFileTable.model_json_schema())
+    schema: dict[str, Any] = _simplified(table_of(JobDefinition).model_json_schema())
     schema["title"] = "gpuwatch job"
     schema["required"] = [key for key in schema["required"] if key != "name"]  # default: the file name
     resources = schema["$defs"]["Watch"]

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
-from pydantic import ValidationError, create_model
+from pydantic import TypeAdapter, ValidationError, create_model
 
 from gpuwatch import notifiers, providers
-from gpuwatch.domain.jobs.job import JobDefinition
-from gpuwatch.domain.jobs.job_file_schema import RESOURCE_KEYS, JobFileTable
+from gpuwatch.domain.jobs.job_definition import RESOURCE_KEYS, JobDefinition
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.setup.fields import Table, table_of
 from gpuwatch.domain.watches.expression import comparisons_of, parse
@@ -263,24 +262,24 @@ def read_job_file(path: Path) -> JobDefinition:
     sources = Sources(file=path, content=_read_bytes(path), external=(), env={}, cwd=Path.cwd())
     tree = {"name": path.stem, **parse_file(sources)}
     errors: list[tuple[Location, str]] = list(_wrong_resources(tree))
-    table: JobFileTable | None = None
+    definition: JobDefinition | None = None
     try:
-        table = JobFileTable.model_validate(tree)
+        definition = TypeAdapter(JobDefinition).validate_python(tree)
     except ValidationError as error:
         errors += [
             validation_error
-            for validation_error in validation_errors(error, JobFileTable)
+            for validation_error in validation_errors(error, table_of(JobDefinition))
             if validation_error[0] not in {loc for loc, _ in errors}
         ]
     script = None
-    if table is not None and table.script is not None:
+    if definition is not None and definition.script is not None:
         try:
-            script = _script(table.script, path.parent)
+            script = _script(definition.script, path.parent)
         except ValueError as error:
             errors.append((("script",), str(error)))
-    if errors or table is None:
+    if errors or definition is None:
         raise SettingsError([_line(loc, text, sources, tree) for loc, text in dict.fromkeys(errors)])
-    return table.value(script, str(path.resolve().parent))
+    return replace(definition, script=script, folder=str(path.resolve().parent))
 
 
 def _line(loc: Location, text: str, sources: Sources, tree: dict[str, Any]) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import CheckpointSpec, Job, JobFiles, JobLimit, JobState, PilotSpec
+from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.watch import Action

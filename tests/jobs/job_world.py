@@ -16,18 +16,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import (
-    CheckpointSpec,
-    Job,
-    JobDefinition,
-    JobEvent,
-    JobFiles,
-    JobLimit,
-    JobRun,
-    JobState,
-    JobTransition,
-    apply_transition,
-)
+from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState, JobTransition, apply_transition
+from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobDefinition, JobFiles, JobLimit
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Watch

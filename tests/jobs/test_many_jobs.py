@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 import pytest
 
-from gpuwatch.domain.jobs.job import Job, JobDefinition, JobLimit, JobRun, JobState
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState
+from gpuwatch.domain.jobs.job_definition import JobDefinition, JobLimit
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.engine.jobs.job_runner import JobRunner
 from gpuwatch.engine.jobs.job_threads import JobThreads, Lane

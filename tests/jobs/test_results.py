@@ -7,7 +7,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, JobState
+from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_definition import JobFiles, JobLimit
 from gpuwatch.domain.jobs.run_sample import samples_of
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from tests.jobs.job_world import CHECKPOINTS, JobWorld

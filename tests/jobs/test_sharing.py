@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, JobState
+from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_definition import JobFiles, JobLimit
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.launches.launch import InstanceCondition, LaunchState
 from gpuwatch.domain.plan.figures import FigureRange

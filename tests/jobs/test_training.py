@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobState
+from gpuwatch.domain.jobs.job import JobState
+from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles
 from gpuwatch.emulator.instances.machine_sshd import has_sshd
 from tests.checkout import ROOT
 from tests.jobs.job_world import JobWorld

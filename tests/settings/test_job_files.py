@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles, JobLimit, PilotSpec, ResultFiles
 from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.reference import job_json_schema
@@ -62,7 +62,7 @@ def test_every_key_of_a_job_file_is_read(tmp_path: Path) -> None:
     assert (found.name, found.command, found.script) == ("qlora-8b", "python train.py", None)
     assert (found.env, found.secret_env) == ({"A": "1"}, {"HF_TOKEN": "env:HF"})
     assert found.inputs == (JobFiles(source="./data", target="/workspace/data"),)
-    assert found.results == (JobFiles(source="out/*", target="results"),)
+    assert found.results == (ResultFiles(source="out/*", target="results"),)
     assert found.checkpoint == CheckpointSpec(path="ckpt", every_s=1200.0, resume="python train.py --resume")
     assert found.pilot == PilotSpec(share=0.01)
     assert found.deadline_at == datetime(2026, 12, 1, 8, tzinfo=UTC)

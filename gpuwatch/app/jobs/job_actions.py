@@ -13,7 +13,8 @@ from gpuwatch.app.launches.stop import request_stop, stop
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import known_job
 from gpuwatch.bootstrap import open_store, real_now
-from gpuwatch.domain.jobs.job import Job, JobDefinition, JobState, JobTransition
+from gpuwatch.domain.jobs.job import Job, JobState, JobTransition
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

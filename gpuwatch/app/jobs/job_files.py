@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpuwatch.domain.jobs.job import Job, JobDefinition
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.run_plan import is_local
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.engine.jobs.job_parts import local_path

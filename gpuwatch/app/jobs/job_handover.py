@@ -18,13 +18,13 @@ from gpuwatch.app.jobs.jobs import new_job
 from gpuwatch.app.watches.check import check_markets
 from gpuwatch.app.watches.handover import Handover, select_handover
 from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.orchestrator_task import orchestrator_task_of
 from gpuwatch.settings.validate import read_job_file
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.jobs.job import JobDefinition
     from gpuwatch.settings import Settings
 
 

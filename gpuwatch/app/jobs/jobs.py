@@ -14,17 +14,8 @@ from gpuwatch.app.jobs.job_files import check_inputs
 from gpuwatch.app.watches.watch_selection import known_job
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.cluster_task import is_cluster, unfit_for_cluster
-from gpuwatch.domain.jobs.job import (
-    Job,
-    JobDefinition,
-    JobEvent,
-    JobEventView,
-    JobRun,
-    JobRunView,
-    JobState,
-    JobView,
-    definition_json,
-)
+from gpuwatch.domain.jobs.job import Job, JobEvent, JobEventView, JobRun, JobRunView, JobState, JobView, definition_json
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.run_sample import RunSample, RunSampleView, sample_view, samples_of
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.providers import info

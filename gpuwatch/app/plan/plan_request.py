@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from pydantic import ValidationError
 
-from gpuwatch.domain.jobs.job_file_schema import JobFileTable
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_request import JobRequest
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.plan.architectures.language_models import LanguageModel, model_from_config
@@ -20,7 +20,7 @@ from gpuwatch.domain.plan.figures import parse_figure
 from gpuwatch.domain.plan.roofline import TrainingMethod
 from gpuwatch.domain.plan.workload import ModelKeys
 from gpuwatch.domain.setup.durations import EnvText
-from gpuwatch.domain.setup.fields import Table
+from gpuwatch.domain.setup.fields import Table, table_of
 from gpuwatch.errors import UsageError
 from gpuwatch.settings.settings_errors import validation_errors
 
@@ -140,7 +140,7 @@ def file_values(path: Path, kind: type[Table]) -> dict[str, Any]:
         UsageError: it cannot be read, or has a table that neither the planner nor the queue knows.
     """
     tree = read_toml(path)
-    if unknown := sorted(tree.keys() - JobFileTable.model_fields.keys()):
+    if unknown := sorted(tree.keys() - table_of(JobDefinition).model_fields.keys()):
         raise UsageError(f"{path}: {clean(unknown[0])}: unknown key; figures of the planner belong in [plan]")
     found = {}
     for place, key in _JOB_FILE_KEYS.items():

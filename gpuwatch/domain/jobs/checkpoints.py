@@ -1,8 +1,4 @@
-"""What is kept of a job: its checkpoints, and the addresses of stores for results and checkpoints. Pure.
-
-- Checkpoints: which are complete on the machine, which is the newest here, and which are kept.
-- Addresses of object stores in job files, which the local rclone reads and writes.
-"""
+"""The checkpoints of a job: which are complete on the machine, which is the newest here, and which are kept. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +10,11 @@ from pathlib import PurePath
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import JobDefinition
+from gpuwatch.domain.jobs.job_definition import JobDefinition, is_store
 from gpuwatch.domain.jobs.run_status import MachineFile
 
 SETTLE_S = 2  # a file that was just written may still grow
 _INCOMPLETE = re.compile(r"(^\.|\.(tmp|part|partial|incomplete|new|lock)$|~$|^tmp)", re.IGNORECASE)
-
-_REMOTE = re.compile(r"rclone:[A-Za-z0-9_][\w.+@-]{0,63}:[^\x00-\x1f]*")
-_BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9.-]{1,62}(/[^\x00-\x1f]*)?")
-EXPECTED = "expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER, without keys or options"
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,16 +94,6 @@ def _entry(path: str, depth: int) -> str:
 
 def _numbers(name: str) -> list[int]:
     return [int(one) for one in re.findall(r"[0-9]+", name)]
-
-
-def is_remote(address: str) -> bool:
-    """Whether a source or target is an address for the local rclone; it may still be invalid."""
-    return address.startswith("rclone:")
-
-
-def is_store(address: str) -> bool:
-    """Whether results or checkpoints can be stored there."""
-    return _REMOTE.fullmatch(address) is not None or _BUCKET.fullmatch(address) is not None
 
 
 def below(address: str, *names: str) -> str:

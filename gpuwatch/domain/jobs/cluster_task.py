@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import Job, JobDefinition
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.gpu_cards import gpu_specs

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.money import number
-from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.watches.watch import Purpose, Watch
+from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.errors import GpuwatchError
 
 
@@ -43,83 +42,6 @@ ON_AN_INSTANCE = frozenset({JobState.PREPARING, JobState.RUNNING, JobState.FETCH
 
 # `gc=False`, as for `Watch`: thousands of jobs may be queued, none is part of a reference cycle, and otherwise each
 # garbage collection would traverse all of them.
-class JobFiles(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Files to copy from `source` to `target`. Inputs go to the instance, results come from it."""
-
-    source: str  # inputs: a local path, git URL, s3://, https:// or rclone:; results: a glob on the instance
-    target: str  # for results: a local folder, or a store
-
-
-class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where the command writes its checkpoints, how often they are fetched, and how it resumes."""
-
-    path: str
-    every_s: float = 1_200.0
-    keep: int = 2
-    resume: str | None = None  # the command for resuming; None: the same command
-    store: str | None = None  # where fetched checkpoints are copied to; None: they stay local
-
-
-class PilotSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A small run before the full one: a share of the work, or a time, but not both."""
-
-    share: float | None = None
-    duration_s: float | None = None
-
-
-class JobLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The cost limits of a job, commission included; None: no such limit."""
-
-    max_price_usd_gpu_hour: Decimal | None = None
-    max_usd: Decimal | None = None  # over all runs
-    max_usd_hour: Decimal | None = None
-
-
-class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The content of `jobs/NAME.toml`. Secrets are references: they are read when a run starts and stored nowhere.
-
-    Attributes:
-        command: the command to run on the instance; empty with a script.
-        script: the text of the script; None with a command.
-        env: variables whose values are in the file.
-        secret_env: variable → `env:NAME` or `file:PATH`, from which its value is read.
-        resources: the offers, as in a watch of the job's name; the queue sets its price.
-        hours: estimated hours of work; None: not stated.
-        deadline_s: seconds after submission; the alternative is `deadline_at`.
-        max_runtime_s: limit for one run; None: see `job_watch`.
-        keep_on_failure_s: how long the instance stays after a failed command.
-        folder: the base of relative paths: the folder of the job file.
-        group: the name of the array that the job belongs to.
-        share_instance: whether it may run on an instance that another job has finished with.
-    """
-
-    name: str
-    command: str = ""
-    script: str | None = None
-    setup: str | None = None
-    env: dict[str, str] = {}
-    secret_env: dict[str, str] = {}
-    inputs: tuple[JobFiles, ...] = ()
-    results: tuple[JobFiles, ...] = ()
-    checkpoint: CheckpointSpec | None = None
-    pilot: PilotSpec | None = None
-    resources: Watch
-    nodes: int = 1  # identical machines; an orchestrator runs more than one
-    limit: JobLimit
-    hours: FigureRange | None = None
-    deadline_s: float | None = None
-    deadline_at: datetime | None = None
-    active: tuple[str, ...] = ()
-    priority: int = 0
-    retries: int = 2
-    depends_on: tuple[str, ...] = ()
-    max_runtime_s: float | None = None
-    keep_on_failure_s: float = 0.0
-    folder: str = "."
-    group: str | None = None
-    share_instance: bool = True
-
-
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One stored job. `version` increases with every change; `run_number` is the fencing number of its runs."""
 

@@ -7,7 +7,8 @@ from decimal import ROUND_FLOOR, Decimal
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import Job, JobDefinition
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.launches.life.owner_decisions import PILOT_ITEMS
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.watches.launch_spec import LaunchSpec

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, PilotSpec
+from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun
+from gpuwatch.domain.jobs.job_definition import JobDefinition, PilotSpec
 from gpuwatch.domain.jobs.job_watch import work_hours_left
 from gpuwatch.domain.jobs.run_progress import VARIATION, spent_usd
 from gpuwatch.domain.jobs.run_sample import RunSample

@@ -17,7 +17,8 @@ from itertools import islice, product
 import msgspec
 
 from gpuwatch.domain.jobs.checkpoints import below
-from gpuwatch.domain.jobs.job import Job, JobDefinition, JobState
+from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, work_hours_left
 from gpuwatch.domain.jobs.shared_instance import SharedInstances
 from gpuwatch.domain.setup.durations import parse_duration

@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from gpuwatch.domain.jobs.checkpoints import is_remote
-from gpuwatch.domain.jobs.job import Job, JobFiles
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job_definition import JobFiles, is_remote
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GIT = re.compile(r"(git\+.*|git@.*|ssh://.*|.*\.git(@[\w./-]+)?)")

@@ -13,7 +13,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.domain.alerts.alert import AlertSpec
-from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState, JobTransition
+from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState, JobTransition
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, waiting_job_watch
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail

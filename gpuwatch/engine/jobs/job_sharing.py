@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.jobs.checkpoints import is_store
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState, JobTransition
+from gpuwatch.domain.jobs.job_definition import is_store
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.jobs.queue import group_states, queue_order, waits_for
 from gpuwatch.domain.jobs.shared_instance import costs_less_here, have_same_needs, is_small, may_share

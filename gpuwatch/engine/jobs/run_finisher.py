@@ -21,8 +21,8 @@ from gpuwatch.domain.alerts.job_texts import (
     NOT_STORED_REASON,
     RESULTS_LOST,
 )
-from gpuwatch.domain.jobs.checkpoints import is_store
-from gpuwatch.domain.jobs.job import Job, JobFiles, JobRun, JobState
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState
+from gpuwatch.domain.jobs.job_definition import JobFiles, is_store
 from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import LeftOut, MachineFile
 from gpuwatch.domain.launches.launch import EndReason, Launch

@@ -10,8 +10,9 @@ from datetime import timedelta
 
 import msgspec
 
-from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, is_remote, to_resume
-from gpuwatch.domain.jobs.job import Job, JobFiles, JobRun, JobState
+from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, to_resume
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState
+from gpuwatch.domain.jobs.job_definition import JobFiles, is_remote
 from gpuwatch.domain.jobs.run_plan import (
     assignments,
     command_script,

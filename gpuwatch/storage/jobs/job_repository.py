@@ -10,16 +10,8 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.domain.jobs.job import (
-    ON_AN_INSTANCE,
-    Job,
-    JobDefinition,
-    JobEvent,
-    JobRun,
-    JobState,
-    JobTransition,
-    apply_transition,
-)
+from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobEvent, JobRun, JobState, JobTransition, apply_transition
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.ports import OutboxAlert

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.cluster_task import cluster_match, cluster_watch, dstack_task, unfit_for_cluster
-from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job_definition import JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
 from gpuwatch.domain.launches.money.budgets import budget_refusal
 from gpuwatch.domain.plan.figures import FigureRange

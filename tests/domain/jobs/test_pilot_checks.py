@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.job import CheckpointSpec, Job, JobEvent, JobRun, PilotSpec
+from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun
+from gpuwatch.domain.jobs.job_definition import CheckpointSpec, PilotSpec
 from gpuwatch.domain.jobs.job_watch import pilot_items, waiting_job_watch
 from gpuwatch.domain.jobs.pilot_checks import (
     PilotObservation,

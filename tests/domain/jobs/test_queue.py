@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.jobs.job import Job, JobLimit, JobState
+from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_definition import JobLimit
 from gpuwatch.domain.jobs.job_watch import waiting_job_watch
 from gpuwatch.domain.jobs.queue import (
     failed_dependency,
