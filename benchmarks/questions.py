@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.seeded_market import START, Market
-from gpuwatch.domain.history.hourly_rollup import HOUR_S
-from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.market_history import HOUR_S, MarketFilter
 from gpuwatch.domain.history.price_series import PeriodLength, PricePeriod
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.history.queries.history_queries import read_price_periods

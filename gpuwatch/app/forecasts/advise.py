@@ -16,7 +16,13 @@ from gpuwatch.domain.forecasts.advice import BuyVerdict, advise, why_too_little_
 from gpuwatch.domain.forecasts.optimal_stopping import METHOD
 from gpuwatch.domain.forecasts.price_forecasts import ForecastSource, PriceForecast
 from gpuwatch.domain.forecasts.snipe import SNIPE_METHOD_TEXT, offer_lifetimes, snipe_odds
-from gpuwatch.domain.history.price_series import HOUR_S, POLL_LASTS_S, known_until, on_own_step, series_of, step_name
+from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
+from gpuwatch.domain.history.price_series import (
+    known_until,
+    on_own_step,
+    series_of,
+    step_name,
+)
 from gpuwatch.domain.market.money import rfc3339
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.errors import UsageError
@@ -70,7 +76,7 @@ class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def _without_stale_price(advice: Advice, age_s: float) -> Advice:
     """Drop the current price, because old prices do not show it. The limits stay valid."""
-    if age_s <= (POLL_LASTS_S if advice.step_h == 1 else advice.step_h * HOUR_S):
+    if age_s <= (COVERAGE_S if advice.step_h == 1 else advice.step_h * HOUR_S):
         return advice
     reason = f"the newest poll is {format_duration(age_s // 3600 * 3600)} old: the current price is unknown"
     return msgspec.structs.replace(advice, now_usd=None, verdict=BuyVerdict.WAIT, why=reason)

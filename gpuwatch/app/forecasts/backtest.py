@@ -23,8 +23,7 @@ from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, replay
 from gpuwatch.domain.forecasts.backtest.replay_result import result_of, sweep_thresholds, with_threshold
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
 from gpuwatch.domain.forecasts.backtest.replayed_offers import without_unrecorded_clauses
-from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
-from gpuwatch.domain.history.price_series import POLL_LASTS_S
+from gpuwatch.domain.history.market_history import COVERAGE_S, MarketFilter, MarketHistory
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import OfferKind, clean
 from gpuwatch.engine.forecasts.auto_limits import BACKTEST_RECOMPUTE_EVERY, AutoPrices, BacktestWaits
@@ -250,7 +249,7 @@ def _joined_history(histories: Sequence[MarketHistory]) -> MarketHistory:
 
 
 def _setting(settings: Settings, request: BacktestRequest) -> ReplaySettings:
-    min_age = timedelta(seconds=POLL_LASTS_S)  # how long a recorded price counts
+    min_age = timedelta(seconds=COVERAGE_S)  # how long a recorded price counts
     access = not_rentable(settings)
     return ReplaySettings(
         commissions=all_commissions(settings),

@@ -14,7 +14,11 @@ from msgspec.structs import replace
 from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.rules import all_commissions
-from gpuwatch.domain.history.price_series import HOUR_S, gpu_pricer, series_of
+from gpuwatch.domain.history.market_history import HOUR_S
+from gpuwatch.domain.history.price_series import (
+    gpu_pricer,
+    series_of,
+)
 from gpuwatch.domain.history.row_conversion import history_of_columns
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB

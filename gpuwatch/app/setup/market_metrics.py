@@ -12,7 +12,7 @@ from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.setup.metric_specs import OTHER_GPU
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, commissions_of, stored_max_age, stored_pace
-from gpuwatch.domain.history.hourly_rollup import COVERAGE_S
+from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, Commission, OfferPrice, price_of
 from gpuwatch.domain.market.offer import Offer, OfferKind

@@ -10,13 +10,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from gpuwatch.domain.history.market_history import MarketHistory
+from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S, MarketHistory
 from gpuwatch.domain.history.nonparametric import SurvivalCurve, kaplan_meier
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_periods import GpuPriceOf, Windows, complete_polls, covered_s, poll_windows
 from gpuwatch.domain.history.price_series import (
-    HOUR_S,
-    POLL_LASTS_S,
     PriceSeries,
     cut_series,
     lowest_before,
@@ -91,7 +89,7 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
         under: the price of the lifetimes; None: the median price, weighted by time on offer.
     """
     intervals, now_at = past.intervals, datetime.fromtimestamp(past.polled_s, UTC)
-    stands = (intervals.delisted_s == NEVER) & (intervals.polled_s > past.polled_s - POLL_LASTS_S)
+    stands = (intervals.delisted_s == NEVER) & (intervals.polled_s > past.polled_s - COVERAGE_S)
     if past.current is not None:
         stands &= np.isin(intervals.scope, past.current)
     now = int(intervals.price[stands].min()) if stands.any() else None

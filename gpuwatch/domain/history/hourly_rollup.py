@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
+
 STEP = 1.01
 _LOG_STEP = math.log(STEP)
 _HEAD = struct.Struct("<BhH")  # bytes of a weight, first step, number of steps
@@ -26,9 +28,6 @@ _MUST_SWAP = sys.byteorder == "big"
 _TYPES = {1: "B", 2: "H", 4: "I"}
 
 SketchWeights = dict[int, int]  # step → minutes on offer
-
-HOUR_S = 3600
-COVERAGE_S = 3 * HOUR_S  # with a quota of 20,000 rows a day, a big market can be read every two hours
 
 Segment = tuple[str, str, int, int]  # provider, GPU, count, spot
 CoverScope = tuple[str, str, int]  # provider, GPU, spot

@@ -16,6 +16,11 @@ import msgspec
 from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, disk_microusd_hour
 from gpuwatch.domain.market.offer import ListedOffer, Offer
 
+HOUR_S = 3600
+# A poll's result counts until the next poll, but at most this long: with a quota of 20,000 rows a day, a big market can
+# be read every two hours.
+COVERAGE_S = 3 * HOUR_S
+
 
 class OfferInterval(NamedTuple):
     """One price of one listing."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.history.hourly_rollup import HOUR_S
+from gpuwatch.domain.history.market_history import HOUR_S
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.domain.setup.durations import format_duration, format_moment

@@ -9,11 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_series import (
-    HOUR_S,
-    POLL_LASTS_S,
     PeriodLength,
     PeriodSpan,
     PricePeriod,
@@ -171,7 +169,7 @@ def _cut(
 
 def poll_windows(times: Ints, until_s: int) -> Windows:
     """The time that polls cover, none later than `until_s`."""
-    return _union([np.stack((times, np.minimum(times + POLL_LASTS_S, until_s)), axis=1)])
+    return _union([np.stack((times, np.minimum(times + COVERAGE_S, until_s)), axis=1)])
 
 
 def covered_s(windows: Windows, at_s: Ints) -> NDArray[np.float64]:

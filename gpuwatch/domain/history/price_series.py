@@ -19,16 +19,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.history.market_history import MarketHistory, OfferInterval
+from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S, MarketHistory, OfferInterval
 from gpuwatch.domain.market.money import Commission
-
-HOUR_S = 3600
-POLL_LASTS_S = 3 * HOUR_S  # a poll's result counts until the next poll, but at most this long
 
 _NEAR_HOURS = 1  # an hour without a poll takes the price of a neighbouring hour at most this far away
 
 STEPS_H = {"hour": 1, "day": 24, "week": 168}
-_LONGEST_STRETCH_H = 2 * POLL_LASTS_S // HOUR_S  # mean run of known hours; longer runs come from hourly polls
+_LONGEST_STRETCH_H = 2 * COVERAGE_S // HOUR_S  # mean run of known hours; longer runs come from hourly polls
 LEAST_KNOWN_SHARE = 0.25  # of the entries of a series; with fewer, too much is unknown (assumed)
 
 
@@ -162,7 +159,7 @@ def series_of(
     """
     if market_history.starts_s is None or market_history.ends_s is None:
         return PriceSeries(first_hour=0, lows=(), polled=(), source=market_history.source)
-    after_s = market_history.ends_s + POLL_LASTS_S
+    after_s = market_history.ends_s + COVERAGE_S
     if market_history.until_s is not None:
         after_s = max(market_history.starts_s + 1, min(after_s, market_history.until_s))
     first, last = (market_history.starts_s - offset_s) // HOUR_S, (after_s - 1 - offset_s) // HOUR_S
@@ -183,7 +180,7 @@ def series_of(
 
 def last_hour(interval: OfferInterval, offset_s: int = 0) -> int:
     """The last hour on offer: until the poll that missed it, or as long as the last poll counts."""
-    lasts_s = interval.seen_s + POLL_LASTS_S
+    lasts_s = interval.seen_s + COVERAGE_S
     return ((lasts_s if interval.delisted_s is None else min(interval.delisted_s, lasts_s)) - 1 - offset_s) // HOUR_S
 
 
@@ -192,7 +189,7 @@ def _polled_hours(market_history: MarketHistory, first: int, last: int, offset_s
     for poll in market_history.polls:
         if poll.proves_absence:
             from_s = poll.at_s - offset_s
-            for hour in range(from_s // HOUR_S, min((from_s + POLL_LASTS_S - 1) // HOUR_S, last) + 1):
+            for hour in range(from_s // HOUR_S, min((from_s + COVERAGE_S - 1) // HOUR_S, last) + 1):
                 polled[hour - first] = True
     return polled
 

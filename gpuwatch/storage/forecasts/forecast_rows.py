@@ -11,7 +11,13 @@ from sqlalchemy import Connection, and_, delete, func, select, update
 
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import fitting_series
 from gpuwatch.domain.forecasts.price_forecasts import ForecastScore, PriceForecast, scope_of
-from gpuwatch.domain.history.price_series import POLL_LASTS_S, PriceSeries, gpu_pricer, known_until, series_of
+from gpuwatch.domain.history.market_history import COVERAGE_S
+from gpuwatch.domain.history.price_series import (
+    PriceSeries,
+    gpu_pricer,
+    known_until,
+    series_of,
+)
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, microusd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
@@ -84,7 +90,7 @@ class SqlForecasts:
     def series(self, price_forecast: PriceForecast, now: datetime) -> PriceSeries:
         """Return the lowest price of each hour since the forecast."""
         # an earlier poll still counts in its hour
-        since = price_forecast.made_at - timedelta(seconds=POLL_LASTS_S + 3600)
+        since = price_forecast.made_at - timedelta(seconds=COVERAGE_S + 3600)
         market_history = read_market_history(self._database, price_forecast.scope, since, now + timedelta(seconds=1))
         watch = self._watches.get(price_forecast.watch or "")
         if watch is not None and watch.gpu_names == price_forecast.scope.gpus:

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_history import HOUR_S, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.history.price_periods import price_periods_of, time_under
 from gpuwatch.domain.history.price_series import (
-    HOUR_S,
     PeriodLength,
     PeriodSpan,
     PriceSeries,

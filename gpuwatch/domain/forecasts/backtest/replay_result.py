@@ -17,9 +17,8 @@ from gpuwatch.domain.forecasts.advice import saving_interval
 from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, ReplayStep, SimulatedLaunches, WatchReplay, replay
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import BacktestCandidate
 from gpuwatch.domain.forecasts.optimal_stopping import Numbers, PollPrices, next_known, wait_outcomes
-from gpuwatch.domain.history.market_history import MarketHistory
+from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory
 from gpuwatch.domain.history.nonparametric import kaplan_meier
-from gpuwatch.domain.history.price_series import POLL_LASTS_S
 from gpuwatch.domain.launches.launch import Launch, RefusalReason
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.market.offer import Offer
@@ -227,7 +226,7 @@ def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheap
 def _waiting(at_s: Numbers, cheapest: Numbers, taken: Numbers, deadline: timedelta) -> WaitStatistics:
     """Start at the first poll of every hour. A wait that outlasts the data lasted at least until its end."""
     begun = np.flatnonzero(np.diff(at_s // _STARTS_EVERY_S, prepend=-1.0) > 0)
-    polls = PollPrices(at_s=at_s, offered=_or_nan(cheapest), taken=_or_nan(taken), lasts_s=POLL_LASTS_S)
+    polls = PollPrices(at_s=at_s, offered=_or_nan(cheapest), taken=_or_nan(taken), lasts_s=COVERAGE_S)
     found = wait_outcomes(polls, begun, deadline.total_seconds())
     known = found.counted & ~np.isnan(found.paid)  # NaN: there was never an offer
     ahead = next_known(polls.taken)[begun]
@@ -264,7 +263,7 @@ def _interval(starts: Numbers, paid: Numbers, at_once: Numbers, deadline: timede
 
 def _median(at_s: Numbers, cheapest: Numbers) -> float | None:
     """Median of the cheapest fitting price by time: each poll counts until the next, at most for three hours."""
-    lasts = np.minimum(np.append(np.diff(at_s), POLL_LASTS_S), POLL_LASTS_S)
+    lasts = np.minimum(np.append(np.diff(at_s), COVERAGE_S), COVERAGE_S)
     there = cheapest >= 0
     if not there.any():
         return None

@@ -12,14 +12,13 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from gpuwatch.domain.history.hourly_rollup import (
-    COVERAGE_S,
-    HOUR_S,
     CoveringPoll,
     Segment,
     encode_sketch,
     pack_sketch,
     step_of,
 )
+from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
 from gpuwatch.domain.history.poll_timeline import NEVER_S, Ints
 from gpuwatch.storage.history.queries.market_overview import int_columns
 from gpuwatch.storage.history.recording.hourly_aggregates import INTERVALS, covers_between

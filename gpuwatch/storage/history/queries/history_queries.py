@@ -12,7 +12,6 @@ from datetime import UTC, datetime, tzinfo
 from sqlalchemy import Connection, column, func, inspect, select, table, union
 
 from gpuwatch.domain.history.hourly_rollup import (
-    HOUR_S,
     STEP,
     HourlyAggregate,
     Segment,
@@ -21,7 +20,7 @@ from gpuwatch.domain.history.hourly_rollup import (
     quantile,
     step_of,
 )
-from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.market_history import HOUR_S, MarketFilter
 from gpuwatch.domain.history.past_lows import HourlyLows
 from gpuwatch.domain.history.price_series import (
     PeriodLength,

@@ -11,8 +11,11 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, func, select
 
 from gpuwatch.domain.history.gpu_status import NEVER, GpuHistory, OfferIntervalColumns
-from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, HOUR_S, HourlyAggregate, Segment
-from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.hourly_rollup import (
+    HourlyAggregate,
+    Segment,
+)
+from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S, MarketFilter
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_periods import poll_windows
 from gpuwatch.domain.history.price_series import PriceSeries

@@ -11,8 +11,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
-from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, CoverScope
+from gpuwatch.domain.history.hourly_rollup import (
+    CoverScope,
+)
 from gpuwatch.domain.history.market_history import (
+    COVERAGE_S,
     CompletePoll,
     MarketFilter,
     MarketHistory,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, and_, delete, distinct, func, insert, select, update
 
-from gpuwatch.domain.history.hourly_rollup import HOUR_S
+from gpuwatch.domain.history.market_history import HOUR_S
 from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Answer

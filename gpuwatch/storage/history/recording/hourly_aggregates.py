@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select
 
 from gpuwatch.domain.history.hourly_rollup import (
-    COVERAGE_S,
-    HOUR_S,
     CoveringPoll,
     CoverScope,
     HourlyAggregate,
@@ -20,6 +18,7 @@ from gpuwatch.domain.history.hourly_rollup import (
     PricedInterval,
     Segment,
 )
+from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
 from gpuwatch.storage.history.recording.answer_changes import reference_microusd
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
 from gpuwatch.storage.history.recording.recording import EndedInterval

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection
 
-from gpuwatch.domain.history.hourly_rollup import HOUR_S
-from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.market_history import HOUR_S, MarketFilter
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.history_state import load_open_prices
 from gpuwatch.storage.history.recording.hourly_aggregates import (
