@@ -14,6 +14,7 @@ from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.setup.fields import (
+    Key,
     Line,
     Reference,
     Span,
@@ -166,7 +167,7 @@ class CheckpointSpec(Spec, frozen=True, kw_only=True, gc=False):
 class JobLimit(Spec, frozen=True, kw_only=True, gc=False):
     """`limit`: the maximum cost of the job, commission included. At least one key; the strictest applies."""
 
-    max_price_usd_gpu_hour: Annotated[Usd | None, about("USD per GPU-hour, commission included.", key="max_price")] = (
+    max_price_usd_gpu_hour: Annotated[Usd | None, about("USD per GPU-hour, commission included."), Key("max_price")] = (
         None
     )
     max_usd: Annotated[Usd | None, about("USD for the whole job, including all runs.")] = None
