@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
-from gpuwatch.cli.output import RecordedTable, displayable, local, record
+from gpuwatch.cli.output import RecordedTable, displayable, echo, json_out, local, record
 from gpuwatch.domain.market.offer import escape_formula
 
 _GAP = "  "
@@ -77,6 +77,29 @@ def table(columns: Sequence[Column], rows: Iterable[Any], title: str | None = No
         sys.stdout.write(f"{displayable(title)}\n")
     for line in table_lines(columns, cells, width, bold=_bold if width and uses_colour() else str):
         sys.stdout.write(f"{line}\n")
+
+
+def print_list(
+    views: Sequence[object],
+    columns: Sequence[Column],
+    empty: str,
+    *,
+    as_json: bool,
+    timezone: str = "UTC",
+    rows: Sequence[Any] | None = None,
+) -> None:
+    """Print a list as JSON or as a table.
+
+    Args:
+        empty: the sentence instead of an empty table.
+        rows: of the table, where its columns are not about the views.
+    """
+    if as_json:
+        json_out(views)
+    elif views:
+        table(columns, views if rows is None else rows, timezone=timezone)
+    else:
+        echo(empty)
 
 
 def table_cells(

@@ -14,7 +14,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.options import completes, duration_option, json_option, settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
-from gpuwatch.cli.terminal_tables import left, table, terminal_width
+from gpuwatch.cli.terminal_tables import left, print_list, terminal_width
 from gpuwatch.errors import UsageError
 from gpuwatch.ports import AlertKind, Severity
 
@@ -121,13 +121,9 @@ def silence(
         app.silence(settings, watch, for_s, actor=command_actor())
     elif end is not None and not app.end_silence(settings, end, actor=command_actor()) and not as_json:
         click.echo(f"watch {end!r} was not silenced")
-    silences = app.silences(settings)
-    if as_json:
-        json_out([app.silence_view(silence) for silence in silences])
-    elif silences:
-        table((left("silenced", "watch"), left("until", "until")), silences, timezone=settings.timezone)
-    else:
-        click.echo("no watch is silenced")
+    silences = [app.silence_view(silence) for silence in app.silences(settings)]
+    columns = (left("silenced", "watch"), left("until", "until"))
+    print_list(silences, columns, "no watch is silenced", as_json=as_json, timezone=settings.timezone)
 
 
 def _names_by_kind() -> dict[str, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.market.offers import gpu_text
 from gpuwatch.cli.options import completes, json_option, settings_option
 from gpuwatch.cli.output import json_out
-from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.cli.terminal_tables import left, print_list, right, text
 from gpuwatch.domain.market.offer import clean, place_text
 
 if TYPE_CHECKING:
@@ -42,12 +42,7 @@ def asks(as_json: bool, settings: Settings) -> None:
 
     now = real_now()
     approvals = [approval_view(ask, now) for ask in recent_approvals(settings)]
-    if as_json:
-        json_out(approvals)
-    elif approvals:
-        table(_COLUMNS, approvals, timezone=settings.timezone)
-    else:
-        click.echo("no quotes in the last week")
+    print_list(approvals, _COLUMNS, "no quotes in the last week", as_json=as_json, timezone=settings.timezone)
 
 
 @click.command(cls=Command, examples=("gpuwatch approvals approve uoyauilxpk2f",))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.cli.base import Group, command_actor
 from gpuwatch.cli.options import config_option, duration_option, json_option, provider_option, settings_option
-from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.cli.output import local, note
+from gpuwatch.cli.terminal_tables import left, print_list, right, text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,51 +61,22 @@ def machines(ctx: click.Context, scopes: bool, reputation: bool, as_json: bool, 
         return
     if scopes and reputation:
         raise UsageError("use either --scopes or --reputation")
+    from gpuwatch.app.market import avoided_machines as app
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    settings = load_settings(config)
+    show = partial(print_list, as_json=as_json, timezone=settings.timezone)
     if reputation:
-        _list_records(as_json, config)
-        return
-    if scopes:
-        _list_scopes(as_json, config)
-        return
-    from gpuwatch.app.market.avoided_machines import avoided_machine_view, avoided_machines
-    from gpuwatch.bootstrap.settings_loading import load_settings
-
-    settings = load_settings(config)
-    avoided = avoided_machines(settings)
-    if as_json:
-        json_out([avoided_machine_view(avoided_machine) for avoided_machine in avoided])
-    elif avoided:
-        table(_COLUMNS, avoided, timezone=settings.timezone)
-    else:
-        click.echo("no machine is blocked")
-
-
-def _list_records(as_json: bool, config: str | None) -> None:
-    from gpuwatch.app.market.avoided_machines import machine_record_views, machine_records
-    from gpuwatch.bootstrap.settings_loading import load_settings
-
-    records = machine_record_views(machine_records(load_settings(config)))
-    if as_json:
-        json_out(records)
-    elif records:
-        table(_RECORD_COLUMNS, records)
-        note("reputation assumes a reliability of 0.9; min_reputation uses the reliability of the current poll")
-    else:
-        click.echo("no launches of the last 90 days to rate a machine by")
-
-
-def _list_scopes(as_json: bool, config: str | None) -> None:
-    from gpuwatch.app.market.avoided_machines import SkippedScopeView, skipped_scopes
-    from gpuwatch.bootstrap.settings_loading import load_settings
-
-    settings = load_settings(config)
-    scopes = skipped_scopes(settings)
-    if as_json:
-        json_out([SkippedScopeView.of(scope) for scope in scopes])
+        records = app.machine_record_views(app.machine_records(settings))
+        show(records, _RECORD_COLUMNS, "no launches of the last 90 days to rate a machine by")
+        if records and not as_json:
+            note("reputation assumes a reliability of 0.9; min_reputation uses the reliability of the current poll")
     elif scopes:
-        table(_SCOPE_COLUMNS, scopes, timezone=settings.timezone)
+        skipped = app.skipped_scopes(settings)
+        show([app.SkippedScopeView.of(scope) for scope in skipped], _SCOPE_COLUMNS, "nothing is skipped", rows=skipped)
     else:
-        click.echo("nothing is skipped")
+        avoided = [app.avoided_machine_view(machine) for machine in app.avoided_machines(settings)]
+        show(avoided, _COLUMNS, "no machine is blocked")
 
 
 @machines.command(examples=("gpuwatch providers machines forgive 48211",))

@@ -14,7 +14,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.options import json_option, provider_option, settings_option
 from gpuwatch.cli.output import counted, displayable, json_out, local, note
-from gpuwatch.cli.terminal_tables import left, table, text
+from gpuwatch.cli.terminal_tables import left, print_list, table, text
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import StoreMissing, StoreNotReady, UsageError
 
@@ -246,12 +246,8 @@ def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings
         click.echo(f"this key now controls launch {names}" if joined else "no launch is active under another key")
         return
     statuses = [account_view(status) for status in list_accounts(settings) if provider in {None, status.provider}]
-    if as_json:
-        json_out(statuses)
-    elif statuses:
-        table(_ACCOUNT_COLUMNS, statuses, timezone=settings.timezone)
-    else:
-        click.echo("no account is known yet: the daemon records it when it first lists the instances")
+    empty = "no account is known yet: the daemon records it when it first lists the instances"
+    print_list(statuses, _ACCOUNT_COLUMNS, empty, as_json=as_json, timezone=settings.timezone)
 
 
 @click.command(

@@ -125,12 +125,6 @@ def socket_of(text: str | None) -> str | None:
     return found[1] if found else None
 
 
-def socket_in_name(spelling: str) -> str | None:
-    """Return the socket that a spelling itself states: "H100_sxm5" and "HGX H100" are "sxm"; None: none."""
-    *_, reading = readings(spelling)
-    return reading.socket
-
-
 def is_number(base: str) -> bool:
     """Return whether it is a bare model number, as people write "4090"."""
     return _NUMBER.fullmatch(base) is not None
