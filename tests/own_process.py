@@ -64,7 +64,7 @@ PLACES = (
         "tests/cli/history/test_older_prices.py",
         "tests/cli/setup/test_older_schema.py",
         "tests/cli/plan/test_plan_job.py",
-        "tests/cli/plan/test_plan_traps.py",
+        "tests/app/plan/test_plan_job.py",
         "tests/cli/plan/test_plan_watch.py",
         "tests/cli/plan/test_planner.py",
         "tests/cli/history/test_price_files.py",

@@ -18,5 +18,5 @@ def test_the_script_lists_offers_and_launches(shell: Shell, market: Marketplace)
     (script,) = re.findall(r"(?ms)^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"))
     names: dict[str, Any] = {}
     exec(script, names)
-    assert [offer["price_usd_hour"] for offer in names["offers"]] == [2.4]
+    assert [offer.price_usd_hour for offer in names["offers"]] == [2.4]
     assert names["launches"] == []

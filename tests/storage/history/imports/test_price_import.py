@@ -102,9 +102,9 @@ def test_rows_become_intervals_under_a_name_of_their_own(database: Database, tmp
     done = brought_in(database, tmp_path, [a_row(0), a_row(600), a_row(1200, usd=1.5), a_row(1200, "b")])
     assert (done.rows, done.new, done.known, done.polls) == (4, 4, 0, 3)
     assert kept(database)["prices"] == [
-        ("vastai:history", "H100 SXM", 1, 0, "a", 0, NOON_S, NOON_S + 600, 2_000_000),
-        ("vastai:history", "H100 SXM", 1, 0, "a", 0, NOON_S + 1200, NOON_S + 1200, 1_500_000),
-        ("vastai:history", "H100 SXM", 1, 0, "b", 0, NOON_S + 1200, NOON_S + 1200, 2_000_000),
+        ("vastai:history", "H100 SXM", 1, 0, "a", 0, NOON_S, NOON_S + 600, 2_000_000, NOON_S + 1200),
+        ("vastai:history", "H100 SXM", 1, 0, "a", 0, NOON_S + 1200, NOON_S + 1200, 1_500_000, None),
+        ("vastai:history", "H100 SXM", 1, 0, "b", 0, NOON_S + 1200, NOON_S + 1200, 2_000_000, None),
     ]
 
 
