@@ -65,6 +65,7 @@ def test_what_decides_about_watches_and_machines(shell: Shell, rows: Rows) -> No
         leaves_once(shell, argv, headline)
     shell("alerts", "silence", "h100", "--for", "6h")
     assert audits(shell)[-1]["headline"] == "watch h100 silenced"
+    assert ", by command line (" in shell("alerts", "list", "--kind", "audit").out.splitlines()[-1]
     leaves_once(shell, ("alerts", "silence", "--end", "h100"), "silence of watch h100 ended")
 
 

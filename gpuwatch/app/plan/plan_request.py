@@ -152,7 +152,16 @@ def file_values(path: Path, kind: type[Table]) -> dict[str, Any]:
     figures = tree.get("plan", {})
     if not isinstance(figures, dict):
         raise UsageError(f"{path}: plan: expected a table")
-    return found | figures
+    stated = found | figures
+    try:
+        kind.model_validate(with_model(stated, {}) if issubclass(kind, ModelKeys) else stated)
+    except ValidationError as error:  # what keys require of each other is known only with those of `--set`
+        faults = [
+            f"{path}: {loc[0]}: {text}" for loc, text in validation_errors(error, kind) if set(loc[:1]) & {*stated}
+        ]
+        if faults:
+            raise UsageError("\n".join(dict.fromkeys(faults))) from None
+    return stated
 
 
 def set_values(texts: Sequence[str]) -> dict[str, Any]:

@@ -84,7 +84,8 @@ def _lines(event: StoredEvent, timezone: str, width: int | None) -> Iterator[str
     at = local(alert.created_at, timezone)[:19]
     begin = f"{at}  {alert.severity.value:<8}  {alert.kind.value:<9}  "
     width_left = None if width is None else max(width - len(begin), 20)
-    headline = displayable(alert.headline)
+    actor = dict(alert.facts).get("By") if alert.kind is AlertKind.AUDIT else None
+    headline = displayable(alert.headline + (f", by {actor}" if actor else ""))
     first, *more = [headline] if width_left is None else wrap(headline, width_left) or [""]
     yield begin + first
     yield from (" " * len(begin) + line for line in more)

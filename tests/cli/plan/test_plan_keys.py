@@ -92,12 +92,12 @@ def test_a_job_file_is_planned_as_it_is_and_can_be_submitted(shell: Shell) -> No
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[plan]\ncolour = 1\n", "colour: unknown key"),
+        ("[plan]\ncolour = 1\n", "mine.toml: colour: unknown key"),
         ("colour = 1\n", "mine.toml: colour: unknown key; figures of the planner belong in [plan]"),
         ("plan = 3\n", "mine.toml: plan: expected a table"),
         ("[plan\n", "mine.toml: "),
         ("#" * 1_000_001, "mine.toml: expected a file of at most 1 MB"),
-        ('[plan]\nepochs = "many"\n', "epochs: expected a number above 0"),
+        ('[plan]\nepochs = "many"\n', "mine.toml: epochs: expected a number above 0"),
     ],
 )
 def test_a_file_that_is_no_good_is_one_line(shell: Shell, content: str, said: str) -> None:
