@@ -81,7 +81,7 @@ golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers ane
 	$(BIN)/python -m tests.golden
 
 pictures: $(VENV)/.dev-stamp ## The pictures of the documents, from what the program prints and the folders are
-	$(BIN)/python docs/pictures/make.py
+	$(BIN)/python -m docs.pictures.make
 
 lock: $(VENV)/.dev-stamp ## Newest versions that pyproject.toml allows, with hashes (wants uv)
 	PATH="$(abspath $(BIN)):$$PATH" requirements/lock

@@ -107,7 +107,7 @@ class WebhookSender:
             "X-Forwarded-For": "149.154.167.220",
             "X-Forwarded-Proto": "https",
         } | {name.replace("_", "-"): text for name, text in headers.items()}
-        connection = http.client.HTTPConnection(inside.hostname or "", inside.port, timeout=10)
+        connection = http.client.HTTPConnection(inside.hostname or "", inside.port, timeout=60)  # what Telegram waits
         try:
             body = update if isinstance(update, bytes) else json.dumps(update).encode()
             connection.request("POST", outside.path, body, sent)

@@ -38,7 +38,7 @@ def test_the_alert_is_what_telegram_shows() -> None:
     assert _drawn("alert.svg") == _printed(MAKE["telegram_picture"](), 84), "make pictures"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_the_list_of_alerts_is_what_the_command_prints() -> None:
     assert _drawn("alerts.svg") == _dense(MAKE["_alerts"]()), "make pictures"
 

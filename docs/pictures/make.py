@@ -1,4 +1,4 @@
-"""Makes the pictures of the documents: `make pictures`, or `python docs/pictures/make.py`.
+"""Makes the pictures of the documents: `make pictures`, or `python -m docs.pictures.make`.
 
 What they show is what the program printed: a real `gpuwatch check` over the embedded marketplace, `gpuwatch alerts` of
 a store, and an alert as Telegram and a mail program show it, the mail by a real browser. The floors are drawn from the

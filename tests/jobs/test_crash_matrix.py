@@ -10,7 +10,6 @@ from tests.jobs.crash_matrix import FAULTS, outcomes, play
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("number", "fault"), list(enumerate(FAULTS)))
 def test_a_job_runs_once_and_ends_whole_whenever_gpuwatch_dies(
     tmp_path: Path, number: int, fault: str, whole: bool

@@ -23,7 +23,6 @@ PREEMPTIONS = 3
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_training_that_was_preempted_three_times_ends_the_same(
     new_world: Callable[..., JobWorld], tmp_path: Path
 ) -> None:

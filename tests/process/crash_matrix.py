@@ -171,7 +171,7 @@ class Case:
     def _life(self, home: Home) -> list[str]:
         with home.daemon(GPUWATCH_TEST_PACE=self.pace) as child:
             try:
-                wait_for(lambda: self._at_rest(home.states()), within_s=100, every_s=0.2)
+                wait_for(lambda: self._at_rest(home.states()), every_s=0.2)
                 wait_until_delivered(home.database_url)
                 assert self._at_rest(home.states())
             except AssertionError:

@@ -139,7 +139,7 @@ def bargain(market: Marketplace, usd_hour: float = 1.5) -> int:
     return int(market.publish(gpu="H100 SXM", count=1, usd_hour=usd_hour))
 
 
-def wait_for(look: Callable[[], Any], within_s: float = 120.0, every_s: float = 0.1) -> Any:
+def wait_for(look: Callable[[], Any], within_s: float = 300.0, every_s: float = 0.1) -> Any:
     """Return the result of a check as soon as it finds something. The time limit is only for failures.
 
     A check that runs a whole command takes a quarter of a core at most: the daemon needs the rest.

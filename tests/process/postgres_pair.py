@@ -60,13 +60,13 @@ class PostgresPair:
 
     def wait_until_replicated(self) -> None:
         behind = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()"
-        wait_for(lambda: self.sql(0, behind).strip() == "1", within_s=60)
+        wait_for(lambda: self.sql(0, behind).strip() == "1")
 
     def cut_replication(self) -> None:
         """From now on the standby gets nothing; the primary does not wait for it."""
         self.sql(1, "ALTER SYSTEM SET primary_conninfo = ''")
         self.sql(1, "SELECT pg_reload_conf()")
-        wait_for(lambda: self.sql(0, "SELECT count(*) FROM pg_stat_replication").strip() == "0", within_s=60)
+        wait_for(lambda: self.sql(0, "SELECT count(*) FROM pg_stat_replication").strip() == "0")
 
     def kill_primary(self) -> None:
         self._control(self._data[0], "stop", "-m", "immediate")

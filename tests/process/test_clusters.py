@@ -211,7 +211,7 @@ def test_a_cluster_ends_at_its_deadline(new_cluster: Callable[..., Cluster]) -> 
         cluster.submit(more='deadline = "20s"')
         name = cluster.name()
         cluster.dstack.set(name, "running", price=10.0)
-        wait_for(lambda: cluster.dstack.calls("stop"), within_s=150.0)
+        wait_for(lambda: cluster.dstack.calls("stop"))
         failed = cluster.until("failed")
     assert "max_runtime" in failed["reason"]
 
@@ -223,7 +223,7 @@ def test_no_capacity_queues_the_job_again(new_cluster: Callable[..., Cluster]) -
         cluster.submit()
         first = cluster.name()
         cluster.dstack.set(first, "failed", reason="failed_to_start_due_to_no_capacity")
-        names = wait_for(lambda: len(set(cluster.dstack.made())) > 1 and cluster.dstack.made(), within_s=120.0)
+        names = wait_for(lambda: len(set(cluster.dstack.made())) > 1 and cluster.dstack.made())
         found = cluster.job()
     assert len(names) == len(set(names))
     assert (found["retries_left"], found["spent_usd"]) == (1, 0.0)
@@ -260,7 +260,7 @@ def test_an_interrupted_cluster_runs_again_under_another_name(new_cluster: Calla
         cluster.dstack.set(first, "running", price=10.0)
         cluster.until("running")
         cluster.dstack.set(first, "failed", price=10.0, reason="interrupted_by_no_capacity")
-        again = wait_for(lambda: [name for name in cluster.dstack.made() if name != first], within_s=120.0)
+        again = wait_for(lambda: [name for name in cluster.dstack.made() if name != first])
         cluster.dstack.set(again[0], "running", price=10.0)
         cluster.until("running")
         cluster.dstack.set(again[0], "failed", price=10.0, reason="interrupted_by_no_capacity")
@@ -299,7 +299,7 @@ def test_a_task_that_dstack_refuses_ends_after_three_attempts(new_cluster: Calla
     cluster.dstack.faults(apply="refused")
     with cluster.home.daemon():
         cluster.submit()
-        wait_for(lambda: cluster.home.states()[:1] == ["failed"], within_s=120.0)
+        wait_for(lambda: cluster.home.states()[:1] == ["failed"])
         [launch, *_] = sorted(cluster.home.launches(), key=lambda one: str(one["requested_at"]))
     assert "accepted no run in 3 attempts: dstack apply: Error: the configuration is wrong" in launch["end_reason"]
     assert not cluster.dstack.made()

@@ -21,7 +21,6 @@ def _template(_sqlite_template: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_killed_at_any_point_nothing_is_doubled_orphaned_or_lost(
     part: int, whole: bool, tmp_path: Path, template: Path

@@ -144,7 +144,7 @@ def test_markets_that_never_answer_delay_no_other_and_no_end(markets: Markets) -
     child = markets.daemon()
     try:
         # long before the others answer
-        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"], within_s=40.0)
+        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"])
         assert markets.launch()["provider"] == "runpod"
         code, seconds = terminate(child)
     finally:

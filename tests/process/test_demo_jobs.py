@@ -20,7 +20,6 @@ def _demo(folder: Path, path: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(missing_for_jobs() is not None, reason="needs Debian's openssh-server")
 def test_a_job_goes_from_the_queue_to_its_results(tmp_path: Path) -> None:
     done = _demo(tmp_path, os.environ["PATH"])

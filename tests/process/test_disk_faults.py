@@ -28,7 +28,7 @@ from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait
 from tests.process.service_manager import ServiceManager, heard_heartbeats
 from tests.telegram_double import TelegramDouble
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.slow
 
 CANNOT = "cannot write its database"
 

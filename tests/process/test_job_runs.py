@@ -40,7 +40,7 @@ def market(tmp_path: Path) -> Iterator[Marketplace]:
         yield opened
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_job_survives_a_killed_daemon_and_ends_with_its_results(tmp_path: Path, market: Marketplace) -> None:
     """One rent, one start, fetched results, no instance left."""
     home = Home(tmp_path, market.url)
@@ -50,13 +50,13 @@ def test_a_job_survives_a_killed_daemon_and_ends_with_its_results(tmp_path: Path
     with home.daemon(JOB_TOKEN="word-from-outside") as child:
         wait_for(lambda: home.run("launches", "--json").returncode == 0)
         assert home.run("job", "submit", "train.toml").returncode == 0
-        found = wait_for(lambda: (one := job(home))["state"] == "running" and one, within_s=120)
+        found = wait_for(lambda: (one := job(home))["state"] == "running" and one)
         os.kill(child.pid, signal.SIGKILL)
     (launch,) = home.launches()
     with home.daemon(JOB_TOKEN="word-from-outside"):
         (machine,) = (tmp_path / "machines").iterdir()
         (machine / "home/gpuwatch" / found["job_id"] / "go").touch()
-        wait_for(lambda: job(home)["state"] == "done", within_s=120)
+        wait_for(lambda: job(home)["state"] == "done")
     assert (tmp_path / "results/a.txt").read_text() == "result\n"
     (launch,) = home.launches()
     assert (launch["state"], launch["end_reason"].split(":")[0]) == ("ended", "finished")
@@ -73,7 +73,7 @@ hours = 0.25
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_two_small_jobs_are_done_by_one_rent(tmp_path: Path, market: Marketplace) -> None:
     """The second one waits for the instance of the first, reports that, and continues there; then nothing is left."""
     home = Home(tmp_path, market.url)
@@ -84,7 +84,7 @@ def test_two_small_jobs_are_done_by_one_rent(tmp_path: Path, market: Marketplace
         wait_for(lambda: home.run("launches", "--json").returncode == 0)
         assert home.run("job", "submit", "one.toml", "two.toml").returncode == 0
         plan = json.loads(home.run("job", "plan", "--json").stdout)
-        wait_for(lambda: {job(home, name)["state"] for name in ("one", "two")} == {"done"}, within_s=200)
+        wait_for(lambda: {job(home, name)["state"] for name in ("one", "two")} == {"done"})
     assert [one["jobs"] for one in plan["merges"]] in ([["one", "two"]], [])  # [] once the first one is done
     uptimes = [float((tmp_path / f"results-{name}/out.txt").read_text().split()[0]) for name in ("one", "two")]
     assert uptimes[0] < uptimes[1]

@@ -56,7 +56,7 @@ def test_a_hung_scheduler_does_not_let_an_instance_outlive_its_end(
     home = Home(tmp_path, market.url, max_runtime="3s", ready_within="1s", extra=notify_by(chat))
     with home.daemon(**SOON, **HANGS):
         wait_for(market.instances)
-        wait_for(lambda: not market.instances(), within_s=30)
+        wait_for(lambda: not market.instances())
         wait_for(lambda: OUTLIVED in texts(chat))
     assert texts(chat).count(OUTLIVED) == 1
 
@@ -66,7 +66,7 @@ def test_it_needs_no_list_of_instances(market: Marketplace, tmp_path: Path) -> N
     with home.daemon(**SOON, **HANGS):
         wait_for(lambda: any(line.get("instance_id") for line in lines(home)))
         market.faults.add("instances", "never", times=None)
-        wait_for(lambda: not market.instances(), within_s=30)
+        wait_for(lambda: not market.instances())
 
 
 def test_a_database_that_is_gone_does_not_let_an_instance_outlive_its_end(
@@ -80,7 +80,7 @@ def test_a_database_that_is_gone_does_not_let_an_instance_outlive_its_end(
         child.wait()
     ruin_database(home)
     with home.daemon(**SOON) as child:
-        wait_for(lambda: not market.instances(), within_s=30)
+        wait_for(lambda: not market.instances())
         wait_for(lambda: OUTLIVED in texts(chat))
         assert terminate(child)[0] == 0
 
@@ -95,7 +95,7 @@ def test_without_a_database_an_instance_whose_id_was_never_learnt_is_found_by_it
     assert [line.get("instance_id") for line in lines(home)] == [None]
     ruin_database(home)
     with home.daemon(**SOON):
-        wait_for(lambda: not market.instances(), within_s=30)
+        wait_for(lambda: not market.instances())
 
 
 def test_a_key_of_another_account_ends_nothing_and_the_owner_gets_an_alert(
@@ -111,7 +111,7 @@ def test_a_key_of_another_account_ends_nothing_and_the_owner_gets_an_alert(
     ruin_database(home)
     home.write(url=market.url, **wanted | {"key": "another-key"})
     with home.daemon(**SOON):
-        wait_for(lambda: "cannot end launch" in home.log(), within_s=30)
+        wait_for(lambda: "cannot end launch" in home.log())
     destroys = [seen for seen in market.requests if seen.method == "DELETE"]
     assert (destroys, len(market.instances())) == ([], 1)
     assert [line for line in lines(home) if line.get("is_over")] == []
@@ -128,7 +128,7 @@ def test_the_previous_key_ends_what_is_left_under_its_account(market: Marketplac
     ruin_database(home)
     home.write(url=market.url, **wanted | {"key": "another-key", "extra": 'previous_api_key = "demo-key"\n'})
     with home.daemon(**SOON):
-        wait_for(lambda: not market.instances(), within_s=30)
+        wait_for(lambda: not market.instances())
 
 
 def test_without_a_database_and_with_nothing_to_end_the_start_fails_at_once(

@@ -36,7 +36,7 @@ def rented(markets: Markets) -> tuple[dict[str, Any], list[dict[str, Any]], list
     """Return the launch, its events, and the skipped scopes."""
     child = markets.daemon()
     try:
-        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"], within_s=50.0)
+        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"])
         launch = markets.launch()
         terminate(child)
     finally:
@@ -97,8 +97,8 @@ def test_from_quota_to_quota_to_the_next_zone_to_the_next_provider(tmp_path: Pat
         asked = {"aws": ("POST /RunInstances", "POST /DescribeInstances"), "runpod": ("POST /v2/pods", "GET /v2/pods")}
         child = markets.daemon()
         try:
-            wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"], within_s=120.0)
-            wait_for(lambda: all(looked_after(places[name], *lines) for name, lines in asked.items()), within_s=120.0)
+            wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"])
+            wait_for(lambda: all(looked_after(places[name], *lines) for name, lines in asked.items()))
             launch = markets.launch()
             terminate(child)
         finally:

@@ -12,7 +12,7 @@ from gpuwatch.emulator import Marketplace
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
 from tests.telegram_double import TOKEN, TelegramDouble
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.slow
 
 
 def crashed_while_renting(home: Home, market: Marketplace) -> None:

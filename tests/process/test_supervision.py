@@ -11,7 +11,7 @@ from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait
 from tests.process.service_manager import ServiceManager
 from tests.telegram_double import TelegramDouble
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.slow
 
 
 def alerts(double: TelegramDouble, text: str) -> list[str]:

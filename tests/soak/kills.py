@@ -173,7 +173,7 @@ def _life(home: Home) -> list[str]:
         try:
             wait_for(lambda: home.log().count("watching") >= starts)
             before = _moving(home)
-            wait_for(lambda: not before & _moving(home), within_s=300, every_s=0.3)
+            wait_for(lambda: not before & _moving(home), every_s=0.3)
             wait_until_delivered(home.database_url)
         except AssertionError:
             return [f"does not come to rest: {_states(home)}, {len(undelivered(home.database_url))} alerts wait"]

@@ -10,7 +10,6 @@ from tests.soak.kills import ELSEWHERE, IN_A_ROW, kill_at_points
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_nothing_is_lost_over_a_row_of_kills_under_faults(tmp_path: Path) -> None:
     found = kill_at_points(tmp_path, seed=20261121, kills=IN_A_ROW)
     assert found.faults == []

@@ -16,7 +16,6 @@ from tests.process.daemon_child import ROOT, wait_for
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_the_demo_stays_with_a_page_until_it_is_interrupted(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     log = tmp_path / "out.txt"
@@ -24,7 +23,7 @@ def test_the_demo_stays_with_a_page_until_it_is_interrupted(tmp_path: Path) -> N
         command = [sys.executable, "-m", "gpuwatch", "demo", "--web"]
         child = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=out, stderr=out)
         try:
-            found = wait_for(lambda: re.search(r"web page: (http://\S+)", log.read_text()), within_s=150)
+            found = wait_for(lambda: re.search(r"web page: (http://\S+)", log.read_text()))
             url = found[1].rstrip("/")
             assert loopback_client.get(f"{url}/healthz").status_code == 200
             asked = wait_for(lambda: loopback_client.items(url, "approvals"))

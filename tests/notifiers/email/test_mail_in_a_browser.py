@@ -53,7 +53,7 @@ _MEASURE = """(page, window) => {
 }"""
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_mail_can_be_read_and_tapped(scheme: str) -> None:
     """One browser for all tests: it takes seconds to start."""

@@ -65,7 +65,6 @@ def test_the_login_of_programs_answers_as_described(web: Served) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_schemathesis_finds_nothing(web: Served, pytestconfig: pytest.Config) -> None:
     tables = {"HYPOTHESIS_STORAGE_DIRECTORY": str(pytestconfig.rootpath / ".hypothesis")}  # 2 s to make them anew
     done = subprocess.run(

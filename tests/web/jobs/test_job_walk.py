@@ -16,7 +16,7 @@ from tests.stored_jobs import a_running_job
 from tests.web.chromium import PHONE, needs_browser, overflow, page_at, serious_findings, started
 from tests.web.served import served, serving_settings, settings_in
 
-pytestmark = [needs_browser, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [needs_browser, pytest.mark.slow]
 _HOUR = re.compile(r"[0-9]+(:[0-9]+)?[ap]m")
 # every drawn chart, to query its axes
 _CHARTS = """
