@@ -1,4 +1,7 @@
-"""One checked thing: a line of `gpuwatch doctor`, and of a rehearsal. Providers and channels add their own."""
+"""One checked thing: a line of `gpuwatch doctor`, of a rehearsal, and of what must be there before a first rent.
+
+Providers and channels add their own.
+"""
 
 from __future__ import annotations
 

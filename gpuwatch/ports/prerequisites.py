@@ -42,37 +42,27 @@ def declared(docs: str, **about: str) -> tuple[PrerequisiteSpec, ...]:
     )
 
 
-class Prerequisite(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of checking one prerequisite.
+class Prerequisite(Finding, frozen=True, kw_only=True):
+    """The finding about one prerequisite.
 
     Attributes:
-        met: None: unknown; `text` says why.
-        text: one line: what exists, or what is missing.
-        mend: how to fix it; empty if it is met.
-        place: the region, zone or family; empty: the whole account.
+        met: None: unknown; `text` says why. It sets the state.
+        area: the provider; `prerequisites_of` sets it, and `docs`.
         offer_ids: the orders it applies to; empty: all.
         is_blocking: False: a launch is useful without it; reported, and the daemon rents.
     """
 
     name: PrerequisiteName
     met: bool | None
-    text: str
+    area: str = ""
+    state: str = ""
     mend: str = ""
-    place: str = ""
     offer_ids: tuple[str, ...] = ()
     is_blocking: bool = True
 
-    def finding(self, provider: str, specs: Sequence[PrerequisiteSpec]) -> Finding:
-        """Return it as a line about this provider, with the page that explains it."""
-        return Finding(
-            area=provider,
-            name=self.name.value,
-            state={True: "ok", False: "fault", None: "unknown"}[self.met],
-            text=self.text,
-            mend=self.mend or None,
-            place=self.place,
-            docs=next((spec.docs for spec in specs if spec.name is self.name), None),
-        )
+    def __post_init__(self) -> None:
+        """Set the state."""
+        msgspec.structs.force_setattr(self, "state", {True: "ok", False: "fault", None: "unknown"}[self.met])
 
 
 @runtime_checkable

@@ -95,5 +95,4 @@ def prerequisite_findings(settings: Settings, adapter: Adapter) -> Iterator[Find
     if not orders:
         text = "no offer for a watch that rents: offer-specific prerequisites were not checked"
         yield Finding(area=adapter.name, state="note", text=text)
-    for prerequisite in prerequisites_of(launcher, info, orders):
-        yield prerequisite.finding(adapter.name, info.prerequisites)
+    yield from prerequisites_of(launcher, info, orders)

@@ -152,8 +152,7 @@ def _provider(settings: Settings, watch: Watch, adapter: Adapter) -> Iterator[Fi
             yield _admission(settings, watch, offers.matches[0], adapter)
     yield from _self_destruct_lines(watch, adapter.info, offers)
     hour_microusd = offers.matches[0].price.price_microusd_hour if offers.at_limit else 0
-    for prerequisite in prerequisites_of(adapter.launcher, adapter.info, offers.orders, hour_microusd):
-        yield prerequisite.finding(name, adapter.info.prerequisites)
+    yield from prerequisites_of(adapter.launcher, adapter.info, offers.orders, hour_microusd)
 
 
 def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> Finding:

@@ -81,7 +81,8 @@ def prerequisites_of(
         lacks_key = any(one.name is PrerequisiteName.KEY_PAIR and one.met is False for one in found)
         if isinstance(launcher, OrderCheck) and not lacks_key:  # it would repeat that
             found += _unorderable(launcher, orders)
-    return found
+    docs = {spec.name: spec.docs for spec in info.prerequisites}
+    return [msgspec.structs.replace(one, area=info.name, docs=docs.get(one.name)) for one in found]
 
 
 def _unorderable(launcher: OrderCheck, orders: Collection[Order]) -> Iterator[Prerequisite]:
