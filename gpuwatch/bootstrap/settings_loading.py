@@ -11,7 +11,7 @@ import logging
 import msgspec
 
 from gpuwatch.errors import SettingsError, StoreError, StoreMissing
-from gpuwatch.settings import Settings, load, load_for_stopping, probable_store_url, store_url
+from gpuwatch.settings import Settings, UsableSettings, load, load_for_stopping, probable_store_url, store_url
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +40,12 @@ def load_settings(
         if not for_stopping:
             raise
     try:
-        settings, lines = load_for_stopping(config)
+        valid = load_for_stopping(config)
     except SettingsError as error:
         raise SettingsError([*error.faults, *manual_end_hints(probable_store_url(config))]) from None
-    for line in lines:
+    for line in valid.lines:
         log.warning("%s", line)
-    return settings
+    return valid.settings
 
 
 def _load(config: str | None, content: bytes | None, all_warnings: bool) -> Settings:
@@ -102,14 +102,7 @@ def _alive(url: str | None) -> list[tuple[str, str | None, str]]:
         return []  # the guess was wrong
 
 
-class StartSettings(msgspec.Struct, frozen=True):
-    """The settings a daemon starts with; in rescue mode, `lines` name the errors and ignored parts, one each."""
-
-    settings: Settings
-    lines: tuple[str, ...] = ()
-
-
-def load_or_rescue(config: str | None) -> StartSettings:
+def load_or_rescue(config: str | None) -> UsableSettings:
     """The settings, or those of rescue mode if they are invalid and a launch is active.
 
     Raises:
@@ -117,7 +110,7 @@ def load_or_rescue(config: str | None) -> StartSettings:
         StoreError: they are invalid, and neither the database nor the keeper's file shows whether a launch is active.
     """
     try:
-        return StartSettings(load_settings(config))
+        return UsableSettings(load_settings(config))
     except SettingsError as error:
         rescued = _rescue_settings(config, error)
         if rescued is None:
@@ -125,7 +118,7 @@ def load_or_rescue(config: str | None) -> StartSettings:
         return rescued
 
 
-def _rescue_settings(config: str | None, error: SettingsError) -> StartSettings | None:
+def _rescue_settings(config: str | None, error: SettingsError) -> UsableSettings | None:
     from gpuwatch.settings.rescue import load_for_rescue
 
     try:
@@ -140,7 +133,7 @@ def _rescue_settings(config: str | None, error: SettingsError) -> StartSettings 
     fault = f"{error.faults[0]}{more}"
     reason = f"rescue mode: {active} active and the settings are wrong, so gpuwatch rents nothing: {fault}"
     settings = msgspec.structs.replace(rescued.settings, rescue=reason)
-    return StartSettings(settings, tuple(dict.fromkeys((*error.faults, *rescued.lines))))
+    return UsableSettings(settings, tuple(dict.fromkeys((*error.faults, *rescued.lines))))
 
 
 def _count_alive(settings: Settings) -> int:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from gpuwatch.settings.best_effort import UsableSettings
 from gpuwatch.settings.load import from_flags, load, load_for_stopping, probable_store_url, store_url
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.rescue import store_last_good
 
-__all__ = ["Settings", "from_flags", "load", "load_for_stopping", "probable_store_url", "store_last_good", "store_url"]
+__all__ = [
+    "Settings",
+    "UsableSettings",
+    "from_flags",
+    "load",
+    "load_for_stopping",
+    "probable_store_url",
+    "store_last_good",
+    "store_url",
+]

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import SettingsError, UsageError
+from gpuwatch.settings.best_effort import UsableSettings, load_best_effort
 from gpuwatch.settings.external_values import UnreadableValues, database_url
 from gpuwatch.settings.interpolation import resolve_references
 from gpuwatch.settings.model import Settings
@@ -50,22 +51,20 @@ def load(  # noqa: PLR0913 the sources, and how to read them
 
 def load_for_stopping(
     config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> tuple[Settings, tuple[str, ...]]:
-    """The valid part of the settings, and a line for each ignored part.
+) -> UsableSettings:
+    """The valid part of the settings.
 
     Sufficient to stop instances and to pause; `dry_run` is true, and no watch rents.
 
     Raises:
         SettingsError: the file cannot be read or is not TOML, or the database's address is wrong.
     """
-    from gpuwatch.settings.best_effort import load_best_effort  # noqa: PLC0415 - only for emergencies
-
     unreadable: UnreadableValues = []
     sources = collect(config, env, cwd, unreadable=unreadable)
     tree, origins = merge_sources(parse_file(sources), sources, unreadable)
-    valid = load_best_effort(tree, sources, origins, unreadable)
-    log_warnings(valid.settings, sources, origins, valid.resolved, all_warnings=False)
-    return valid.settings, valid.lines
+    valid, resolved = load_best_effort(tree, sources, origins, unreadable)
+    log_warnings(valid.settings, sources, origins, resolved, all_warnings=False)
+    return valid
 
 
 def probable_store_url(

@@ -1,16 +1,20 @@
-"""Settings for rescue mode: enough to follow and end launches although the settings are invalid.
+"""Settings for rescue mode: enough for a daemon to follow and end launches although the settings are invalid.
 
-Valid parts are used; invalid or unreadable parts keep their last valid value if a daemon stored it, else they are
-ignored. Secrets are never stored, only where they were written: their texts come from today's environment, credentials
-and secret files, and from the readable part of the settings file. Nothing is rented with such settings.
+Beside the valid part (`best_effort`), the readable lines of a file that is not TOML count, and invalid or unreadable
+parts keep their last valid value if a daemon stored it. Secrets are never stored, only where they were written: their
+texts come from today's environment, credentials and secret files, and from the readable part of the settings file.
+Nothing is rented with such settings.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import tomllib
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,7 +23,7 @@ from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports.settings import ChannelSection, Option, ProviderSection, parse_token
 from gpuwatch.secret import Secret
-from gpuwatch.settings.best_effort import load_best_effort, readable_part, with_disabled, without_part
+from gpuwatch.settings.best_effort import UsableSettings, load_best_effort, with_disabled, without_part
 from gpuwatch.settings.daily_warnings import read_private_file, write_private_file
 from gpuwatch.settings.external_values import (
     ExternalValue,
@@ -36,17 +40,10 @@ from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_fil
 _NO_FILE = os.devnull  # an empty settings file
 
 
-class RescueSettings(msgspec.Struct, frozen=True):
-    """Settings that rent nothing; `lines` name the parts that were ignored or kept from before, one each."""
-
-    settings: Settings
-    lines: tuple[str, ...]
-
-
 def load_for_rescue(
     config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> RescueSettings:
-    """The usable settings.
+) -> UsableSettings:
+    """The usable settings; nothing is rented with them.
 
     Raises:
         SettingsError: not even the address of the database is known.
@@ -64,14 +61,14 @@ def load_for_rescue(
     undamaged = _without_damaged(merged, damaged)
     database_url = {"database_url": last_good.database_url} if last_good is not None and last_good.database_url else {}
     try:
-        usable = load_best_effort(database_url | undamaged, sources, origins, unreadable)
+        usable, _ = load_best_effort(database_url | undamaged, sources, origins, unreadable)
     except SettingsError:  # the address of the database is invalid
-        usable = load_best_effort(undamaged | database_url, sources, origins, unreadable)
+        usable, _ = load_best_effort(undamaged | database_url, sources, origins, unreadable)
     settings = usable.settings
     lines += usable.lines
     if last_good is not None:
         settings = _with_last_good(settings, last_good, _CurrentSecrets(merged, origins), lines)
-    return RescueSettings(settings, tuple(lines))
+    return UsableSettings(settings, tuple(lines))
 
 
 def _parse_readable(sources: Sources, lines: list[str]) -> tuple[dict[str, Any], _Damaged]:
@@ -177,6 +174,98 @@ def _usable(section: str, tables: Mapping[str, _Table], lines: list[str]) -> dic
             lines.append(f"[{section}.{name}] keeps its last valid settings")
             usable[name] = table
     return usable
+
+
+# --- a file that is not valid TOML ------------------------------------------------------------------------------------
+
+
+_POSITION = re.compile(r"\(at line (\d+), column \d+\)")
+_HEADER = re.compile(r"\s*\[+\s*([^\[\]#=]*)")
+_OPEN_HEADER = re.compile(r"\s*(\[{1,2})([\w.\-]+)(\]?)\s*")
+_OPENING_BRACKET = re.compile(r"=\s*[\[{]")
+_MAX_ATTEMPTS = 300
+
+
+class ReadablePart(NamedTuple):
+    """Tables without the unreadable lines.
+
+    Attributes:
+        damaged: tables that lost a line, such as ("providers", "vastai"); () is the part above the first table.
+        lines: line numbers of the skipped lines, from 1.
+    """
+
+    tree: dict[str, Any]
+    damaged: frozenset[tuple[str, ...]]
+    lines: tuple[int, ...]
+
+
+def readable_part(text: str) -> ReadablePart:
+    """Parse the readable lines. A header without its closing bracket is repaired; for any other broken header the whole
+    table is skipped, because its keys would join another table.
+    """
+    lines = text.splitlines()
+    tables = _tables(lines)
+    skipped: set[int] = set()
+    repaired = _repair_headers(lines)
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            tree = tomllib.loads(_blank_lines(lines, skipped), parse_float=Decimal)
+        except (tomllib.TOMLDecodeError, ValueError, ArithmeticError, RecursionError) as error:
+            broken = _broken_line(lines, skipped, str(error))
+            if broken is None:
+                break
+            skipped |= _table_lines(lines, broken) if _HEADER.match(lines[broken]) else {broken}
+        else:
+            damaged = skipped | repaired
+            return ReadablePart(tree, frozenset(tables[i] for i in damaged), tuple(i + 1 for i in sorted(damaged)))
+    return ReadablePart({}, frozenset(tables), tuple(range(1, len(lines) + 1)))
+
+
+def _repair_headers(lines: list[str]) -> set[int]:
+    """Close unclosed header brackets; returns the line numbers."""
+    repaired = set()
+    for i, line in enumerate(lines):
+        header = _OPEN_HEADER.fullmatch(line)
+        if header and header[1].count("[") > header[3].count("]"):
+            lines[i] = header[1] + header[2] + "]" * header[1].count("[")
+            repaired.add(i)
+    return repaired
+
+
+def _blank_lines(lines: list[str], skipped: set[int]) -> str:
+    """Blank these lines, so that the line numbers do not change."""
+    return "\n".join("" if i in skipped else line for i, line in enumerate(lines))
+
+
+def _broken_line(lines: list[str], skipped: set[int], error: str) -> int | None:
+    """The line to skip; the parser names the line where it noticed the error, which may be below an open bracket."""
+    position = _POSITION.search(error)
+    error_line = int(position[1]) - 1 if position else len(lines) - 1
+    candidates = [i for i in range(min(error_line, len(lines) - 1), -1, -1) if i not in skipped and lines[i].strip()]
+    if error.startswith("Unclosed"):
+        return next((i for i in candidates if _OPENING_BRACKET.search(lines[i])), None)
+    if position is None:  # an unterminated multi-line text
+        unclosed = [i for i in candidates if lines[i].count('"""') % 2 or lines[i].count("'''") % 2]
+        candidates = unclosed or candidates
+    return candidates[0] if candidates else None
+
+
+def _table_lines(lines: list[str], header: int) -> set[int]:
+    end = next((i for i in range(header + 1, len(lines)) if _HEADER.match(lines[i])), len(lines))
+    return set(range(header, end))
+
+
+def _tables(lines: list[str]) -> list[tuple[str, ...]]:
+    """The table of each line; for a watch and its subtables: ("watch",)."""
+    tables: list[tuple[str, ...]] = []
+    table: tuple[str, ...] = ()
+    for line in lines:
+        header = _HEADER.match(line)
+        if header:
+            parts = tuple(part.strip(" \"'") for part in header[1].split("."))
+            table = ("watch",) if parts[0] == "watch" else parts[:2]
+        tables.append(table)
+    return tables
 
 
 # --- the last valid settings of the daemon, in the state folder -------------------------------------------------------

@@ -57,7 +57,7 @@ def test_what_does_not_make_sense_is_a_fault(faults: Any, text: str, expected: s
 def test_without_a_limit_that_makes_sense_nothing_is_left_of_the_watch(home: Path, wrong: str) -> None:
     """A watch without a limit gets the highest one: active launches must not be held to another."""
     (home / "gpuwatch.toml").write_text(WATCH + wrong)
-    settings, _ = load_for_stopping(env={}, cwd=home)
+    settings = load_for_stopping(env={}, cwd=home).settings
     assert settings.watches == ()
     assert settings.left_out == ("h",)
 

@@ -32,7 +32,8 @@ Salvage = Callable[..., tuple[Settings, tuple[str, ...]]]
 def salvaged(home: Path) -> Salvage:
     def run(toml: str, **kwargs: Any) -> tuple[Settings, tuple[str, ...]]:
         (home / "gpuwatch.toml").write_text(toml)
-        return load_for_stopping(**{"env": {}, "cwd": home, **kwargs})
+        found = load_for_stopping(**{"env": {}, "cwd": home, **kwargs})
+        return found.settings, found.lines
 
     return run
 

@@ -139,9 +139,9 @@ def test_options_that_are_no_table_are_a_fault(faults: Faults) -> None:
 def test_for_stopping_a_provider_with_a_wrong_option_is_left_out_as_a_whole(home: Path) -> None:
     """An option may select an account or region: in the wrong one an instance would seem to be gone."""
     (home / "gpuwatch.toml").write_text(f'[providers.acme]\nenabled = true\n{ACME}zone = "east"\n{WATCH}')
-    settings, lines = load_for_stopping(env={}, cwd=home)
-    assert "acme" not in settings.providers
-    assert lines == (
+    found = load_for_stopping(env={}, cwd=home)
+    assert "acme" not in found.settings.providers
+    assert found.lines == (
         f"{home / 'gpuwatch.toml'}:4: providers.acme.options.zone: expected one of north, south; "
         "providers.acme is ignored",
     )

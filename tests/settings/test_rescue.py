@@ -10,8 +10,7 @@ import pytest
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.secret import Secret
 from gpuwatch.settings import Settings, load, store_last_good
-from gpuwatch.settings.best_effort import readable_part
-from gpuwatch.settings.rescue import FILE, load_for_rescue, load_last_good
+from gpuwatch.settings.rescue import FILE, load_for_rescue, load_last_good, readable_part
 
 GOOD = """dry_run = false
 database_url = "sqlite:////srv/g.db"
