@@ -16,12 +16,12 @@ import pytest
 from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, reply
 from gpuwatch.emulator.provider_server import ProviderServer
 from gpuwatch.emulator.request import EmulatorRequest
-from gpuwatch.testing.bench import Bench, ProviderDouble
 
 pytest.register_assert_rewrite(  # before the suites are imported, so that failed assertions show values
-    "gpuwatch.testing.launcher", "gpuwatch.testing.lookup", "gpuwatch.testing.market", "gpuwatch.testing.ordered"
+    *(f"gpuwatch.testing.{name}" for name in ("faults", "launcher", "lookup", "market", "ordered"))
 )
 
+from gpuwatch.testing.bench import Bench, ProviderDouble  # noqa: E402
 from gpuwatch.testing.launcher import LauncherSuite  # noqa: E402
 from gpuwatch.testing.market import MarketSuite  # noqa: E402
 

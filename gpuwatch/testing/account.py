@@ -10,10 +10,10 @@ import pytest
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import AccountLookup, Launcher
 from gpuwatch.ports.declarations import Adapter
+from gpuwatch.testing.faults import MALFORMED_LISTS
 from gpuwatch.testing.relay import Relay
 from gpuwatch.testing.suite import Suite, case, part
 
-UNREADABLE = (b"", b"{}", b"[]", b"null", b"17", b'{"id": null}', b"<html>", b"[" * 200_000)
 DAY = date(2026, 11, 20)
 
 
@@ -34,7 +34,11 @@ class AccountSuite(Suite):
         assert lookup.account_id() == account_id
 
     def test_without_a_readable_answer_no_account_is_named(self, lookup: AccountLookup, relay: Relay) -> None:
-        for status, body in ((500, b"{}"), (429, b"{}"), *((200, body) for body in UNREADABLE)):
+        for status, body in (
+            (500, b"{}"),
+            (429, b"{}"),
+            *((200, body) for body in (*MALFORMED_LISTS, b'{"id": null}')),
+        ):
             relay.restore()
             relay.fail("", status, body)
             with case((status, body[:20])), pytest.raises(ProviderError):

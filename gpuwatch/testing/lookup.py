@@ -11,11 +11,11 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import InstanceLookup, InstanceState, Launcher, Order, Query
 from gpuwatch.ports.declarations import Adapter
+from gpuwatch.testing.faults import MALFORMED_LISTS
 from gpuwatch.testing.relay import Relay
 from gpuwatch.testing.suite import Suite, case
 
 LABEL = "gpuwatch-abcdefgh2345"
-MALFORMED_LISTS = (b"", b"{}", b"[]", b"null", b"17", b'"x"', b"<html>", b"[" * 200_000)
 INCONCLUSIVE_ANSWERS = (
     (401, b"{}"),
     (403, b"{}"),

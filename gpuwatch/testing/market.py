@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
+from gpuwatch.errors import KeyRejected, ProviderDown, ProviderError, ProviderUnreachable
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.ports.declarations import Adapter, ProviderInfo
 from gpuwatch.providers.toolkit.post_processing import listed_usd_hour
-from gpuwatch.testing.bench import Bench
+from gpuwatch.testing.faults import LOSSES, NOWHERE, STATUSES, UNREADABLE, ServerFault
 from gpuwatch.testing.hostile import corrupt_body, with_junk
 from gpuwatch.testing.invariants import answer_problems
-from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
-from gpuwatch.testing.relay import Relay
+from gpuwatch.testing.loopback import serving
+from gpuwatch.testing.relay import Relay, request_text
 from gpuwatch.testing.suite import Suite, case, part
 
-STATUSES: tuple[tuple[int, type[ProviderError]], ...] = (
-    (401, KeyRejected),
-    (403, KeyRejected),
-    (404, ProviderError),
-    (408, ProviderDown),
-    (429, RateLimited),
-    (500, ProviderDown),
-    (502, ProviderDown),
-    (503, ProviderDown),
-    (301, ProviderError),
-)
-GARBAGE = {
-    "nothing": b"",
-    "a page": b"<html>maintenance</html>",
-    "null": b"null",
-    "a number": b"17",
-    "an empty object": b"{}",
-    "half an object": b'{"a": [{"b": ',
-    "deep nesting": b"[" * 200_000,
-    "deep nesting in a key": b'{"data":' * 100_000,
-    "no UTF-8": b'{"data": "\xff\xfe"}',
-}
+REQUESTS_CHECKED = 6  # of a search: some send one for each place and each number of GPUs
 
 
 class MarketSuite(Suite):
@@ -145,40 +125,45 @@ class MarketSuite(Suite):
 
     @part("statuses")
     def test_every_status_has_its_own_error(self) -> None:
-        for status, error in STATUSES:
-            with case(status):
-                text = _error_text(self.bench, status, b"{}", self.expected_error(status, error, ProviderError))
-                assert text.startswith(f"{self.bench.name}: ")
-                assert "\n" not in text
+        key = self.bench.key or "demo-key"
+        told = ServerFault("the key", ProviderError, (), 400, b'{"error": "bad key %b"}' % key.encode())
+        self._check_errors((*STATUSES, told), key)
 
     @part("garbage")
     def test_an_answer_that_is_none_is_never_a_market_without_offers(self) -> None:
-        for name, body in GARBAGE.items():
-            with case(name):
-                _error_text(self.bench, 200, body, PayloadChanged)
-
-    @part("statuses")
-    def test_no_error_shows_the_key(self) -> None:
-        key = self.bench.key or "demo-key"
-        text = _error_text(self.bench, 400, b'{"error": "bad key %b"}' % key.encode(), ProviderError)
-        assert key not in text
+        self._check_errors(UNREADABLE)
 
     @part("losses")
-    @pytest.mark.parametrize("fault", ["refused", "closed", "reset", "cut", "silent"])
-    def test_every_loss_of_connection_is_a_provider_that_is_down(self, fault: str) -> None:
-        def answer(request: ReceivedRequest, writer: ReplyWriter) -> None:
-            if fault == "cut":
-                writer.raw(b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{"offers": [')
-            if fault in {"closed", "cut"}:
-                writer.close()
-            elif fault == "reset":
-                writer.reset()
-            # empty: no bytes at all
+    def test_every_loss_of_connection_is_a_provider_that_is_down(self) -> None:
+        silence = ServerFault("silence", ProviderDown, (), ending=lambda _: None)
+        self._check_errors(LOSSES)
+        self._check_errors((silence,), timeout_s=0.1)
+        with self.bench.pointed_at(NOWHERE) as adapter:
+            self.check_error(ProviderUnreachable, lambda: adapter.market.search(Query()))
 
-        with serving(answer) as server:
-            url = "http://127.0.0.1:1" if fault == "refused" else server.url
-            with self.bench.pointed_at(url, timeout_s=0.1) as adapter, pytest.raises(ProviderDown):
-                adapter.market.search(Query())
+    def _check_errors(self, faults: tuple[ServerFault, ...], *secrets: str, timeout_s: float = 20.0) -> None:
+        """Check what a search makes of a server that answers every request with a fault."""
+        query = Query(spot=self.bench.info.spots[0])
+        fault = faults[0]
+        with serving(lambda _, writer: fault.answer(writer)) as server:
+            for fault in faults:
+                with case(fault.name), self.bench.pointed_at(server.url, timeout_s=timeout_s) as adapter:
+                    expected = self.expected_error(fault.status, fault.reading, ProviderError)
+                    error = self.check_error(expected, lambda: adapter.market.search(query), *secrets)
+                    assert str(error).startswith(f"{self.bench.name}: ")
+
+    @part("whole")
+    def test_without_the_answer_to_one_of_its_requests_an_answer_is_not_whole(self, relay: Relay) -> None:
+        self._search(relay.url, self.bench.info.spots[0])
+        lines = list(dict.fromkeys(request_text(request) for request in relay.requests))
+        for line in lines[:REQUESTS_CHECKED]:
+            for status, body in ((200, b"<html>"), (404, b"{}"), (500, b"")):
+                relay.restore()
+                relay.requests.clear()
+                relay.fail(f"^{re.escape(line)}$", status, body)
+                with case(f"{status} {body!r} to {line}"):
+                    answer = self._search(relay.url, self.bench.info.spots[0])
+                    assert answer is None or answer.completeness is not Completeness.COMPLETE
 
     @part("hostile")
     @pytest.mark.parametrize("rate", [0.003, 0.03, 0.3])
@@ -205,13 +190,6 @@ class MarketSuite(Suite):
                 return adapter.market.search(Query(spot=spot))
             except ProviderError:
                 return None
-
-
-def _error_text(bench: Bench, status: int, body: bytes, error: type[Exception]) -> str:
-    serving_answer = serving(lambda request, writer: writer.answer(status, body))
-    with serving_answer as server, bench.pointed_at(server.url) as adapter, pytest.raises(error) as raised:
-        adapter.market.search(Query(spot=bench.info.spots[0]))
-    return str(raised.value)
 
 
 def _option_problems(info: ProviderInfo) -> list[str]:

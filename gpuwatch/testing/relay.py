@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 from typing import Final, NamedTuple
 from urllib.parse import unquote, unquote_plus, urlsplit
 
+from gpuwatch.testing.faults import RETRY_AFTER_S, ServerFault
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 
 MAX_REQUESTS: Final = 300  # per test: an adapter that sends more is in a loop
@@ -50,6 +51,13 @@ class Relay:
     def lose(self, matching: str, ending: Ending = ReplyWriter.close, *, carried_out: bool = True) -> None:
         """From now on, lose the answers to matching requests."""
         self._rules.append(RelayRule(re.compile(matching, re.DOTALL), ending, carried_out, [0]))
+
+    def fault(self, matching: str, fault: ServerFault) -> None:
+        """From now on, matching requests get this answer, or none; they do not reach the stand-in."""
+        if fault.ending is None:
+            self.fail(matching, fault.status, fault.body, retry_after=f"{RETRY_AFTER_S:g}")
+        else:
+            self.lose(matching, fault.ending, carried_out=False)
 
     def restore(self) -> None:
         """Pass everything on again."""

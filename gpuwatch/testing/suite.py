@@ -9,8 +9,10 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from gpuwatch import errors
+from gpuwatch.errors import GpuwatchError, OrderRateLimited, RateLimited
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.bench import PARTS, Bench
+from gpuwatch.testing.faults import RETRY_AFTER_S
 from gpuwatch.testing.relay import Relay
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -65,6 +67,19 @@ class Suite:
         """The adapter, connected through the relay."""
         with self.bench.pointed_at(relay.url) as adapter:
             yield adapter
+
+    def check_error(
+        self, expected: type[Exception] | tuple[type[Exception], ...], attempt: Callable[[], object], *secrets: str
+    ) -> GpuwatchError:
+        """Return the error of an attempt: one of those expected, in one line, without a secret."""
+        with pytest.raises(expected) as raised:
+            attempt()
+        assert isinstance(raised.value, GpuwatchError)
+        assert len(str(raised.value).splitlines()) == 1
+        assert [secret for secret in secrets if secret in f"{raised.value!r} {raised.value}"] == []
+        if isinstance(raised.value, RateLimited | OrderRateLimited) and "retry_after" not in self.bench.leaves_out:
+            assert raised.value.retry_after_s == RETRY_AFTER_S
+        return raised.value
 
     def expected_error(self, status: int, default: type[Exception], base: type[Exception]) -> type[Exception]:
         """Return the error class of a status: the bench's for this side (reads or orders), else the usual one."""

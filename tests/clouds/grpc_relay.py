@@ -16,9 +16,9 @@ from nebius.base._service_error import pbrpc_status_of_errors
 from gpuwatch.testing.loopback import ReceivedRequest
 from gpuwatch.testing.relay import MAX_REQUESTS, Relay, request_text
 
-# source: google.rpc.Code, which names the HTTP status of each; 402, 408 and 502 have none, so the nearest is used.
+# source: google.rpc.Code, which names the HTTP status of each; 307, 402, 408 and 502 have none, so the nearest is used.
 _CODES: Final = {
-    400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
+    307: grpc.StatusCode.UNIMPLEMENTED, 400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
     402: grpc.StatusCode.FAILED_PRECONDITION, 403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND, 408: grpc.StatusCode.DEADLINE_EXCEEDED, 409: grpc.StatusCode.ALREADY_EXISTS,
     422: grpc.StatusCode.INVALID_ARGUMENT, 429: grpc.StatusCode.RESOURCE_EXHAUSTED, 500: grpc.StatusCode.INTERNAL,

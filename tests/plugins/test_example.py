@@ -125,7 +125,7 @@ def test_the_conformance_kit_passes_on_it(site: Path, source: Path, tmp_path: Pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     [passed] = re.findall(r"(\d+) passed", done.stdout)
-    assert int(passed) > 20
+    assert int(passed) > 15
     assert "failed" not in done.stdout
 
 

@@ -93,6 +93,13 @@ def fails_when_gone(self: acme.Launcher, instance_id: str) -> None:
     REAL["destroy"](self, instance_id)
 
 
+def careless(self: acme.Launcher, instance_id: str) -> None:
+    try:
+        REAL["destroy"](self, instance_id)
+    except OrderError:
+        return
+
+
 def always_there(self: acme.Launcher, got: Any) -> Created:
     return Created(instance_id="m1")
 
@@ -126,6 +133,8 @@ BROKEN = [
     (LauncherSuite, acme.Launcher, "list_instances", forgiving, "test_a_hostile_list_is_an_error_or_whole"),
     (LauncherSuite, acme.Launcher, "instance", unlabelled, "test_what_is_rented_is_listed_with_its_label_and_ends"),
     (LauncherSuite, acme.Launcher, "destroy", fails_when_gone, "test_what_is_rented_is_listed_with_its_label_and_ends"),
+    (LauncherSuite, acme.Launcher, "destroy", careless, "test_an_end_that_fails_is_reported"),
+    (LauncherSuite, acme.Launcher, "destroy", careless, "test_what_never_left_is_refused_as_not_sent"),
     (LauncherSuite, acme.Launcher, "refuse", anything_goes, "test_a_bid_where_nothing_is_rented_by_bids_is_not_sent"),
     (LauncherSuite, acme.Launcher, "list_instances", keyless, "test_without_a_key_nothing_is_rented"),
     (LauncherSuite, acme.Launcher, "image", plain_image, "test_the_image_that_is_wanted_is_ordered"),

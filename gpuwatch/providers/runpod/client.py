@@ -113,14 +113,19 @@ _LINES: Final = 3
 _LINE_LENGTH: Final = 120
 
 
+def _is_from_api(body: ErrorBody) -> bool:
+    """Whether an error has the API's own body, which states its status; a proxy's has not."""
+    return isinstance(body.value, dict) and body.value.get("status") == body.status
+
+
 def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """Map the error of a request that only reads; a proxy's 404 does not have the API's body."""
+    """Map the error of a request that only reads."""
     line = _line(name, body)
     if reply.status == 429:
         return RateLimited(line, wait_s(reply, now))
     if reply.status == 403 and any(mark in reply.body[:4_000] for mark in _EDGE_MARKS):
         return ProviderDown(f"{name}: 403, rejected at the provider's edge before the key was checked")
-    if reply.status == 404 and isinstance(body.value, dict) and body.value.get("status") == 404:
+    if reply.status == 404 and _is_from_api(body):
         return InstanceNotFound(line)
     if reply.status == 401:
         return KeyRejected(f"{line} (the key is missing, wrong or expired)")
@@ -138,7 +143,7 @@ def ordering_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) 
         return OrderRateLimited(line, wait_s(reply, now))
     if reply.status == 422:
         return OrderRefused(line, RefusalKind.BAD_ORDER)
-    if reply.status == 404 and body.value is not None:
+    if reply.status == 404 and _is_from_api(body):
         return NoSuchObject(line)
     if reply.status == 400:
         return _bad_request(line, body)

@@ -18,7 +18,6 @@ from gpuwatch.providers.azure import INFO, filter_of
 from tests.checkout import TESTS
 from tests.clouds.azure import price_row
 from tests.providers.azure.bench import BENCH
-from tests.providers.faults import Fault, assert_fails, read_faults
 
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
 PATH = "/api/retail/prices"
@@ -116,13 +115,6 @@ def test_a_server_that_is_away_is_not_asked_for_the_other_families(
     with pytest.raises(ProviderDown):
         adapter.market.search(Query())
     assert listed.call_count == 3  # one query, three times
-
-
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_search_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, adapter: Adapter, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.get(PATH), fault, error, lambda: adapter.market.search(NVL))
 
 
 def test_a_later_page_without_an_answer_is_no_short_list(respx_mock: respx.MockRouter, adapter: Adapter) -> None:

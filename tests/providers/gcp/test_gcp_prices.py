@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ import respx
 from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.errors import KeyRejected, PayloadChanged
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, RateLimited
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.gcp import INFO, WEEKLY_URL, parse_weekly, read_weekly
 from gpuwatch.providers.gcp.parts import MACHINES, PartPrices, PricedPart, machine_price, part_of, read_skus
@@ -22,7 +23,6 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
 from tests.checkout import TESTS
 from tests.clouds.gcp import GooglePrices, price_list, sku
-from tests.providers.faults import Fault, assert_fails, read_faults
 
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
 SKUS = "/v1/services/6F81-5844-456A/skus"
@@ -172,14 +172,22 @@ def test_a_key_that_google_refuses_is_reported_as_such(respx_mock: respx.MockRou
         asking.search(Query())
 
 
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-@pytest.mark.parametrize("key", ["demo-key", None])
-def test_a_search_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, key: str | None, fault: Fault, error: type[Exception]
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (httpx.Response(404), PayloadChanged),
+        (httpx.Response(429), RateLimited),
+        (httpx.Response(503), ProviderDown),
+        (httpx.Response(200, html="<p>maintenance</p>"), PayloadChanged),
+        (httpx.ReadTimeout("silent"), ProviderDown),
+    ],
+)
+def test_without_the_weekly_file_there_is_no_market_without_offers(
+    respx_mock: respx.MockRouter, answer: httpx.Response | Exception, error: type[Exception]
 ) -> None:
-    route = respx_mock.get(WEEKLY_URL if key is None else SKUS)
-    with asked(key) as asking:
-        assert_fails(route, fault, error, lambda: asking.search(Query()))
+    respx_mock.get(WEEKLY_URL).mock(side_effect=repeat(answer))
+    with asked(None) as asking, pytest.raises(error):
+        asking.search(Query())
 
 
 def test_without_a_key_the_weekly_file_is_read_and_no_price_list(respx_mock: respx.MockRouter) -> None:

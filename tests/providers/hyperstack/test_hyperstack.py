@@ -17,7 +17,6 @@ from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.hyperstack import INFO
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from tests.checkout import TESTS
-from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.hyperstack.bench import BENCH
 from tests.sent_requests import sent
 
@@ -105,16 +104,6 @@ def test_a_flavor_is_an_offer_at_the_one_price_of_its_gpus(
     assert answer.skipped == skipped
 
 
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-@pytest.mark.parametrize("path", ["/pricebook", "/core/flavors"])
-def test_a_search_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, adapter: Adapter, path: str, fault: Fault, error: type[Exception]
-) -> None:
-    if path == "/core/flavors":
-        respx_mock.get("/pricebook").respond(json=[price("A100-80G-PCIe")])
-    assert_fails(respx_mock.get(path), fault, error, lambda: adapter.market.search(Query()))
-
-
 # --- renting ----------------------------------------------------------------------------------------------------------
 
 
@@ -172,20 +161,6 @@ def test_a_quoted_refusal_is_one(respx_mock: respx.MockRouter, launcher: Any, qu
     assert refused.value.kind is kind
 
 
-@pytest.mark.parametrize(("fault", "error"), create_faults())
-def test_a_create_is_sent_once_and_without_an_answer_it_may_have_happened(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.post(MACHINES), fault, error, lambda: launcher.create(order()))
-
-
-@pytest.mark.parametrize(("fault", "error"), end_faults())
-def test_an_end_is_sent_once_and_without_an_answer_it_may_have_happened(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.delete(f"{MACHINES}/123"), fault, error, lambda: launcher.destroy("123"))
-
-
 # --- instances --------------------------------------------------------------------------------------------------------
 
 
@@ -221,13 +196,6 @@ def test_a_list_that_may_lack_a_machine_is_none(
     respx_mock.get(MACHINES).side_effect = [httpx.Response(200, json=value) for value in (first, last)]
     with pytest.raises(PayloadChanged):
         launcher.list_instances()
-
-
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_list_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.get(MACHINES), fault, error, launcher.list_instances)
 
 
 def test_one_that_runs_without_an_address_is_starting(respx_mock: respx.MockRouter, launcher: Any) -> None:

@@ -44,6 +44,7 @@ BENCH = Bench(
     renders={409: "OutcomeUnknown"},  # the name is taken: perhaps by an earlier transmission of this order
     leaves_out={
         "statuses": _NO_HTTP,
+        "retry_after": _NO_HTTP,
         "garbage": _NO_HTTP,
         "losses": _NO_HTTP,
         "hostile": _NO_HTTP,

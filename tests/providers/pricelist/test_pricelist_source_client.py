@@ -20,7 +20,6 @@ from gpuwatch.testing.bench import Bench
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from tests.checkout import TESTS
 from tests.clouds.pricelist import PriceListServer
-from tests.providers.faults import Fault, assert_fails, read_faults
 
 RECORDED = TESTS / "recorded" / "pricelist"
 ZONES = ("fr-par-1", "fr-par-2", "nl-ams-1", "pl-waw-2")
@@ -122,14 +121,6 @@ def test_the_log_says_once_why_a_source_fails_and_when_it_is_back(
             adapter.market.search(Query())
     failed, again = [record.getMessage() for record in caplog.records if "oracle" in record.getMessage()]
     assert ("no rows at items" in failed, "answers again" in again) == (True, True)
-
-
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_search_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, fault: Fault, error: type[Exception]
-) -> None:
-    with asked("oracle") as adapter:
-        assert_fails(listed(respx_mock, "oracle"), fault, error, lambda: adapter.market.search(Query()))
 
 
 def test_if_all_fail_it_is_an_error_and_never_an_empty_market(respx_mock: respx.MockRouter) -> None:

@@ -25,7 +25,6 @@ from gpuwatch.providers.primeintellect import INFO
 from gpuwatch.testing.bench import Bench
 from tests.checkout import TESTS
 from tests.clouds.primeintellect import PrimeIntellectServer
-from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.sent_requests import sent
 
 pytestmark = pytest.mark.respx(base_url=f"{INFO.base_url}/api/v1")
@@ -154,14 +153,6 @@ def test_a_refusal_says_what_is_refused(
     assert getattr(refused.value, "kind", None) == kind
 
 
-@pytest.mark.parametrize(("fault", "error"), create_faults())
-def test_a_create_is_sent_once_and_without_an_answer_it_may_have_happened(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    offers(respx_mock)
-    assert_fails(respx_mock.post("/pods/"), fault, error, lambda: launcher.create(order()))
-
-
 @pytest.mark.parametrize(("status", "kind"), [(401, RefusalKind.KEY), (503, RefusalKind.NOT_SENT)])
 def test_without_a_list_to_look_the_offer_up_nothing_is_ordered(
     respx_mock: respx.MockRouter, launcher: Any, status: int, kind: RefusalKind
@@ -198,13 +189,6 @@ def test_a_list_that_may_lack_a_pod_is_none(respx_mock: respx.MockRouter, launch
     respx_mock.get("/pods/").respond(json=value)
     with pytest.raises(PayloadChanged):
         launcher.list_instances()
-
-
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_list_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.get("/pods/"), fault, error, launcher.list_instances)
 
 
 @pytest.mark.parametrize(
@@ -252,13 +236,6 @@ def test_an_end_is_one_request(respx_mock: respx.MockRouter, launcher: Any) -> N
     ended = respx_mock.delete("/pods/pod1").respond(json={"status": "deleted"})
     launcher.destroy("pod1")
     assert sent(ended.calls) == [("DELETE", "/api/v1/pods/pod1", None)]
-
-
-@pytest.mark.parametrize(("fault", "error"), end_faults())
-def test_an_end_is_sent_once_and_without_an_answer_it_may_have_happened(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.delete("/pods/pod1"), fault, error, lambda: launcher.destroy("pod1"))
 
 
 @pytest.mark.parametrize("end", [{"terminatedAt": "2026-11-21T13:00:00Z"}, {"status": "TERMINATED"}])

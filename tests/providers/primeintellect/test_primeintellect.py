@@ -22,7 +22,6 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
 from tests.checkout import TESTS
 from tests.clouds.primeintellect import PrimeIntellectServer, part, row
-from tests.providers.faults import Fault, assert_fails, read_faults
 from tests.sent_requests import sent
 
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
@@ -300,12 +299,3 @@ def test_nothing_is_asked_without_a_key(respx_mock: respx.MockRouter) -> None:
     with BENCH.pointed_at(INFO.base_url, None) as adapter, pytest.raises(KeyRejected):
         adapter.market.search(Query())
     assert list(respx_mock.calls) == []
-
-
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_list_without_a_usable_answer_says_what_is_wrong_and_is_not_kept(
-    respx_mock: respx.MockRouter, adapter: Adapter, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.get(PATH), fault, error, lambda: adapter.market.search(Query()))
-    pages(respx_mock, types(3))
-    assert len(adapter.market.search(Query()).offers) == 3

@@ -18,7 +18,6 @@ from gpuwatch.ports import InstanceState, Order, Registry, Volume
 from gpuwatch.providers.shadeform import INFO, auto_delete
 from tests.checkout import TESTS
 from tests.providers.clouds import cloud
-from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.shadeform.bench import BENCH
 from tests.sent_requests import sent
 
@@ -190,6 +189,7 @@ def test_a_template_of_the_owner_is_named_by_its_id(created: respx.Route, launch
         (402, {"error": ""}, OrderRefused, RefusalKind.NO_CREDIT),
         (400, {"error": "unknown os"}, OrderRefused, RefusalKind.BAD_ORDER),
         (403, {"message": "forbidden"}, OrderRefused, RefusalKind.KEY),
+        (404, {}, OfferGone, None),
     ],
 )
 def test_a_refusal_goes_by_its_code_its_words_or_its_status(
@@ -199,13 +199,6 @@ def test_a_refusal_goes_by_its_code_its_words_or_its_status(
     with pytest.raises(error) as refused:
         launcher.create(an_order())
     assert getattr(refused.value, "kind", None) == kind
-
-
-@pytest.mark.parametrize(("fault", "error"), create_faults({"404": OfferGone, "a page, 404": OfferGone}))
-def test_a_create_is_sent_once_and_without_an_answer_it_may_have_happened(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.post("/instances/create"), fault, error, lambda: launcher.create(an_order()))
 
 
 # --- instances --------------------------------------------------------------------------------------------------------
@@ -221,13 +214,6 @@ def test_the_list_is_one_answer_without_those_that_are_deleted(respx_mock: respx
     assert (found.gpu, found.gpu_count, found.listed_usd_hour) == ("H100 PCIe", 1, 2.4)
     assert (found.machine_id, found.started_at) == ("hyperstack/H100/canada-1", NOW - timedelta(minutes=57))
     assert (other.instance_id, "s3cret" in repr((found, other))) == ("3", False)
-
-
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_list_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.get("/instances"), fault, error, launcher.list_instances)
 
 
 def test_one_instance_states_its_own_end(respx_mock: respx.MockRouter, launcher: Any) -> None:
@@ -277,13 +263,6 @@ def test_a_cloud_that_deletes_nothing_before_it_is_active_is_reported(
     respx_mock.post(f"/instances/{ID}/delete").respond(400, json=refusal)
     with pytest.raises(OrderRefused, match="before it is active"):
         launcher.destroy(ID)
-
-
-@pytest.mark.parametrize(("fault", "error"), end_faults({"404": OutcomeUnknown, "a page, 404": OutcomeUnknown}))
-def test_an_end_is_sent_once_and_without_an_answer_it_may_have_happened(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.post(f"/instances/{ID}/delete"), fault, error, lambda: launcher.destroy(ID))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from gpuwatch.providers.shadeform import INFO, hardware_of
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.checkout import TESTS
 from tests.providers.clouds import cloud
-from tests.providers.faults import Fault, assert_fails, read_faults
 from tests.providers.shadeform.bench import BENCH
 from tests.sent_requests import sent
 
@@ -229,11 +228,3 @@ def test_prices_are_asked_for_without_a_key_and_once_for_all_watches(respx_mock:
         assert list(adapter.market.search(Query(spot=True)).offers) == []
     assert sent(listed.calls) == [("GET", f"/v1{TYPES}?sort=price", None)]
     assert "x-api-key" not in listed.calls.last.request.headers
-
-
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_search_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, fault: Fault, error: type[Exception]
-) -> None:
-    with BENCH.pointed_at(INFO.base_url) as adapter:
-        assert_fails(respx_mock.get(TYPES), fault, error, lambda: adapter.market.search(Query()))

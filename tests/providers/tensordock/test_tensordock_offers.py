@@ -15,7 +15,6 @@ from gpuwatch.ports import Query
 from gpuwatch.providers.tensordock import INFO
 from gpuwatch.providers.tensordock.create import OfferKey, country_of, gpu_of, parse_offer_key
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
-from tests.providers.faults import Fault, assert_fails, read_faults
 from tests.providers.tensordock.stand_in import BENCH, HOSTS, recorded
 from tests.sent_requests import sent
 
@@ -238,14 +237,6 @@ def test_hosts_are_asked_for_where_the_owner_wants_them_and_need_the_key(respx_m
         adapter.market.search(Query())
     assert (sent(listed.calls), offer.host_id) == ([("GET", "/api/v2/hostnodes", None)], "host-1")
     assert listed.calls.last.request.headers["authorization"] == "Bearer demo-key"
-
-
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_search_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, fault: Fault, error: type[Exception]
-) -> None:
-    with BENCH.pointed_at(INFO.base_url) as adapter:
-        assert_fails(respx_mock.get("/locations"), fault, error, lambda: adapter.market.search(Query()))
 
 
 @pytest.mark.parametrize(

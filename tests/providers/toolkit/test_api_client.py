@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import Any
 
 import httpx
@@ -13,9 +14,9 @@ import respx
 
 from gpuwatch.errors import (
     KeyRejected,
-    OrderError,
     OrderRateLimited,
     OrderRefused,
+    OutcomeUnknown,
     PayloadChanged,
     ProviderDown,
     ProviderError,
@@ -28,8 +29,9 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.redaction import register_secret
+from gpuwatch.testing.faults import STATUSES, UNREADABLE, ServerFault
+from gpuwatch.testing.suite import case
 from tests.clocks import Clock
-from tests.providers.faults import Fault, assert_fails, end_faults, read_faults
 from tests.sent_requests import sent
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -149,11 +151,30 @@ def test_what_asking_again_does_not_help_is_asked_once(
     assert route.call_count == 1
 
 
-@pytest.mark.parametrize(("fault", "error"), read_faults())
+LOST = (
+    (httpx.ConnectError("refused"), ProviderUnreachable, OrderRefused),  # nothing was sent
+    (httpx.ConnectTimeout("silent"), ProviderUnreachable, OrderRefused),
+    (httpx.ReadTimeout("silent"), ProviderDown, OutcomeUnknown),  # it may have been carried out
+    (httpx.ReadError("reset"), ProviderDown, OutcomeUnknown),
+    (httpx.RemoteProtocolError("no HTTP"), ProviderDown, OutcomeUnknown),
+)
+
+
+def answer_of(fault: ServerFault) -> httpx.Response:
+    return httpx.Response(fault.status, content=fault.body, headers={"retry-after": "7"})
+
+
 def test_a_question_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, client: MakeClient, fault: Fault, error: type[ProviderError]
+    respx_mock: respx.MockRouter, client: MakeClient
 ) -> None:
-    assert_fails(respx_mock.get("/"), fault, error, lambda: client().get("/"))
+    no_json = [fault for fault in UNREADABLE if fault.name.endswith(("nothing", "page", "half an object", "no UTF-8"))]
+    cases = [(answer_of(fault), fault.reading) for fault in (*STATUSES, *no_json)]
+    for answer, error in (*cases, *((lost, reading) for lost, reading, _ in LOST)):
+        respx_mock.get("/").mock(side_effect=repeat(answer))
+        with case(repr(answer)), pytest.raises(error) as raised:
+            client().get("/")
+        assert len(str(raised.value).splitlines()) == 1
+        assert getattr(raised.value, "retry_after_s", 7.0) == 7.0
 
 
 def test_the_wait_that_the_provider_asks_for_is_kept(
@@ -256,11 +277,21 @@ def test_an_order_is_sent_with_its_body_and_answered(respx_mock: respx.MockRoute
     assert respx_mock.calls[0].request.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(("fault", "error"), end_faults())
 def test_an_order_is_sent_once_and_its_error_says_whether_it_may_have_been_carried_out(
-    respx_mock: respx.MockRouter, client: MakeClient, fault: Fault, error: type[OrderError]
+    respx_mock: respx.MockRouter, client: MakeClient
 ) -> None:
-    assert_fails(respx_mock.post("/pods"), fault, error, lambda: client().order("POST", "/pods", {}))
+    for answer, error in (
+        *((answer_of(fault), fault.ordering) for fault in STATUSES),
+        *((lost, ordering) for lost, _, ordering in LOST),
+    ):
+        respx_mock.reset()
+        route = respx_mock.post("/pods").mock(side_effect=repeat(answer))
+        with case(repr(answer)), pytest.raises(error) as raised:
+            client().order("POST", "/pods", {})
+        assert (route.call_count, len(str(raised.value).splitlines())) == (1, 1)
+        assert getattr(raised.value, "retry_after_s", 7.0) == 7.0
+        is_not_sent = getattr(raised.value, "kind", None) is RefusalKind.NOT_SENT
+        assert is_not_sent == isinstance(answer, httpx.ConnectError | httpx.ConnectTimeout)
 
 
 def test_orders_of_a_class_that_was_refused_wait_as_long_as_the_answer_says(

@@ -19,7 +19,6 @@ from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.vultr import INFO, offers_of, parse_plans
 from tests.checkout import TESTS
-from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.vultr.bench import BENCH
 from tests.sent_requests import sent
 
@@ -160,13 +159,6 @@ def test_the_number_of_gpus_is_stated_or_follows_from_their_memory(count: str | 
     assert (plan.gpu_count, plan.gpu_memory_gib) == (gpus, 48.0)
 
 
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_search_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, adapter: Adapter, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.get("/plans"), fault, error, lambda: adapter.market.search(Query()))
-
-
 # --- renting ----------------------------------------------------------------------------------------------------------
 
 
@@ -221,20 +213,6 @@ def test_a_quoted_refusal_says_what_is_refused(
     assert (getattr(refused.value, "kind", None), refused.value.scope) == (kind, scope)
 
 
-@pytest.mark.parametrize(("fault", "error"), create_faults())
-def test_a_create_is_sent_once_and_without_an_answer_it_may_have_happened(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.post("/instances"), fault, error, lambda: launcher.create(order()))
-
-
-@pytest.mark.parametrize(("fault", "error"), end_faults())
-def test_an_end_is_sent_once_and_without_an_answer_it_may_have_happened(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.delete(f"/instances/{ID}"), fault, error, lambda: launcher.destroy(ID))
-
-
 # --- instances --------------------------------------------------------------------------------------------------------
 
 
@@ -268,13 +246,6 @@ def test_a_list_that_may_lack_an_instance_is_none(respx_mock: respx.MockRouter, 
     respx_mock.get("/instances").respond(json=value)
     with pytest.raises(PayloadChanged):
         launcher.list_instances()
-
-
-@pytest.mark.parametrize(("fault", "error"), read_faults())
-def test_a_list_without_a_usable_answer_says_what_is_wrong(
-    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
-) -> None:
-    assert_fails(respx_mock.get("/instances"), fault, error, launcher.list_instances)
 
 
 @pytest.mark.parametrize(
