@@ -149,8 +149,8 @@ class MarketSuite(Suite):
             for fault in faults:
                 with case(fault.name), self.bench.pointed_at(server.url, timeout_s=timeout_s) as adapter:
                     expected = self.expected_error(fault.status, fault.reading, ProviderError)
-                    error = self.check_error(expected, lambda: adapter.market.search(query), *secrets)
-                    assert str(error).startswith(f"{self.bench.name}: ")
+                    text = str(self.check_error(expected, lambda: adapter.market.search(query), *secrets))
+                    assert text.startswith(f"{self.bench.name}: ")
 
     @part("whole")
     def test_without_the_answer_to_one_of_its_requests_an_answer_is_not_whole(self, relay: Relay) -> None:
