@@ -126,8 +126,8 @@ class MarketSuite(Suite):
     @part("statuses")
     def test_every_status_has_its_own_error(self) -> None:
         key = self.bench.key or "demo-key"
-        told = ServerFault("the key", ProviderError, (), 400, b'{"error": "bad key %b"}' % key.encode())
-        self._check_errors((*STATUSES, told), key)
+        reported = ServerFault("the key", ProviderError, (), 400, b'{"error": "bad key %b"}' % key.encode())
+        self._check_errors((*STATUSES, reported), key)
 
     @part("garbage")
     def test_an_answer_that_is_none_is_never_a_market_without_offers(self) -> None:
