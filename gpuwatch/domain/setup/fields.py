@@ -85,7 +85,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             others: fields that are no keys, if more than the table decides about them.
         """
         computed = cls.computed(table) | others
-        keys = {name: getattr(table, key) for key, name in _names(cls).items() if name not in computed}
+        keys = {field.name: getattr(table, key) for key, field in _fields(cls).items() if field.name not in computed}
         return cls(**keys, **computed)
 
 
@@ -103,16 +103,15 @@ def about(text: str, **bounds: Any) -> Any:
 @cache
 def table_of(spec: type[Spec]) -> type[Table]:
     """The table that an owner writes for a value: its keys in the order of their declaration."""
-    hints = typing.get_type_hints(spec, include_extras=True)
-    names = {name: key for key, name in _names(spec).items()}
+    fields = {field.name: (key, field) for key, field in _fields(spec).items()}
     keys: dict[str, Any] = {}
-    for field in msgspec.structs.fields(spec):
-        if field.name in names:
-            default = ... if field.default is msgspec.NODEFAULT else field.default
-            keys[names[field.name]] = _declared(hints[field.name], default)
+    for name in spec.__struct_fields__:
+        if name in fields:
+            key, field = fields[name]
+            keys[key] = _declared(field.type, ... if field.default is msgspec.NODEFAULT else field.default)
         else:  # computed, from keys that no field holds
             written = typing.get_type_hints(spec.Keys, include_extras=True)
-            keys |= {name: _declared(hint, getattr(spec.Keys, name, ...)) for name, hint in written.items()}
+            keys |= {key: _declared(hint, getattr(spec.Keys, key, ...)) for key, hint in written.items()}
     return create_model(spec.__name__, __base__=Table, __doc__=spec.__doc__, **keys)
 
 
@@ -135,14 +134,15 @@ def table_with(spec: type[Spec], defaults: Mapping[str, Any], **keys: Any) -> ty
 
 
 @cache
-def _names(spec: type[Spec]) -> Mapping[str, str]:
-    """Key → field, of the keys that are fields."""
-    hints = typing.get_type_hints(spec, include_extras=True)
-    infos = {name: FieldInfo.from_annotation(hints[name]) for name in spec.__struct_fields__}
-    keys = {
-        name: next((one.name for one in info.metadata if isinstance(one, Key)), None) for name, info in infos.items()
-    }
-    return {keys[name] or name.removesuffix("_s"): name for name, info in infos.items() if info.description}
+def _fields(spec: type[Spec]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """Key → field, of the fields that are keys."""
+    keys = {}
+    for field in msgspec.structs.fields(spec):
+        info = FieldInfo.from_annotation(field.type)
+        if info.description:
+            key = next((one.name for one in info.metadata if isinstance(one, Key)), field.name.removesuffix("_s"))
+            keys[key] = field
+    return keys
 
 
 class SpecTable(Table):
