@@ -14,7 +14,7 @@ import httpx
 
 from gpuwatch import __version__
 from gpuwatch.ports.http import HttpReply, NetError, NoReply, NotSent, RequestOptions, StreamingReply, UnusableReply
-from gpuwatch.providers.toolkit.http.environment import EnvironmentTransport, trusted_certificates
+from gpuwatch.providers.toolkit.http.environment import EnvironmentTransport
 from gpuwatch.providers.toolkit.http.inflate import UnreadableBody, decode_bounded
 from gpuwatch.providers.toolkit.http.wire import Exchange, bind_deadline
 from gpuwatch.redaction import register_secret
@@ -64,7 +64,7 @@ class PooledHttpClient:
         self._max_bytes = max_bytes
         self._monotonic = monotonic
         self._client = httpx.Client(
-            transport=transport or EnvironmentTransport(verify or trusted_certificates()),
+            transport=transport or EnvironmentTransport(verify),
             headers=_HEADERS,
             cookies=_NoCookies(),
             follow_redirects=False,

@@ -19,17 +19,22 @@ class EnvironmentTransport(httpx.BaseTransport):
 
     The standard library reads the environment, for httpx's `trust_env` differs: it sends requests for 127.0.0.2 to a
     proxy, does not know the exceptions of macOS and Windows, and fails at once on an ALL_PROXY that no request needs.
+
+    Args:
+        context: the trusted certificates; None: `trusted_certificates`, read by the first encrypted connection.
     """
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self._context = context
         self._proxies = getproxies()
         self._lock = threading.Lock()
-        self._transports: dict[str | None, httpx.HTTPTransport] = {}
+        self._transports: dict[tuple[str | None, bool], httpx.HTTPTransport] = {}
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request once, on an open connection if there is one."""
-        return self._transport_through(self._proxy_for(request.url)).handle_request(request)
+        proxy = self._proxy_for(request.url)
+        is_encrypted = request.url.scheme == "https" or (proxy or "").startswith("https:")
+        return self._transport_through(proxy, is_encrypted).handle_request(request)
 
     def close(self) -> None:
         """Close every connection."""
@@ -44,14 +49,20 @@ class EnvironmentTransport(httpx.BaseTransport):
             return None
         return proxy if "://" in proxy else f"http://{proxy}"
 
-    def _transport_through(self, proxy: str | None) -> httpx.HTTPTransport:
+    def _transport_through(self, proxy: str | None, is_encrypted: bool) -> httpx.HTTPTransport:
         with self._lock:
-            if proxy not in self._transports:
+            if (proxy, is_encrypted) not in self._transports:
                 try:
-                    self._transports[proxy] = open_transport(self._context, proxy)
+                    if is_encrypted and self._context is None:
+                        self._context = trusted_certificates()
+                except OSError as error:
+                    raise httpx.ConnectError(f"the trusted certificates cannot be read: {error}") from error
+                context = self._context if is_encrypted else None
+                try:
+                    self._transports[proxy, is_encrypted] = open_transport(context, proxy)
                 except (httpx.InvalidURL, ValueError, ImportError) as error:
                     raise httpx.ProxyError(f"the environment's proxy cannot be used: {error}") from error
-            return self._transports[proxy]
+            return self._transports[proxy, is_encrypted]
 
 
 def trusted_certificates() -> ssl.SSLContext:

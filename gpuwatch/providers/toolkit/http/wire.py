@@ -67,14 +67,18 @@ def resolve_host(host: str, port: int) -> list[str]:
 
 
 def open_transport(
-    context: ssl.SSLContext, proxy: str | None = None, resolve: Resolve = resolve_host
+    context: ssl.SSLContext | None, proxy: str | None = None, resolve: Resolve = resolve_host
 ) -> httpx.HTTPTransport:
     """Return httpx's transport over sockets that obey `bind_deadline`.
+
+    Args:
+        context: the trusted certificates; None: nothing is encrypted, and no certificate would be trusted.
 
     Raises:
         httpx.InvalidURL, ValueError, ImportError: the proxy cannot be used; the text says why.
     """
     through = None
+    context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if proxy is not None:
         through = httpx.Proxy(proxy, ssl_context=context if proxy.startswith("https:") else None)
     transport = httpx.HTTPTransport(verify=context, limits=_LIMITS, proxy=through, trust_env=False)

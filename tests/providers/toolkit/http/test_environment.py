@@ -120,6 +120,19 @@ def test_certificates_of_the_environment_are_trusted(
             assert _rent(http, server.url + "/") == 200
 
 
+def test_certificates_are_read_by_the_first_encrypted_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request to loopback needs none, and reading them takes as long as a third of the rest of the client."""
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    with serving(lambda request, wire: wire.answer()) as plain, closing(PooledHttpClient()) as http:
+        assert _rent(http, plain.url + "/") == 200
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        with serving(lambda request, wire: wire.answer(), tls=_tls(ca, "127.0.0.1")) as server:
+            assert _rent(http, server.url + "/") == 200
+
+
 # --- proxies ----------------------------------------------------------------------------------------------------------
 
 
