@@ -17,8 +17,8 @@ from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
 from gpuwatch.daemon.task_supervisor import task_alert
 from gpuwatch.domain.alerts import service_texts
-from gpuwatch.domain.alerts.alert import event_json
-from gpuwatch.domain.alerts.launch_texts import CHANGED
+from gpuwatch.domain.alerts.alert import AlertSpec, event_json
+from gpuwatch.domain.alerts.launch_texts import HELD, OVER, RUNNING
 from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import EndReason, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval
@@ -103,13 +103,11 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
     return {
         AlertKind.MATCH: _match(),
         AlertKind.APPROVAL: _match(approval=True),
-        AlertKind.RENT: texts.of(
-            CHANGED, launch, NOON, headline="running", why="The instance matches its offer."
+        AlertKind.RENT: texts.of(_why(RUNNING, "The instance matches its offer."), launch, NOON).alert,
+        AlertKind.END: texts.of(OVER, over, NOON + timedelta(hours=3), end="ended", reason="You stopped it.").alert,
+        AlertKind.HELD: texts.of(
+            _why(HELD, "The list of instances does not prove it."), launch, NOON, candidate="INSTANCE"
         ).alert,
-        AlertKind.END: texts.of(
-            CHANGED, over, NOON + timedelta(hours=3), headline="ended", why="You stopped it."
-        ).alert,
-        AlertKind.HELD: texts.held(launch, "The list of instances does not prove it.", NOON).alert,
         AlertKind.ORPHAN: texts.orphan("vastai", orphan, "No launch bears its label.", NOON).alert,
         AlertKind.BUDGET: budget,
         AlertKind.REFUSED: texts.not_rented(launch, f"{EndReason.KEY.value}: 401", NOON).alert,
@@ -123,6 +121,10 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
         AlertKind.AUDIT: _audit(),
         AlertKind.TEST: service_texts.TEST.alert(_id(), NOON),
     }
+
+
+def _why(spec: AlertSpec, text: str) -> AlertSpec:
+    return msgspec.structs.replace(spec, why=text)
 
 
 def _audit() -> Alert:

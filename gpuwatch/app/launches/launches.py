@@ -16,7 +16,7 @@ from gpuwatch.bootstrap import build_adapters, http_client, new_id, open_store, 
 from gpuwatch.bootstrap.keeper_building import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, orchestrator, resolve_provider
 from gpuwatch.domain.alerts.alert import view_fields
-from gpuwatch.domain.alerts.launch_texts import CHANGED
+from gpuwatch.domain.alerts.launch_texts import TAKEN_OVER
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, label_ids, launch_id_in
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.instances.obligation import latest_end
@@ -301,13 +301,10 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
             )
         except ValueError as fault:
             raise ProviderStateUnknown(f"cannot adopt instance {instance_id}: {fault}") from fault
-        reason = "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now."
         launch_alerts = LaunchAlerts(new_id)
         action = f"instance {instance_id} at {name} adopted as launch {launch_id}"
         audit = audit_event(actor, action, subject=launch_id, watch=rules.name)
-        if not repository.adopt(
-            launch, now, launch_alerts.of(CHANGED, launch, now, headline="adopted", why=reason), audit
-        ):
+        if not repository.adopt(launch, now, launch_alerts.of(TAKEN_OVER, launch, now), audit):
             raise UsageError(f"another launch has just taken over instance {instance_id}")
         return launch
 

@@ -179,15 +179,36 @@ class OutboxAlert(msgspec.Struct, frozen=True, kw_only=True):
     channels: tuple[str, ...] = ()  # empty: the routing decides
 
 
-class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The declaration of one alert. Its texts have the form of `str.format`; a line that comes out empty is left out.
+class _Values(dict[str, Any]):
+    """The values of an alert's fields; a line that names one that is None is left out."""
 
-    Every text may name `now`, `subject` and `watch`.
+    def __getitem__(self, name: str) -> Any:
+        if (value := super().__getitem__(name)) is None:
+            raise _LeftOut
+        return value
+
+    def line(self, text: str) -> str:
+        try:
+            return text.format_map(self)
+        except _LeftOut:
+            return ""
+
+
+class _LeftOut(Exception):
+    """A line has no value for a field."""
+
+
+class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The declaration of one alert. Its texts have the form of `str.format`.
+
+    A line that comes out empty is left out, and so is a line or a sentence that names a value which is None. Every text
+    may name `now`, `subject` and `watch`.
 
     Attributes:
         severity: None: that of its kind.
         lifetime: at least; by default that of its kind.
         once: two alerts with the same key are one, for all daemons and restarts; empty: each of them is sent.
+        why, did: a text, or its sentences.
         resolved: the alert that says that it is over; None: nothing does.
     """
 
@@ -197,8 +218,8 @@ class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
     lifetime: timedelta = timedelta(0)
     once: str = ""
     facts: tuple[tuple[str, str], ...] = ()
-    why: str = ""
-    did: str = ""
+    why: str | tuple[str, ...] = ""
+    did: str | tuple[str, ...] = ""
     can_do: tuple[str, ...] = ()
     resolved: AlertSpec | None = None
 
@@ -224,8 +245,9 @@ class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
             can_do: after the lines of the declaration.
             fields: the values of the fields that its texts name.
         """
-        values = {"now": now, "subject": subject, "watch": watch, **fields}
-        own = ((label.format_map(values), value.format_map(values)) for label, value in self.facts)
+        plain = {"now": now, "subject": subject, "watch": watch, **fields}
+        values = _Values(plain)
+        own = ((values.line(label), values.line(value)) for label, value in self.facts)
         return Alert(
             alert_id=alert_id,
             kind=kind or self.kind,
@@ -233,11 +255,11 @@ class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
             subject=subject,
             watch=watch,
             created_at=now,
-            headline=self.headline.format_map(values),
+            headline=self.headline.format_map(plain),
             facts=(*facts, *(fact for fact in own if fact[1]), *more_facts),
-            why=self.why.format_map(values),
-            did=self.did.format_map(values),
-            can_do=(*filter(None, (line.format_map(values) for line in self.can_do)), *can_do),
+            why=_joined(self.why, values),
+            did=_joined(self.did, values),
+            can_do=(*filter(None, map(values.line, self.can_do)), *can_do),
         )
 
     def key(self, now: datetime, *, subject: str = "", watch: str | None = None, **fields: Any) -> str:
@@ -249,6 +271,11 @@ class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
         key = self.key(now, **fields)
         alert = self.alert(alert_id or alert_id_from(key), now, **fields)
         return outbox_alert(alert, key or None, now + self.lifetime)
+
+
+def _joined(text: str | tuple[str, ...], values: _Values) -> str:
+    sentences = (text,) if isinstance(text, str) else text
+    return " ".join(filter(None, map(values.line, sentences)))
 
 
 def outbox_alert(alert: Alert, once_key: str | None = None, until: datetime | None = None) -> OutboxAlert:

@@ -7,6 +7,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+import msgspec
 
 from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec, Severity
 
@@ -15,93 +18,161 @@ DOCTOR = "See what is wrong: gpuwatch doctor"
 _CHECK_LABEL = "Check your instances at {provider} for the label {label}"
 _CHECK_KEY = "Check the key's permissions: gpuwatch doctor"
 
-# --- changes of its state ---------------------------------------------------------------------------------------------
+# --- changes of its state: `state_machine` names them -----------------------------------------------------------------
 
-# `headline` and `why` are those of the transition (domain/launches/life/state_machine)
-CHANGED = AlertSpec(kind=AlertKind.RENT, headline="{watch}: {headline}", why="{why}", did="{state}", can_do=FOLLOW_IT)
-# a flapping condition at most once in ten minutes, and a price when it differs by a few percent
-CONDITION_CHANGED = AlertSpec(
-    kind=AlertKind.RENT,
-    once="befallen:{launch}:{headline}:{price_step}:{ten_minutes}",
-    headline="{watch}: {headline}",
-    why="{why}",
-    did="{state}",
-    can_do=FOLLOW_IT,
+
+def _change(headline: str, why: str | tuple[str, ...], **texts: Any) -> AlertSpec:
+    """Declare an alert whose headline names the watch, then `headline`."""
+    texts = {"kind": AlertKind.RENT, "did": "{state}", "can_do": FOLLOW_IT} | texts
+    return AlertSpec(headline=f"{{watch}}: {headline}", why=why, **texts)
+
+
+DOES_NOT_START = _change(
+    "rented, but it does not start",
+    "The provider created a contract that does not start. Its disk is billed, so gpuwatch destroys it.",
 )
+_FOUND = "The answer to the request was lost; gpuwatch found the instance by its label. Nothing was sent twice."
+FOUND = _change("rented; found by its label", _FOUND)
+FOUND_TO_END = _change("found by its label; ending it", _FOUND)
+RUNNING = _change("running", "The instance started.")
+BID_RAISED = _change(
+    "its bid was raised", "It was outbid; the bid was raised to ${bid} an hour, listed, without its disk."
+)
+ENDING = _change("ending: {end}", "{reason}")
+OVER = _change("{end}", "{reason}")
+NOTHING_MADE = _change("nothing was made", "{reason}")
+_ADOPTED = "The owner assigned instance {assigned} to it."
+ADOPTED = _change("adopted by the owner", _ADOPTED)
+ADOPTED_TO_END = _change("adopted by the owner; ending it", _ADOPTED)
+TAKEN_OVER = _change("adopted", "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now.")
+STARTED_BY_COMMAND = _change(
+    "started by its command",
+    "{cause} gpuwatch does not see what it rented, and counts the watch's limit until max_runtime.",
+)
+COMMAND_TIME_OVER = _change(
+    "its max_runtime is over",
+    "Its reservation is released. gpuwatch ended nothing: check that what the command rented is gone.",
+)
+
+
+def _flapping(headline: str, why: str) -> AlertSpec:
+    """At most once in ten minutes, and a price when it differs by a few percent."""
+    return _change(headline, why, once=f"befallen:{{launch}}:{headline}:{{price_step}}:{{ten_minutes}}")
+
+
+OUTBID = _flapping(
+    "outbid", "Somebody outbid it. The instance is stopped until its bid wins again; its disk is billed."
+)
+STOPPED = _flapping(
+    "stopped at the provider",
+    "It was stopped there, or the balance ran out. Its disk is billed until it is destroyed.",
+)
+OFFLINE = _flapping("its host is offline", "The provider lost contact with the machine, which may come back.")
+RUNS_AGAIN = _flapping("running again", "The provider lists it as running.")
+_PRICES = "The provider's list shows ${before} → ${after} an hour, listed."
+PRICE_ROSE = _flapping("its price rose", _PRICES)
+PRICE_FELL = _flapping("its price fell", _PRICES)
+
 # once an hour for each cause: a flapping offer must not flood the owner
-NOT_RENTED = AlertSpec(
+NOT_RENTED = _change(
+    "not rented: {end.value}",
+    "{why}",
     kind=AlertKind.REFUSED,
     once="not-rented:{watch:.120}:{end.name}:{now:%Y-%m-%dT%H}",
-    headline="{watch}: not rented: {end.value}",
-    why="{why}",
-    did="{state}",
     can_do=("{advice}",),
 )
-HELD = AlertSpec(
+MEND_ORDER = "Check key, credit and order: gpuwatch doctor"
+_RESOLVE = (
+    "If it exists: gpuwatch launches resolve {launch} --adopt {candidate}",
+    "If it does not: gpuwatch launches resolve {launch} --absent",
+)
+HELD = _change(
+    "held: nothing proves that no instance was created",
+    (
+        "The request may have succeeded; nothing proves that it did not. Its budget stays reserved.",
+        "Evidence: {evidence}.",
+    ),
     kind=AlertKind.HELD,
     once="held:{launch}:{now:%Y-%m-%d}",
-    headline="{watch}: held: {reason}",
-    why="{why}",
-    did="{state}",
-    can_do=(
-        "Check your instances {where}",
-        "If it exists: gpuwatch launches resolve {launch} --adopt {candidate}",
-        "If it does not: gpuwatch launches resolve {launch} --absent",
-    ),
+    can_do=(_CHECK_LABEL, *_RESOLVE),
 )
-UNLISTED = AlertSpec(
+MAY_BE_IT = "instance {candidate} belongs to no launch and may be it"
+HELD_BY_COMMAND = msgspec.structs.replace(
+    HELD,
+    headline="{watch}: held: its command may have rented",
+    why=(
+        "{cause} It may have rented, so gpuwatch does not repeat it. Its budget stays reserved.",
+        "Last output: {output}",
+    ),
+    can_do=("Check your instances with the tool that its command calls", *_RESOLVE),
+)
+_STILL = "It still needs your decision. Its budget stays reserved and its slot occupied."
+STILL_HELD = msgspec.structs.replace(HELD, why=_STILL)
+STILL_HELD_BY_COMMAND = msgspec.structs.replace(HELD_BY_COMMAND, why=_STILL)
+UNLISTED = _change(
+    "the provider no longer lists it",
+    "A missing entry is no proof: it may still run and be billed. gpuwatch does not touch it and keeps its slot.",
     kind=AlertKind.HELD,
     once="unlisted:{launch}",
-    headline="{watch}: the provider no longer lists it",
-    why="{why}",
-    did="{state}",
     can_do=(_CHECK_LABEL, "If it is gone or you do not need it: gpuwatch stop {launch}"),
 )
-RETURNED = AlertSpec(
+RETURNED = _change(
+    "its instance reappeared; gpuwatch follows it again; it is billed",
+    "it had ended ({end})",
     kind=AlertKind.ORPHAN,
     once="returned:{launch}:{now:%Y-%m-%d}",
-    headline="{watch}: {headline}",
-    why="{why}",
-    did="{state}",
     can_do=("If you do not need it: gpuwatch stop {launch}", *FOLLOW_IT),
 )
-CONTRADICTION = AlertSpec(
+RETURNED_TO_END = msgspec.structs.replace(
+    RETURNED, headline="{watch}: its instance reappeared after its end; ending it again; it is billed"
+)
+STILL_BACK = msgspec.structs.replace(
+    RETURNED,
+    headline="{watch}: its instance reappeared after its end; it is billed",
+    why="The provider lists it again. It counts against budgets and limits until it ends.",
+)
+CONTRADICTION = _change(
+    "{provider} gives contradictory answers about instance {instance_id}",
+    "{why}",
     kind=AlertKind.BLIND,
     once="contradiction:{launch}:{now:%Y-%m-%d}",
-    headline="{watch}: {provider} gives contradictory answers about instance {instance_id}",
-    why="{why}",
-    did="{state}",
     can_do=("Check your instances at {provider}", *FOLLOW_IT),
 )
-UNMANAGED = AlertSpec(
+OMITTED_BY_LIST = "The list omits it, but a lookup by id finds it."
+LISTED_ALONE = "The list shows it after its end, but a lookup by id finds nothing."
+UNMANAGED = _change(
+    "gpuwatch can no longer manage it",
+    "{provider} is not configured, or has no key: gpuwatch can neither list nor end the instance.",
     kind=AlertKind.HELD,
     once="unwatched:{launch}:{now:%Y-%m-%d}",
-    headline="{watch}: gpuwatch can no longer manage it",
-    why="{provider} is not configured, or has no key: gpuwatch can neither list nor end the instance.",
-    did="{state}",
     can_do=("Restore {section}", "Or end instance {instance} at {provider} manually"),
 )
-OTHER_ACCOUNT = AlertSpec(
+OTHER_ACCOUNT = _change(
+    "gpuwatch can no longer reach it",
+    "It runs under account {account}, but the key of {provider} belongs to another account.",
     kind=AlertKind.HELD,
     once="other-account:{launch}:{now:%Y-%m-%d}",
-    headline="{watch}: gpuwatch can no longer reach it",
-    why="{why}",
-    did="{state}",
     can_do=(
         "Set its original key as previous_api_key in [providers.{provider}]",
         "If both keys belong to one account: gpuwatch accounts --same --provider {provider}",
         "Or end instance {instance} at {provider} manually",
     ),
 )
+OF_NO_KNOWN_ACCOUNT = msgspec.structs.replace(
+    OTHER_ACCOUNT, why="An older gpuwatch started it, and this key has not listed it at {provider} since."
+)
 # once an hour, for all causes together
-NOT_ENDED = AlertSpec(
+END_REFUSED = _change(
+    "{provider} refuses to end it; it is still billed",
+    "{error}. Reason for its end: {reason}",
     kind=AlertKind.HELD,
     once="slow-stop:{launch}:{now:%Y-%m-%dT%H}",
-    headline="{watch}: {headline}",
-    why="{why}",
-    did="{state}",
     can_do=("End it at {provider} manually", DOCTOR, *FOLLOW_IT),
 )
+END_UNCONFIRMED = msgspec.structs.replace(
+    END_REFUSED, headline="{watch}: its end is not confirmed yet; it may still be billed", why="{reason}"
+)
+TIME_OVER, TO_BE_ENDED = "its time is over", "to be ended"  # the reason of an end that has none
 ABANDONED = AlertSpec(
     kind=AlertKind.RENT,
     severity=Severity.WARNING,

@@ -20,7 +20,7 @@ from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec, OutboxAlert, Seve
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR, MACHINE_FAULTS, is_of_any_machine
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
-from gpuwatch.domain.launches.life.launch_events import Notification, NotificationTopic
+from gpuwatch.domain.launches.life.launch_events import Notification
 from gpuwatch.domain.launches.life.launch_record import stored_watch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text, usd
@@ -75,47 +75,22 @@ class LaunchAlerts:
         Args:
             launch: its state after the transition.
         """
-        headline, why = notification.headline, notification.why
-        if notification.about is NotificationTopic.NOT_RENTED:
-            return self.not_rented(launch, why, now)
-        if notification.about is NotificationTopic.HELD:
-            return self.held(launch, why, now, notification.candidate)
-        if notification.about is NotificationTopic.RETURNED:
-            return self.of(texts.RETURNED, launch, now, headline=f"{headline}; it is billed", why=why)
-        if notification.about is NotificationTopic.UNLISTED:
-            return self.of(texts.UNLISTED, launch, now, why=why)
-        if notification.about is NotificationTopic.CONDITION_CHANGED:
-            # if it lasts, the guard reports it again after a quarter of an hour
-            step = round(math.log(max(launch.price_microusd_hour, 1), _PRICE_STEP))
-            ten_minutes = f"{now:%Y-%m-%dT%H:%M}"[:-1]
-            return self.of(
-                texts.CONDITION_CHANGED,
-                launch,
-                now,
-                headline=headline,
-                why=why,
-                price_step=step,
-                ten_minutes=ten_minutes,
-            )
-        return self.of(texts.CHANGED, launch, now, headline=headline, why=why)
+        if notification.spec is texts.NOT_RENTED:
+            return self.not_rented(launch, notification.fields["why"], now)
+        # of a condition; if it lasts, the guard reports it again after a quarter of an hour
+        step = round(math.log(max(launch.price_microusd_hour, 1), _PRICE_STEP))
+        once = {"price_step": step, "ten_minutes": f"{now:%Y-%m-%dT%H:%M}"[:-1]}
+        return self.of(notification.spec, launch, now, **once, **notification.fields)
 
     def not_rented(self, launch: Launch, reason: str, now: datetime) -> OutboxAlert:
         """Alert that nothing was created."""
         end = next((end for end in EndReason if reason.startswith(end.value)), EndReason.REFUSED)
-        advice = "Check key, credit and order: gpuwatch doctor" if end in _MEND else texts.FOLLOW_IT[0]
+        advice = texts.MEND_ORDER if end in _MEND else texts.FOLLOW_IT[0]
         failed = msgspec.structs.replace(launch, state=LaunchState.FAILED)
         kind = AlertKind.REFUSED if end in _MEND else AlertKind.END
         if end in {EndReason.BUDGET, EndReason.NO_CREDIT}:
             kind = AlertKind.BUDGET
         return self.of(texts.NOT_RENTED, failed, now, kind=kind, end=end, why=reason, advice=advice)
-
-    def held(self, launch: Launch, why: str, now: datetime, candidate: str | None = None) -> OutboxAlert:
-        """Alert that the owner must decide. `candidate`: an instance that may belong to the launch."""
-        where = f"at {launch.provider} for the label {launch.label}"
-        reason = "nothing proves that no instance was created"
-        if launch.is_by_command:
-            where, reason = "with the tool that its command calls", "its command may have rented"
-        return self.of(texts.HELD, launch, now, why=why, where=where, reason=reason, candidate=candidate or "INSTANCE")
 
     def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> OutboxAlert:
         """Alert about an instance with our label but no launch, or a long-ended one; daily."""

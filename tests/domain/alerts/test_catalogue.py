@@ -24,15 +24,16 @@ CATALOGUE: dict[str, AlertSpec] = {
     if isinstance(spec, AlertSpec)
 }
 # `AlertSpec` itself, `LaunchAlerts.of`, `job_alert` and the keeper fill these in
-COMMON = {"now", "subject", "watch", "launch", "provider", "label", "instance", "state", "job", "job_id", "run", "end"}
+COMMON = {"now", "subject", "watch", "launch", "provider", "label", "instance", "state", "price_step", "ten_minutes"}
+COMMON |= {"job", "job_id", "run", "end"}
 
 
 def fields(spec: AlertSpec) -> set[str]:
+    sentences = (text for one in (spec.why, spec.did) for text in ([one] if isinstance(one, str) else one))
     lines = [
         spec.headline,
         spec.once,
-        spec.why,
-        spec.did,
+        *sentences,
         *spec.can_do,
         *(text for fact in spec.facts for text in fact),
     ]
@@ -106,7 +107,9 @@ def test_every_declaration_is_sent_by_somebody() -> None:
 
 def test_no_two_declarations_share_a_key() -> None:
     """But those that are the same event to their owner: of one launch, or of one run of a job."""
-    alike = {"held:{launch}:", "job:{job_id}:{run}:finished", "job:{job_id}:{run}:failed", "increase:", "{condition}:"}
+    of_launches = ("held", "returned", "other-account", "slow-stop")
+    alike = {*(f"{key}:{{launch}}:" for key in of_launches), "job:{job_id}:{run}:finished"}
+    alike |= {"job:{job_id}:{run}:failed", "increase:", "{condition}:"}
     keys = [spec.once for spec in CATALOGUE.values() if spec.once and not spec.once.startswith(tuple(alike))]
     assert len(set(keys)) == len(keys)
 
@@ -124,6 +127,19 @@ def test_a_line_that_says_nothing_is_left_out() -> None:
     spec = AlertSpec(kind=AlertKind.RENT, headline="a", facts=(("Bid", "{bid}"),), can_do=("{hint}", "See it"))
     alert = spec.alert("x", NOON, bid="", hint="")
     assert (alert.facts, alert.can_do) == ((), ("See it",))
+
+
+def test_a_line_or_a_sentence_whose_value_is_unknown_is_left_out() -> None:
+    spec = AlertSpec(
+        kind=AlertKind.RENT,
+        headline="a",
+        facts=(("Bid", "of {bid}"),),
+        why=("It is so.", "Seen: {seen}."),
+        can_do=("{x}",),
+    )
+    alert = spec.alert("x", NOON, bid=None, seen=None, x=None)
+    assert (alert.facts, alert.why, alert.can_do) == ((), "It is so.", ())
+    assert spec.alert("x", NOON, bid=None, seen="now", x=None).why == "It is so. Seen: now."
 
 
 def test_an_alert_may_live_longer_than_its_kind() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.domain.alerts.launch_texts import CHANGED, DAY_LIMIT
+from gpuwatch.domain.alerts.launch_texts import DAY_LIMIT, OVER, TAKEN_OVER
 from gpuwatch.domain.launches.launch import (
     EndReason,
     InstanceCondition,
@@ -29,7 +29,7 @@ RUNNING = a_running_launch(machine_id="60006")
 
 
 def alert_of(launch: Launch) -> Alert:
-    return LaunchAlerts(lambda: "abc").of(CHANGED, launch, NOON, headline="ended", why="").alert
+    return LaunchAlerts(lambda: "abc").of(OVER, launch, NOON, end="ended", reason="").alert
 
 
 def test_a_reached_day_limit_is_stored_once_for_each_watch_and_utc_day() -> None:
@@ -81,7 +81,7 @@ def _fact(provider: str, **changes: object) -> str | None:
     launch = msgspec.structs.replace(RUNNING, provider=provider, terms=terms_of(watch), **changes)
     known = ("tensordock", "lambda")
     adapters = {name: Adapter(name=name, info=providers.info(name), market=cast("Market", None)) for name in known}
-    alert = LaunchAlerts(lambda: "abc", adapters).of(CHANGED, launch, NOON, headline="running", why="").alert
+    alert = LaunchAlerts(lambda: "abc", adapters).of(TAKEN_OVER, launch, NOON).alert
     return dict(alert.facts).get("Self-destruct")
 
 

@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
+from gpuwatch.domain.alerts import launch_texts as texts
 from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, Launch, LaunchState, PriceSpan
 from gpuwatch.domain.launches.life.launch_events import (
     NO_TRANSITION,
     ClockReading,
     Notification,
-    NotificationTopic,
     Transition,
     TransitionResult,
     WatchTerms,
@@ -110,8 +110,7 @@ def _started(launch: Launch, cause: str, words: str, clock: ClockReading) -> Tra
         "ended_at": None,
         "end_reason": None,
     }
-    why = f"{_sentence(cause)} gpuwatch does not see what it rented, and counts the watch's limit until max_runtime."
-    notify = Notification("started by its command", why)
+    notify = Notification(texts.STARTED_BY_COMMAND, {"cause": _sentence(cause)})
     return TransitionResult(
         Transition(
             to_state=S.RUNNING,
@@ -125,13 +124,13 @@ def _started(launch: Launch, cause: str, words: str, clock: ClockReading) -> Tra
 
 
 def _nothing_rented(reason: str, words: str, clock: ClockReading) -> TransitionResult:
-    notify = Notification("not rented", f"{reason}: {words}" if words else reason, NotificationTopic.NOT_RENTED)
+    notify = Notification(texts.NOT_RENTED, {"why": f"{reason}: {words}" if words else reason})
     return over(S.FAILED, reason, clock.now, notify, words)
 
 
 def _held(cause: str, words: str) -> TransitionResult:
-    why = f"{_sentence(cause)} It may have rented, so gpuwatch does not repeat it. Its budget stays reserved."
-    notify = Notification("held", f"{why} Last output: {words}" if words else why, NotificationTopic.HELD)
+    fields = {"cause": _sentence(cause), "output": words or None, "candidate": "INSTANCE"}
+    notify = Notification(texts.HELD_BY_COMMAND, fields)
     return TransitionResult(Transition(to_state=S.HELD, cause=cause, words=words or None, notify=notify))
 
 
@@ -142,7 +141,7 @@ def _nothing_left(launch: Launch, clock: ClockReading) -> TransitionResult:
     is_running = launch.state is S.RUNNING
     gone = EndReason.STOPPED.text("what its command rented is gone")
     reason, state = (gone, S.ENDED) if is_running else (EndReason.RESOLVED_ABSENT.text(), S.FAILED)
-    return over(state, reason, clock.now, Notification(state.value, reason))
+    return over(state, reason, clock.now)
 
 
 def _sentence(cause: str) -> str:
@@ -154,5 +153,4 @@ def _time_over(launch: Launch, clock: ClockReading) -> TransitionResult:
         return NO_TRANSITION
     if clock.at_least < launch.running_at + timedelta(seconds=launch.max_runtime_s):
         return NO_TRANSITION
-    why = "Its reservation is released. gpuwatch ended nothing: check that what the command rented is gone."
-    return over(S.ENDED, EndReason.MAX_RUNTIME.text(), clock.now, Notification("its max_runtime is over", why))
+    return over(S.ENDED, EndReason.MAX_RUNTIME.text(), clock.now, Notification(texts.COMMAND_TIME_OVER))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.alerts.alert import AlertSpec
+from gpuwatch.domain.alerts.launch_texts import OVER
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
 from gpuwatch.domain.launches.instances.end_rules import EndCause
@@ -165,24 +166,11 @@ def watch_terms(watch: Watch | None, launch: Launch) -> WatchTerms:
     )
 
 
-class NotificationTopic(StrEnum):
-    """The subject of a notification; it decides its kind, its advice and how often it is sent."""
-
-    STATE_CHANGED = "moved"
-    NOT_RENTED = "not rented"
-    HELD = "held"
-    UNLISTED = "unlisted"
-    RETURNED = "returned"
-    CONDITION_CHANGED = "condition changed"  # running, stopped, or another price: may change back and forth
-
-
 class Notification(msgspec.Struct, frozen=True):
-    """The alert for the owner, recorded in the transaction of the transition."""
+    """The alert for the owner, recorded in the transaction of the transition. `fields`: the values that it names."""
 
-    headline: str
-    why: str
-    about: NotificationTopic = NotificationTopic.STATE_CHANGED
-    candidate: str | None = None  # HELD: the instance that may belong to it
+    spec: AlertSpec
+    fields: Mapping[str, Any] = {}
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,9 +220,12 @@ class TransitionResult(msgspec.Struct, frozen=True):
 NO_TRANSITION = TransitionResult()
 
 
-def over(state: LaunchState, reason: str, now: datetime, notify: Notification, words: str = "") -> TransitionResult:
+def over(
+    state: LaunchState, reason: str, now: datetime, notify: Notification | None = None, words: str = ""
+) -> TransitionResult:
     """Return what every end does: the reason, the owner's alert and hook, and the free slot."""
     changes = {"ended_at": now, "end_reason": reason}
+    notify = notify or Notification(OVER, {"end": state.value, "reason": reason})
     step = Transition(
         to_state=state, cause=reason, words=words or None, changes=changes, notify=notify, hook="on_ended"
     )

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.alerts import launch_texts as texts
 from gpuwatch.domain.launches.launch import LOST_STATES, Launch, LaunchRefusal, LaunchState, PriceSpan, RefusalReason
 from gpuwatch.domain.launches.life.launch_events import (
     NO_TRANSITION,
@@ -161,18 +162,18 @@ def found_nothing(launch: Launch, event: OwnerFoundNothing, clock: ClockReading,
     """End it; without a known instance it never ran."""
     reason = event.end.text(event.words)
     state = S.FAILED if launch.instance_id is None else S.ENDED
-    return over(state, reason, clock.now, Notification(state.value, reason))
+    return over(state, reason, clock.now)
 
 
 def adopted(launch: Launch, event: OwnerAdopted, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     """Continue with the owner's instance. Its time counts from now: while it was held, all of it may have passed."""
-    cause, why = "adopted by the owner", f"The owner assigned instance {event.instance_id} to it."
+    cause, fields = "adopted by the owner", {"assigned": event.instance_id}
     changes: dict[str, Any] = {"instance_id": event.instance_id}
     if launch.state is S.STOPPING:
-        notify = Notification("adopted by the owner; ending it", why)
+        notify = Notification(texts.ADOPTED_TO_END, fields)
         return TransitionResult(Transition(to_state=S.STOPPING, cause=cause, changes=changes, notify=notify))
     changes |= {"intended_at": clock.now, "requested_at": clock.now}
-    notify = Notification("adopted by the owner", why)
+    notify = Notification(texts.ADOPTED, fields)
     if not event.is_stopped:
         return TransitionResult(Transition(to_state=S.STARTING, cause=cause, changes=changes, notify=notify))
     disk = launch.disk_microusd_hour

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from gpuwatch.domain.alerts import launch_texts as texts
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
 from gpuwatch.domain.launches.instances.end_rules import EndCause, billed_rates, end_cause, late_start, overdue
@@ -33,7 +34,6 @@ from gpuwatch.domain.launches.life.launch_events import (
     ListUnavailable,
     NothingCreated,
     Notification,
-    NotificationTopic,
     OwnerAdopted,
     OwnerFoundNothing,
     RaiseBid,
@@ -75,10 +75,9 @@ def _created(launch: Launch, event: InstanceCreated, clock: ClockReading, terms:
     if launch.instance_id not in {None, event.instance_id}:
         return NO_TRANSITION  # another instance was found by its label; the listing reports this one
     if not event.starts:
-        why = "The provider created a contract that does not start. Its disk is billed, so gpuwatch destroys it."
         end = EndReason.BID_LOST if launch.spot else EndReason.BROKEN
         changes = {"instance_id": event.instance_id, "end_reason": end.text()}
-        notify = Notification("rented, but it does not start", why)
+        notify = Notification(texts.DOES_NOT_START)
         step = Transition(to_state=S.STOPPING, cause=end.text(), changes=changes, notify=notify)
         return TransitionResult(step, (Destroy(event.instance_id),))
     if launch.instance_id is not None:
@@ -103,8 +102,7 @@ def _answer_lost(launch: Launch, event: AnswerLost, clock: ClockReading, terms: 
 def _nothing_created(launch: Launch, event: NothingCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     if launch.instance_id is not None or launch.state not in LOST_STATES | {S.INTENDED, S.STOPPING}:
         return NO_TRANSITION
-    notify = Notification("not rented", event.reason, NotificationTopic.NOT_RENTED)
-    return over(S.FAILED, event.reason, clock.now, notify)
+    return over(S.FAILED, event.reason, clock.now, Notification(texts.NOT_RENTED, {"why": event.reason}))
 
 
 # --- the instance is listed -------------------------------------------------------------------------------------------
@@ -127,8 +125,7 @@ def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: W
 def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
     """The instance was found by its label. If its end was requested in the meantime, that still applies."""
     to_end = launch.end_reason is not None
-    why = "The answer to the request was lost; gpuwatch found the instance by its label. Nothing was sent twice."
-    notify = Notification("found by its label; ending it" if to_end else "rented; found by its label", why)
+    notify = Notification(texts.FOUND_TO_END if to_end else texts.FOUND)
     changes = {"instance_id": instance.instance_id}
     state = S.STOPPING if to_end else S.STARTING
     words, effects = instance.status, (Destroy(instance.instance_id),) if to_end else ()
@@ -148,13 +145,12 @@ def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> Tra
         changes = {"running_at": clock.now, "spans": (PriceSpan(clock.now, listed, price),)}
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
     if event.verified:
-        notify, words = Notification("running", "The instance started."), event.instance.status
         step = Transition(
             to_state=S.RUNNING,
             cause="running",
-            words=words,
+            words=event.instance.status,
             changes=changes,
-            notify=notify,
+            notify=Notification(texts.RUNNING),
             hook="on_running",
         )
         return TransitionResult(step)
@@ -188,20 +184,11 @@ def _condition_of(launch: Launch, instance: Instance) -> InstanceCondition | Non
     return launch.condition
 
 
-_CONDITION_TEXTS = {
-    InstanceCondition.OUTBID: (
-        "outbid",
-        "Somebody outbid it. The instance is stopped until its bid wins again; its disk is billed.",
-    ),
-    InstanceCondition.STOPPED: (
-        "stopped at the provider",
-        "It was stopped there, or the balance ran out. Its disk is billed until it is destroyed.",
-    ),
-    InstanceCondition.OFFLINE: (
-        "its host is offline",
-        "The provider lost contact with the machine, which may come back.",
-    ),
-    None: ("running again", "The provider lists it as running."),
+_CONDITIONS = {  # the cause as stored, and the alert
+    InstanceCondition.OUTBID: ("outbid", texts.OUTBID),
+    InstanceCondition.STOPPED: ("stopped at the provider", texts.STOPPED),
+    InstanceCondition.OFFLINE: ("its host is offline", texts.OFFLINE),
+    None: ("running again", texts.RUNS_AGAIN),
 }
 
 
@@ -209,7 +196,7 @@ def _condition_changed(
     launch: Launch, instance: Instance, condition: InstanceCondition | None, clock: ClockReading
 ) -> TransitionResult:
     """Record the new condition and the price that is billed from now on."""
-    headline, why = _CONDITION_TEXTS[condition]
+    cause, spec = _CONDITIONS[condition]
     listed, price = billed_rates(launch, instance) if condition is None else _stopped_rates(launch, instance)
     changes: dict[str, Any] = {
         "condition": condition,
@@ -218,8 +205,9 @@ def _condition_changed(
     }
     if condition is None:
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
-    notify = Notification(headline, why, NotificationTopic.CONDITION_CHANGED)
-    step = Transition(to_state=S.RUNNING, cause=headline, words=instance.status, changes=changes, notify=notify)
+    step = Transition(
+        to_state=S.RUNNING, cause=cause, words=instance.status, changes=changes, notify=Notification(spec)
+    )
     return TransitionResult(step)
 
 
@@ -246,20 +234,22 @@ def _bid_raised(launch: Launch, event: BidRaised, clock: ClockReading, terms: Wa
         return NO_TRANSITION
     listed = event.bid_microusd_hour + launch.disk_microusd_hour
     price = launch.with_commission(listed)
-    cause = f"the bid was raised to ${price_text(usd(event.bid_microusd_hour))} an hour"
+    bid = price_text(usd(event.bid_microusd_hour))
+    cause = f"the bid was raised to ${bid} an hour"
     changes = {
         "bid_microusd_hour": event.bid_microusd_hour,
         "listed_microusd_hour": listed,
         "price_microusd_hour": price,
     }
-    notify = Notification("its bid was raised", f"It was outbid; {cause}, listed, without its disk.")
+    notify = Notification(texts.BID_RAISED, {"bid": bid})
     return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
 
 
 def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     """Record the new price that the provider bills; the owner's policy decides what else happens."""
     listed, price = billed_rates(launch, instance)
-    words = f"${price_text(usd(launch.listed_microusd_hour))} → ${price_text(usd(listed))} an hour, listed"
+    before, after = price_text(usd(launch.listed_microusd_hour)), price_text(usd(listed))
+    words = f"${before} → ${after} an hour, listed"
     if listed > launch.listed_microusd_hour and _is_refused(price, terms):
         return _ending(launch, EndReason.PRICE_RAISED, words)
     changes = {
@@ -267,9 +257,9 @@ def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: Wa
         "price_microusd_hour": price,
         "spans": (*launch.spans, PriceSpan(clock.now, listed, price)),
     }
-    headline = "its price rose" if listed > launch.listed_microusd_hour else "its price fell"
-    cause = f"{headline}: {words}"
-    notify = Notification(headline, f"The provider's list shows {words}.", NotificationTopic.CONDITION_CHANGED)
+    rose = listed > launch.listed_microusd_hour
+    cause = f"its price {'rose' if rose else 'fell'}: {words}"
+    notify = Notification(texts.PRICE_ROSE if rose else texts.PRICE_FELL, {"before": before, "after": after})
     return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
 
 
@@ -301,14 +291,14 @@ def _if_alive(launch: Launch, fault: EndCause | None) -> EndCause | None:
 def _absent(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> TransitionResult:
     if launch.state is S.STOPPING:
         reason = launch.end_reason or EndReason.STOPPED.text()
-        state = _end_state(launch)
-        return over(state, reason, clock.now, Notification(state.value, reason))
+        return over(_end_state(launch), reason, clock.now)
     if launch.state in LOST_STATES:
         reason = EndReason.ABSENT.text()
-        notify = Notification("nothing was made", _with(reason, event.words))
+        notify = Notification(texts.NOTHING_MADE, {"reason": _with(reason, event.words)})
         return over(S.FAILED, reason, clock.now, notify, event.words)
     end = EndReason.OUTBID if launch.condition is InstanceCondition.OUTBID else EndReason.GONE
-    return over(S.ENDED, end.text(), clock.now, Notification(end.value, _with(end.text(), event.words)), event.words)
+    notify = Notification(texts.OVER, {"end": end.value, "reason": _with(end.text(), event.words)})
+    return over(S.ENDED, end.text(), clock.now, notify, event.words)
 
 
 def _with(reason: str, words: str) -> str:
@@ -328,8 +318,7 @@ def _cannot_prove(launch: Launch, event: InstanceUnlisted, clock: ClockReading) 
         return _held(launch, event.words, event.candidate)
     if launch.state is not S.RUNNING or launch.condition is InstanceCondition.UNLISTED:
         return NO_TRANSITION
-    why = "A missing entry is no proof: it may still run and be billed. gpuwatch does not touch it and keeps its slot."
-    notify = Notification("the provider no longer lists it", why, NotificationTopic.UNLISTED)
+    notify = Notification(texts.UNLISTED)
     changes = {"condition": InstanceCondition.UNLISTED, "condition_since": clock.now}
     return TransitionResult(Transition(to_state=S.RUNNING, cause="no list shows it", changes=changes, notify=notify))
 
@@ -340,12 +329,9 @@ def _held(launch: Launch, words: str = "", candidate: str | None = None) -> Tran
         return NO_TRANSITION
     if launch.state is S.REQUESTED:
         return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
-    why = "The request may have succeeded; nothing proves that it did not. Its budget stays reserved."
     if candidate is not None:
-        words = f"instance {candidate} belongs to no launch and may be it"
-    if words:
-        why = f"{why} Evidence: {words}."
-    notify = Notification("held: nothing proves that no instance was created", why, NotificationTopic.HELD, candidate)
+        words = texts.MAY_BE_IT.format(candidate=candidate)
+    notify = Notification(texts.HELD, {"evidence": words or None, "candidate": candidate or "INSTANCE"})
     return TransitionResult(
         Transition(to_state=S.HELD, cause="absence could not be proven", words=words or None, notify=notify)
     )
@@ -370,7 +356,7 @@ def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms:
 # --- the end ----------------------------------------------------------------------------------------------------------
 def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
     reason = end.text(words)
-    notify = Notification(f"ending: {end.value}", reason)
+    notify = Notification(texts.ENDING, {"end": end.value, "reason": reason})
     step = Transition(to_state=S.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, notify=notify)
     return TransitionResult(step, () if launch.instance_id is None else (Destroy(launch.instance_id),))
 

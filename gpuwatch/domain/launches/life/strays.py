@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.alerts import launch_texts as texts
 from gpuwatch.domain.launches.instance import Instance, InstanceState, label_of
 from gpuwatch.domain.launches.launch import (
     WATCH_ENDED,
@@ -33,7 +34,6 @@ from gpuwatch.domain.launches.life.launch_events import (
     Destroy,
     InstanceReturned,
     Notification,
-    NotificationTopic,
     Transition,
     TransitionResult,
 )
@@ -201,16 +201,16 @@ def may_reopen(launch: Launch, instance: Instance, now: datetime, within: timede
 
 def reopened(launch: Launch, event: InstanceReturned, clock: ClockReading) -> TransitionResult:
     """Return to its end if that was requested; otherwise resume it. From now on it counts in budgets and limits."""
-    was = f"it had ended ({launch.end_reason})"
+    was = {"end": str(launch.end_reason)}
     changes: dict[str, Any] = {"ended_at": None, "instance_id": event.instance_id}
     if event.end_wanted:
-        notify = Notification("its instance reappeared after its end; ending it again", was, NotificationTopic.RETURNED)
+        notify = Notification(texts.RETURNED_TO_END, was)
         step = Transition(
             to_state=LaunchState.STOPPING, cause="listed again after its end", changes=changes, notify=notify
         )
         return TransitionResult(step, (Destroy(event.instance_id),))
     changes |= {"end_reason": None, "condition": None, "condition_since": None}
-    notify = Notification("its instance reappeared; gpuwatch follows it again", was, NotificationTopic.RETURNED)
+    notify = Notification(texts.RETURNED, was)
     if launch.running_at is not None:
         return TransitionResult(
             Transition(to_state=LaunchState.RUNNING, cause="listed again", changes=changes, notify=notify)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.domain.alerts.launch_texts import LISTED_ALONE, OMITTED_BY_LIST
 from gpuwatch.domain.launches.instances.absence import (
     ABSENCE_WAIT_S,
     AGREEING_NEEDED,
@@ -120,7 +121,7 @@ class MissingInstances:
             return answer.ended if launch.running_at is None and launch.state is not LaunchState.STOPPING else None
         if found is not None and not self._is_too_new(launch, now):
             log.warning("launch %s: instance %s exists, but the list omits it", launch.launch_id, launch.instance_id)
-            self._contradictions.note(launch, "The list omits it, but a lookup by id finds it.", QUICK_SPAN_S, now)
+            self._contradictions.note(launch, OMITTED_BY_LIST, QUICK_SPAN_S, now)
         return found
 
     def listed(self, launch: Launch) -> None:
@@ -358,8 +359,7 @@ class ReopenedLaunches:
             StoreError: storing failed, and nothing was done.
         """
         if not self._is_alive(instance.instance_id):
-            why = "The list shows it after its end, but a lookup by id finds nothing."
-            self._contradictions.note(launch, why, REPORT_AFTER_S, now)
+            self._contradictions.note(launch, LISTED_ALONE, REPORT_AFTER_S, now)
             return
         self._contradictions.clear(launch)
         log.error("launch %s: it has ended, but instance %s is listed", launch.launch_id, instance.instance_id)

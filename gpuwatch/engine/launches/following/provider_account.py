@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.alerts.launch_texts import OTHER_ACCOUNT
+from gpuwatch.domain.alerts.launch_texts import OF_NO_KNOWN_ACCOUNT, OTHER_ACCOUNT
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
@@ -143,10 +143,8 @@ class OtherAccounts:
         self._launches = unreached
         name = self._provider
         for launch in unreached:
-            why = f"It runs under account {launch.account_id}, but the key of {name} belongs to another account."
-            if launch.account_id is None:
-                why = f"An older gpuwatch started it, and this key has not listed it at {name} since."
-            if self._reporter.report(self._launch_alerts.of(OTHER_ACCOUNT, launch, now, why=why)):
+            spec = OF_NO_KNOWN_ACCOUNT if launch.account_id is None else OTHER_ACCOUNT
+            if self._reporter.report(self._launch_alerts.of(spec, launch, now, account=launch.account_id)):
                 log.error(
                     "launch %s does not belong to the account of the configured key of %s", launch.launch_id, name
                 )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
-from gpuwatch.domain.alerts.launch_texts import NOT_ENDED
+from gpuwatch.domain.alerts.launch_texts import END_REFUSED, END_UNCONFIRMED, TIME_OVER, TO_BE_ENDED
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
@@ -74,15 +74,12 @@ class InstanceEnder:
             log.warning("launch %s: cannot destroy its instance yet: %s", launch.launch_id, error)
             if is_refusal(error):
                 # repeating it does not help
-                why = f"{redact(str(error))}. Reason for its end: {launch.end_reason or 'its time is over'}"
-                self._report(launch, f"{launch.provider} refuses to end it; it is still billed", why, now)
+                reason, words = launch.end_reason or TIME_OVER, redact(str(error))
+                self._reporter.report(self._launch_alerts.of(END_REFUSED, launch, now, error=words, reason=reason))
 
     def _report_if_slow(self, launch: Launch, now: datetime) -> None:
         one, tick_s = self._followed.of(launch), self._monotonic()
         one.stopping_since_s = tick_s if one.stopping_since_s is None else one.stopping_since_s
         if tick_s - one.stopping_since_s > SLOW_STOP_S:
-            headline = "its end is not confirmed yet; it may still be billed"
-            self._report(launch, headline, launch.end_reason or "to be ended", now)
-
-    def _report(self, launch: Launch, headline: str, why: str, now: datetime) -> None:
-        self._reporter.report(self._launch_alerts.of(NOT_ENDED, launch, now, headline=headline, why=why))
+            reason = launch.end_reason or TO_BE_ENDED
+            self._reporter.report(self._launch_alerts.of(END_UNCONFIRMED, launch, now, reason=reason))

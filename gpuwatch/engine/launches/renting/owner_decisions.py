@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.alerts.launch_texts import RETURNED, UNMANAGED
+from gpuwatch.domain.alerts.launch_texts import STILL_BACK, STILL_HELD, STILL_HELD_BY_COMMAND, UNMANAGED
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STILL_BACK = "its instance reappeared after its end; it is billed"
-LISTED_AGAIN = "The provider lists it again. It counts against budgets and limits until it ends."
-STILL_HELD = "It still needs your decision. Its budget stays reserved and its slot occupied."
 _QUOTE_LIVES_S = 60.0  # from the new quote to the order, without another search that could return other prices
 _ROUNDED_UP = Context(prec=28, rounding=ROUND_CEILING)
 _NOT_REACHED = (EndReason.NOT_SENT, EndReason.NOT_CHECKED)
@@ -373,9 +370,10 @@ def send_reminders(
     held = [launch for launch in alive if launch.state is LaunchState.HELD]
     alone = [launch for launch in alive if launch.provider not in keyed and not launch.is_by_command]
     for launch in repository.reopened():
-        repository.enqueue(launch_alerts.of(RETURNED, launch, now, headline=STILL_BACK, why=LISTED_AGAIN))
+        repository.enqueue(launch_alerts.of(STILL_BACK, launch, now))
     for launch in held:
-        repository.enqueue(launch_alerts.held(launch, STILL_HELD, now))
+        spec = STILL_HELD_BY_COMMAND if launch.is_by_command else STILL_HELD
+        repository.enqueue(launch_alerts.of(spec, launch, now, candidate="INSTANCE"))
     for launch in alone:
         log.error("launch %s: %s is not configured or has no key", launch.launch_id, launch.provider)
         section = "[orchestrator]" if launch.provider == TOOL else f"[providers.{launch.provider}] and its key"
