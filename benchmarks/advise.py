@@ -3,9 +3,9 @@
     python -m benchmarks.advise [--data FILE] [--train 0.6] [--refit] [--each]
 
 For each GPU × count of a file of price rows, a buyer at every hour of the held-out part needs one within the deadline
-and pays what `gpuwatch advise` (or "auto") achieves. The comparisons: buying at once; a limit fixed at the median of
-the first part, and at the deadline any price; the lowest price, which nobody can know. In the averages each series
-has equal weight.
+and pays what `gpuwatch forecasts advise` (or "auto") achieves. The comparisons: buying at once; a limit fixed at the
+median of the first part, and at the deadline any price; the lowest price, which nobody can know. In the averages each
+series has equal weight.
 """
 
 from __future__ import annotations

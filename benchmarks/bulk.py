@@ -4,8 +4,8 @@
 
 Prints CPU seconds (user and system, with child processes), which are valid on a busy machine, unlike wall time. The
 rows are a thousand offers at half-hourly polls; a price changes at every tenth poll. The texts have 90 synthetic
-words. One process audits the file as `gpuwatch dataset audit` does; 3 % of its rows are copies, and 3 % differ from
-another row in one word.
+words. One process audits the file as `gpuwatch plan dataset audit` does; 3 % of its rows are copies, and 3 % differ
+from another row in one word.
 """
 
 from __future__ import annotations

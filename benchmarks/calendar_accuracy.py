@@ -1,4 +1,4 @@
-"""How often `gpuwatch calendar` reports "no effect" correctly, and finds an effect that exists.
+"""How often `gpuwatch forecasts calendar` reports "no effect" correctly, and finds an effect that exists.
 
     python -m benchmarks.calendar_accuracy [--runs 200] [--weeks 2,4,8] [--process NAME] [--only quiet|power]
 

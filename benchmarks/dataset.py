@@ -1,4 +1,4 @@
-"""`gpuwatch dataset`: the cost of reading and of comparing, the memory, and what comparing misses.
+"""`gpuwatch plan dataset`: the cost of reading and of comparing, the memory, and what comparing misses.
 
     python -m benchmarks.dataset [--rows 200000] [--texts 600]
 

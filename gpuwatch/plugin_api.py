@@ -284,7 +284,7 @@ __all__ = [  # noqa: RUF022 - by use
     "first_boot_script",  # start commands and environment of a virtual machine
     "shutdown_timer",
     "with_end",
-    # Before the first rent, for `gpuwatch rehearse`
+    # Before the first rent, for `gpuwatch watches rehearse`
     "OrderCheck",
     "OrderValidation",
     "PrerequisiteProbe",

@@ -21,6 +21,14 @@ DOCS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+# Texts that name commands: the pages, what the program prints, what its files for a service say.
+TEXTS = sorted(
+    path
+    for path in [*PAGES, *(one for folder in ("gpuwatch", "deploy", "examples") for one in (ROOT / folder).rglob("*"))]
+    if path.suffix in {".md", ".py", ".html", ".toml", ".yml"} and path.name not in {"CHANGELOG.md", "commands.md"}
+)
+_TO_TYPE = re.compile(r"(?m)(`|<code>|^\$ |^)gpuwatch ([a-z]+(?:-[a-z]+)*)(?: ([a-z]+)\b)?")
+_ADVISED = re.compile(r"(?:[:;(`>] ?|\b(?:run|with|see|or) )gpuwatch ([a-z]+(?:-[a-z]+)*)")
 _VARIABLE = re.compile(r"^# ((?:GPUWATCH_|[A-Z]+_API_|[A-Z]+_CLIENT_|[A-Z]+_IAM_)[A-Z0-9_]+)=(.*)$", re.MULTILINE)
 
 _PATH = re.compile(r"`(\w[^`\s=]*/[^`\s=]*|[\w.-]+\.(?:py|md|toml|csv))`")
@@ -93,18 +101,18 @@ def test_the_example_loads_with_every_line_taken_in(tmp_path: Path) -> None:
 def test_the_readme_names_every_command_and_the_documents_none_that_is_not() -> None:
     listed = set(re.findall(r"gpuwatch ([a-z]+(?:-[a-z]+)*)", "\n".join(re.findall(r"(?m)^\| `.*$", README))))
     assert listed == set(COMMANDS)
-    for page in PAGES:
-        has_former = page.name in {"CHANGELOG.md", "commands.md"} or page.parent.name == "decisions"
-        named = set(re.findall(r"`gpuwatch ([a-z]+(?:-[a-z]+)*)", page.read_text(encoding="utf-8")))
-        assert named <= {*COMMANDS, *(ALIASES if has_former else ())}, page
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_page_names_only_commands_that_a_group_has(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for group, name in re.findall(r"(?m)(?:`|^\$ |^)gpuwatch ([a-z]+) ([a-z]+)\b", text):
-        entry = COMMANDS.get(group)
-        assert not isinstance(entry, GroupEntry) or name in entry.commands, f"gpuwatch {group} {name}"
+def test_a_text_names_commands_that_exist_by_the_names_of_today() -> None:
+    for path in TEXTS:
+        text = path.read_text(encoding="utf-8")
+        for before, name, word in _TO_TYPE.findall(text):
+            entry = COMMANDS.get(name)
+            assert entry or not before, f"{path}: gpuwatch {name}"  # at the start of a line it may be a sentence
+            assert not isinstance(entry, GroupEntry) or not word or word in entry.commands, (
+                f"{path}: gpuwatch {name} {word}"
+            )
+        assert not set(_ADVISED.findall(text)) & ALIASES.keys(), path
 
 
 def test_the_page_of_commands_lists_the_groups_and_the_former_names() -> None:

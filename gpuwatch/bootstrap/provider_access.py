@@ -264,5 +264,5 @@ def _faults_of_provider(
         yield (
             f"the configured key of {name} belongs to another account than launch {', '.join(unreachable)}; "
             "keep the old key until the launch ends, or set it as previous_api_key; if both are of one account, run: "
-            f"gpuwatch accounts --same --provider {name}"
+            f"gpuwatch providers accounts --same --provider {name}"
         )

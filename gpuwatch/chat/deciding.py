@@ -190,7 +190,9 @@ def _extend_question(context: ChatContext, launch: Launch, by_s: float) -> ChatR
     until = format_moment(ends_at + timedelta(seconds=by_s), ZoneInfo(context.settings.timezone))
     subject = f"{launch.launch_id}-{by}"
     if len(subject) > _SUBJECT_LENGTH:
-        raise UsageError(f"{by} is too precise for a button; use: gpuwatch extend {launch.launch_id} --by {by}")
+        raise UsageError(
+            f"{by} is too precise for a button; use: gpuwatch launches extend {launch.launch_id} --by {by}"
+        )
     rows = context.confirmation(f"Yes, +{by}", ButtonAction.EXTEND_NOW, subject, _end_binding(launch))
     return question(f"Extend launch {launch.launch_id} by {by}, to {until}? Additional cost: up to {more}.", rows)
 

@@ -250,7 +250,7 @@ def start_up_warnings(settings: Settings, store: Database | None = None) -> Iter
         sections = ", ".join(f"[notify.{name}]" for name in notifiers.names())
         yield (
             "no channel is configured: alerts appear only in this log and in `gpuwatch alerts`; "
-            f"add one of {sections}, then run: gpuwatch notify"
+            f"add one of {sections}, then run: gpuwatch alerts test"
         )
     for name, channel in settings.channels.items():
         if channel.options.get("webhook") and not settings.web.enabled:

@@ -1,4 +1,4 @@
-"""`gpuwatch dataset`: audit a file, write the rows that stay, and compute what training on less data saves."""
+"""`gpuwatch plan dataset`: audit a file, write the rows that stay, and compute what training on less data saves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULT_SAMPLE = 10_000  # rows: the error of a share is at most one percentage 
 
 
 class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A file, the rules for removing rows, and the cost of training; the options of `gpuwatch dataset audit`."""
+    """A file, the rules for removing rows, and the cost of training; the options of `gpuwatch plan dataset audit`."""
 
     file: Path
     field: tuple[str, ...]  # empty: detected

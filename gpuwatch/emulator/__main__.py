@@ -13,7 +13,7 @@ from gpuwatch.emulator.server import Marketplace
 
 
 class Flag(NamedTuple):
-    """One option of the command line; `gpuwatch emulator` has the same."""
+    """One option of the command line; `gpuwatch providers emulator` has the same."""
 
     name: str
     kind: type

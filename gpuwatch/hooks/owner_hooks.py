@@ -133,7 +133,7 @@ class LaunchCommandRunner:
 
 
 def _task_file(folder: Path, watch: Watch, match: Match) -> str:
-    """The path of the task as `gpuwatch handover` prints it; "": not needed."""
+    """The path of the task as `gpuwatch watches handover` prints it; "": not needed."""
     if watch.handover is None:
         return ""
     path = folder / ("task.yaml" if watch.handover.to == "skypilot" else "task.dstack.yml")

@@ -89,7 +89,7 @@ def test_an_older_schema_is_left_alone(shell: Shell, argv: tuple[str, ...]) -> N
     assert ran.code == Exit.CANNOT_TELL, ran.err
     assert argv == PROVIDERS or ran.out == ""
     assert f"older schema ({older}" in ran.err
-    assert "run `gpuwatch db upgrade`" in ran.err
+    assert "run `gpuwatch store upgrade`" in ran.err
     assert _left(shell) == before
 
 
@@ -142,7 +142,7 @@ def test_check_answers_with_an_older_schema_warns_and_stores_nothing(shell: Shel
     for argv in (("check",), ("check", "--explain", "--no-store")):
         ran = shell(*argv)
         assert ran.code == Exit.DONE
-        assert "run `gpuwatch db upgrade`" in ran.err
+        assert "run `gpuwatch store upgrade`" in ran.err
         assert _left(shell) == before
     assert shell("offers").code == Exit.DONE
     assert _left(shell) == before
@@ -167,7 +167,7 @@ def test_doctor_reports_a_missing_and_an_older_store_and_changes_neither(shell: 
     before = _left(shell)
     state, text = store_line()
     assert state == "note"
-    assert "run `gpuwatch db upgrade`" in text
+    assert "run `gpuwatch store upgrade`" in text
     assert _left(shell) == before
 
 

@@ -35,7 +35,7 @@ def test_a_plan_that_cannot_keep_poll_every_is_named_with_its_figure(tmp_path: P
 def test_without_a_channel_one_line_says_what_to_add(tmp_path: Path) -> None:
     (text,) = warnings(tmp_path, WATCH)
     assert "[notify.telegram]" in text
-    assert "gpuwatch notify" in text
+    assert "gpuwatch alerts test" in text
 
 
 def test_without_a_watch_one_line_names_the_file_and_what_is_recorded(tmp_path: Path) -> None:

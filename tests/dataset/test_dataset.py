@@ -1,4 +1,4 @@
-"""`gpuwatch dataset` from the command line."""
+"""`gpuwatch plan dataset` from the command line."""
 
 from __future__ import annotations
 

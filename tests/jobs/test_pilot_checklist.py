@@ -54,7 +54,7 @@ def test_an_item_that_fails_stops_and_asks_and_its_owner_may_tick_it(world: JobW
     (news,) = [
         alert.alert for alert in world.launches.alerts.values() if "stopped after its pilot" in alert.alert.headline
     ]
-    assert "gpuwatch checklist tick job:train ITEM" in " ".join(news.can_do)
+    assert "gpuwatch watches checklist tick job:train ITEM" in " ".join(news.can_do)
     world.until(lambda job: not world.alive())
     world.ticked = {"util_70"}
     world.jobs.jobs[job.job_id] = msgspec.structs.replace(world.job, state=JobState.QUEUED)

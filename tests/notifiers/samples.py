@@ -94,7 +94,7 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
     budget = Alert(
         alert_id=_id(), kind=AlertKind.BUDGET, created_at=NOON, headline="budget for the day is used to 80 %",
         facts=(("Limit", "$100.00"), ("Spent", "$80.12")), why="80 % of max_usd_day is spent.", did="Nothing yet.",
-        can_do=("See what it went to: gpuwatch costs",),
+        can_do=("See what it went to: gpuwatch launches costs",),
     )  # fmt: skip
     hanging = TaskFault(
         task="follow vastai", kind=FaultKind.HANGS, since=NOON - timedelta(minutes=6),

@@ -1,4 +1,4 @@
-"""`gpuwatch new-provider` for an author: only unfinished parts fail."""
+"""`gpuwatch providers new` for an author: only unfinished parts fail."""
 
 from __future__ import annotations
 

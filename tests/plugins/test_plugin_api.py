@@ -17,7 +17,7 @@ from gpuwatch.app.setup.new_provider import package_files
 from tests.plugins.conftest import Beside
 from tests.plugins.test_example import PAGE
 
-# What docs/write-a-provider.md and `gpuwatch new-provider` named in 0.1: module → names.
+# What docs/write-a-provider.md and `gpuwatch providers new` named in 0.1: module → names.
 PLACES_IN_0_1 = {
     "gpuwatch.domain.market.gpu_names": ["catalog"],
     "gpuwatch.domain.market.offer": ["Offer", "OfferTerms"],

@@ -50,7 +50,7 @@ def test_the_daemon_asks_once_and_follows_what_was_approved_beside_it(market: Ma
             wait_for_searches(market, 20)
             (ask,) = asks(home)
             assert len(double.shown) == 1
-            assert f"gpuwatch approve {ask['ask_id']}" in double.shown[0].text
+            assert f"gpuwatch approvals approve {ask['ask_id']}" in double.shown[0].text
             assert market.ledger.creates == ()
             assert approve(home, ask["ask_id"]) == 0
             wait_for(lambda: [launch["state"] for launch in home.launches()] == ["running"])

@@ -69,13 +69,13 @@ def test_one_press_rents_what_was_quoted_once(market: Marketplace, double: Teleg
     with home.daemon() as child:
         double.write("/status", OWNER)
         assert "1 watch, renting is on" in a_message(double, "Status at").text
-        alert = a_message(double, "gpuwatch approve", "Approve")
+        alert = a_message(double, "gpuwatch approvals approve", "Approve")
         assert alert.labels == ["Approve", "Deny", "Silence 6 h", "Why"]
         assert market.ledger.creates == ()
         data = alert.data("Approve")
         pressed(double, alert, "Approve")
         after = edited(double, alert, "▸ rented H100 SXM")
-        assert "gpuwatch approve" in after.text
+        assert "gpuwatch approvals approve" in after.text
         assert after.labels == ["Stop", "Extend", "Cost"]
         assert "already" in pressed(double, alert, "Approve", data=data)
         wait_for(lambda: states(home) == ["running"])
@@ -91,7 +91,7 @@ def test_a_press_after_a_restart_counts_and_comes_to_one_instance(
     bargain(market, 0.5)
     home = Home(tmp_path, market.url, action="ask", repeat_every="1h", extra=chat_by(double))
     with home.daemon() as child:
-        alert = a_message(double, "gpuwatch approve", "Approve")
+        alert = a_message(double, "gpuwatch approvals approve", "Approve")
         terminate(child)
     press_id = double.press(alert, "Approve", OWNER)
     double.press(alert, "Approve", OWNER)
@@ -113,7 +113,7 @@ def test_foreign_and_forged_presses_never_rent(
         tmp_path, market.url, action="ask", repeat_every="1h", extra=chat_by(double, chat, f"users = {list(users)}\n")
     )
     with home.daemon() as child:
-        alert = a_message(double, "gpuwatch approve", "Approve")
+        alert = a_message(double, "gpuwatch approvals approve", "Approve")
         assert "not authorised" in pressed(double, alert, "Approve", FOREIGNER)
         good = alert.data("Approve")
         forged = [

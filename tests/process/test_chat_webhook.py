@@ -50,7 +50,7 @@ def test_commands_and_presses_come_by_the_webhook_once_and_only_with_its_secret(
         assert double.webhook == f"{ADDRESS}/telegram/{BOT}"
         double.write("/status", OWNER)
         assert "1 watch, renting is on" in a_message(double, "Status at").text
-        alert = a_message(double, "gpuwatch approve", "Approve")
+        alert = a_message(double, "gpuwatch approvals approve", "Approve")
         forged = {"update_id": 1, "message": {"message_id": 1, "chat": {"id": OWNER}, "from": {"id": OWNER}}}
         forged["message"] |= {"text": "/approve " + alert.data("Approve").split(".")[1]}  # type: ignore[operator]
         assert double.hand_in(forged, X_Telegram_Bot_Api_Secret_Token="") == 401

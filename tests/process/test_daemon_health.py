@@ -49,7 +49,7 @@ def test_a_start_without_a_watch_and_without_a_channel_says_so(market: Marketpla
     assert (len(no_watch), len(no_channel)) == (1, 1)
     assert str(tmp_path / "gpuwatch.toml") in no_watch[0]
     assert "except for jobs" in no_watch[0]
-    assert "gpuwatch notify" in no_channel[0]
+    assert "gpuwatch alerts test" in no_channel[0]
 
 
 def test_a_start_with_both_warns_of_neither(market: Marketplace, tmp_path: Path) -> None:

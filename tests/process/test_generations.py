@@ -87,7 +87,7 @@ def test_a_press_while_a_killed_daemon_is_down_is_answered_within_15_s_of_the_st
     bargain(market, 0.5)
     home = Home(tmp_path, market.url, action="ask", repeat_every="1h", extra=chat_by(chat))
     with home.daemon() as child:
-        alert = a_message(chat, "gpuwatch approve", "Approve")
+        alert = a_message(chat, "gpuwatch approvals approve", "Approve")
         chat.write("/status", OWNER)
         a_message(chat, "Status at")
         child.kill()

@@ -63,7 +63,7 @@ def test_a_queued_job_rents_at_its_price_and_cancel_ends_the_instance(tmp_path: 
         assert (launch["watch"], launch["watch_id"]) == ("job:train", queued["job_id"])
         assert found["launch_id"] == launch["launch_id"]
         assert [one["kind"] for one in found["events"]] == ["submitted", "renting", "preparing"]
-        assert "gpuwatch job show train" in (tmp_path / "log.txt").read_text()
+        assert "gpuwatch jobs show train" in (tmp_path / "log.txt").read_text()
         assert "gpuwatch check job:" not in (tmp_path / "log.txt").read_text()
         assert [one["run_number"] for one in found["runs"]] == [1]
         an_a100(market, 1.0)

@@ -57,7 +57,7 @@ def test_a_renamed_watch_rents_no_second_instance_until_it_says_what_it_is(marke
         found = alerts(home)
         assert 'its watch \\"cheap\\" is not in the settings' in found
         assert 'renamed_from = \\"cheap\\"' in found
-        assert f"gpuwatch stop {home.launches()[0]['launch_id']}" in found
+        assert f"gpuwatch launches stop {home.launches()[0]['launch_id']}" in found
         assert terminate(child)[0] == 0
     with home.daemon() as child:  # a start holds it like a reload
         wait_for_searches(market, 4)

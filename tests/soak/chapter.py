@@ -185,7 +185,7 @@ class Chapter:
 
     def _rotated_key(self) -> None:
         """Use a new key of the same account."""
-        if "key" not in self._ongoing and self.cloud.has_lookup:  # else: gpuwatch accounts --same
+        if "key" not in self._ongoing and self.cloud.has_lookup:  # else: gpuwatch providers accounts --same
             self.counts["rotated keys"] += 1
             wanted = msgspec.structs.replace(self._home.wanted, key=KEY_ROTATED)
             if not self._home.reload(wanted):

@@ -187,7 +187,7 @@ def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[ChannelTe
 
 
 def channel_test_json(alert_id: str, results: Sequence[ChannelTestResult]) -> dict[str, Any]:
-    """JSON of `gpuwatch notify`."""
+    """JSON of `gpuwatch alerts test`."""
     channels = [
         {
             "channel": result.channel,

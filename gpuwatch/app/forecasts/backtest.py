@@ -41,7 +41,7 @@ ReportProgress = Callable[[str, int, int], None]  # (what, done, total)
 
 
 class BacktestRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The watches or a rule instead of them, the prices, and the evaluation; the options of `gpuwatch backtest`."""
+    """The options of `gpuwatch forecasts backtest`: watches or a rule instead of them, prices, evaluation."""
 
     names: tuple[str, ...]  # watch names; empty: all
     gpu: tuple[str, ...]  # a rule instead of the watches: its GPUs, and the options down to `max_runtime_s`

@@ -178,7 +178,7 @@ WAITING_METHOD = (
 
 
 def backtest_json(backtest: Backtest, is_sweep: bool) -> dict[str, Any]:
-    """JSON of `gpuwatch backtest`."""
+    """JSON of `gpuwatch forecasts backtest`."""
     results = [result for _, result in backtest.results if result is not None]
     one_json = step_json if is_sweep else _watch_json
     return {

@@ -1,4 +1,4 @@
-"""`gpuwatch calendar`: the lowest price by hour of the week, and which effects are proven."""
+"""`gpuwatch forecasts calendar`: the lowest price by hour of the week, and which effects are proven."""
 
 from __future__ import annotations
 

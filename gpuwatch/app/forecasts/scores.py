@@ -66,7 +66,7 @@ def _scored(settings: Settings, now: datetime) -> list[Scored]:
 
 
 def scores_json(scores: ForecastScores) -> dict[str, Any]:
-    """JSON of `gpuwatch scores`."""
+    """JSON of `gpuwatch forecasts scores`."""
     return {
         "at": rfc3339(scores.at),
         "since": rfc3339(scores.since),

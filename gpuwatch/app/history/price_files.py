@@ -203,7 +203,7 @@ def _is_selected(row: PriceRow, scope: MarketFilter, models: frozenset[str], kin
 
 
 def import_json(files: Sequence[FileImport]) -> dict[str, Any]:
-    """JSON of `gpuwatch import`."""
+    """JSON of `gpuwatch store import`."""
     return {"files": [_file_json(file_import) for file_import in files]}
 
 
@@ -246,5 +246,5 @@ def _file_json(file_import: FileImport) -> dict[str, Any]:
 
 
 def export_json(target: Path, price_export: PriceExport) -> dict[str, Any]:
-    """JSON of `gpuwatch export`."""
+    """JSON of `gpuwatch store export`."""
     return {"path": str(target), "rows": price_export.rows, "bytes": price_export.bytes}

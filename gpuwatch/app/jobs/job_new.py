@@ -37,7 +37,7 @@ _CHECKPOINT_EVERY = "20m"  # the articles' advice: every 15 to 30 minutes
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a job file besides the plan; the options of `gpuwatch job new`."""
+    """The content of a job file besides the plan; the options of `gpuwatch jobs new`."""
 
     name: str | None
     command: str
@@ -186,7 +186,7 @@ def _files(new_job: NewJob) -> Iterator[str]:
     else:
         yield f'# checkpoint = {{ path = "ckpt", every = "{_CHECKPOINT_EVERY}", resume = "… --resume" }}'
     yield '# pilot = "1%"                         # small run before the job'
-    yield '# active = ["22:00-08:00", "Sat-Sun"]  # test with gpuwatch calendar GPU whether that is cheaper'
+    yield '# active = ["22:00-08:00", "Sat-Sun"]  # test with gpuwatch forecasts calendar GPU whether that is cheaper'
 
 
 def _limit(request: JobRequest, job_offers: Sequence[JobOffer]) -> Mapping[str, Any]:
@@ -228,7 +228,7 @@ def _rounded_up(hours: float, digits: int) -> float:
 
 
 def planned_job_json(planned: PlannedJob, path: Path | None) -> dict[str, Any]:
-    """JSON of `gpuwatch job new`."""
+    """JSON of `gpuwatch jobs new`."""
     return {
         "name": planned.name,
         "file": None if path is None else str(path),

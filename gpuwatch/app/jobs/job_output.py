@@ -165,7 +165,7 @@ def result_file(settings: Settings, name_or_id: str, run_number: int, name: str)
     job, results = job_results(settings, name_or_id)
     listed = [result for result in results if result["run_number"] == run_number and result["path"] == name]
     if not listed or not is_safe_path(name):
-        raise ResourceNotFound(f"there is no such result of job {job.name!r}; see: gpuwatch job results {job.name}")
+        raise ResourceNotFound(f"there is no such result of job {job.name!r}; see: gpuwatch jobs results {job.name}")
     folder = JobFolder(jobs_folder(settings)).results_folder(job.job_id, run_number).resolve()
     path = folder / name
     # a link instead of a file or folder could lead anywhere

@@ -159,7 +159,7 @@ def _wait_text(
 
 
 def job_plan_json(plan: JobPlan) -> dict[str, Any]:
-    """JSON of `gpuwatch job plan`. Prices in USD per GPU-hour."""
+    """JSON of `gpuwatch jobs plan`. Prices in USD per GPU-hour."""
     return {
         "at": rfc3339(plan.at),
         "dry_run": plan.dry_run,

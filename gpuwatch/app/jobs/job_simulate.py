@@ -1,4 +1,4 @@
-"""`gpuwatch job simulate`: a whole queue on recorded prices, under three policies."""
+"""`gpuwatch jobs simulate`: a whole queue on recorded prices, under three policies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ASSUMED = (
     "the price at the start holds for the whole run, which takes the hours that its job states",
     "list price: the median of what fits in that hour, as a catalogue states it",
     "limits are those of max_price = auto, from the prices known by then, renewed once a day; hours are whole",
-    "limits are computed as if no forecast had been scored; the daemon heeds that record (gpuwatch scores)",
+    "limits are computed as if no forecast had been scored; the daemon heeds that record (gpuwatch forecasts scores)",
     "interruptions, set-up, disk above the default and traffic are left out of all three",
 )
 _RENEW_H = 24
@@ -51,7 +51,7 @@ _MAX_GPUS = 8  # GPU models in a synthetic queue
 
 
 class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The simulation request; the options of `gpuwatch job simulate`."""
+    """The simulation request; the options of `gpuwatch jobs simulate`."""
 
     since: datetime
     until: datetime
@@ -292,5 +292,5 @@ def _interval(rows: Sequence[tuple[int, float, float]]) -> tuple[float | None, f
 
 
 def simulation_json(simulation: QueueSimulation) -> dict[str, Any]:
-    """JSON of `gpuwatch job simulate`. Shares are fractions."""
+    """JSON of `gpuwatch jobs simulate`. Shares are fractions."""
     return msgspec.to_builtins(simulation) | {"assumed": list(ASSUMED)}  # type: ignore[no-any-return]

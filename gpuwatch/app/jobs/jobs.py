@@ -132,7 +132,7 @@ def _check_nodes(settings: Settings, definition: JobDefinition) -> None:
     if not settings.orchestrator.tool:
         raise UsageError(
             f"job {definition.name!r} has nodes = {definition.nodes}: gpuwatch runs jobs on one machine. For more, use"
-            ' dstack ([orchestrator] tool = "dstack") or: gpuwatch job handover FILE --to skypilot'
+            ' dstack ([orchestrator] tool = "dstack") or: gpuwatch jobs handover FILE --to skypilot'
         )
     if (reason := unfit_for_cluster(definition)) is not None:
         raise UsageError(f"job {definition.name!r} has nodes = {definition.nodes}: {reason}")
@@ -227,7 +227,7 @@ def job_details(settings: Settings, name_or_id: str) -> JobDetails:
 
 
 class JobDetailsView(JobView, frozen=True, kw_only=True):
-    """One job of `gpuwatch job show`."""
+    """One job of `gpuwatch jobs show`."""
 
     sample: RunSampleView | None
     definition: dict[str, Any]

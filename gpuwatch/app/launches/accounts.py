@@ -125,7 +125,7 @@ def _join(repository: SqlAccountRepository, provider: str, former: str, current:
 
 
 class AccountView(JsonView, frozen=True, kw_only=True):
-    """One account of `gpuwatch accounts`. No key is shown, and none can be guessed from its hash."""
+    """One account of `gpuwatch providers accounts`. No key is shown, and none can be guessed from its hash."""
 
     provider: str
     account: str | None

@@ -123,7 +123,7 @@ def approval_of(settings: Settings, approval_id: str) -> Approval:
 def _known_approval(store: Database, approval_id: str) -> Approval:
     approval = SqlApprovalRepository(store).get(approval_id) if is_approval_id(approval_id) else None
     if approval is None:
-        raise ResourceNotFound(f"there is no approval {clean(approval_id, 40)!r}; see: gpuwatch asks")
+        raise ResourceNotFound(f"there is no approval {clean(approval_id, 40)!r}; see: gpuwatch approvals list")
     return approval
 
 
@@ -250,12 +250,12 @@ class ReplyView(JsonView, frozen=True, kw_only=True):
 
 
 def reply_view(reply: ApprovalReply) -> ReplyView:
-    """The result of `gpuwatch approve` and `gpuwatch deny`."""
+    """The result of `gpuwatch approvals approve` and `gpuwatch approvals deny`."""
     return ReplyView.of(reply) if reply.launch is None else ReplyView.of(reply, reply.launch)
 
 
 def approval_answer_json(answer: ApprovalAnswer) -> dict[str, Any]:
-    """JSON of an answer: as in `gpuwatch approve --json`, and the current approval."""
+    """JSON of an answer: as in `gpuwatch approvals approve --json`, and the current approval."""
     now = real_now()
     return {
         **reply_view(answer.reply).json(),

@@ -235,7 +235,7 @@ class CostLineView(JsonView, frozen=True, kw_only=True):
 
 
 def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
-    """JSON of `gpuwatch costs`, described in docs/costs.md."""
+    """JSON of `gpuwatch launches costs`, described in docs/costs.md."""
     burn = report.burn
     return {
         "at": rfc3339(report.now),
@@ -320,7 +320,7 @@ def _percent(value: float | None) -> float | None:
 
 
 def calibration_json(calibration: Calibration) -> dict[str, Any]:
-    """JSON of one provider of `gpuwatch costs --calibrate`."""
+    """JSON of one provider of `gpuwatch launches costs --calibrate`."""
     return {
         "provider": calibration.provider,
         "launches": calibration.launches,

@@ -49,7 +49,7 @@ Report = Callable[[str], None]
 
 
 class StopAllPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The instances that `gpuwatch stop --all` would end, and those it would leave alone."""
+    """The instances that `gpuwatch launches stop --all` would end, and those it would leave alone."""
 
     launches: tuple[Launch, ...]  # recorded and active: certainly ours
     unknown: tuple[tuple[str, Instance], ...]  # (provider, instance): has gpuwatch's label, but no active launch
@@ -225,7 +225,7 @@ class StopWaiter:
             self._by_hand.append(_end_by_hand(launch, f"{launch.provider} is not configured, or has no key"))
             return True
         if all(key.account.is_elsewhere(launch) for key in keys):
-            reason = f"the configured key of {launch.provider} belongs to another account (gpuwatch accounts)"
+            reason = f"the configured key of {launch.provider} belongs to another account (gpuwatch providers accounts)"
             self._by_hand.append(_end_by_hand(launch, reason))
             return True
         if launch.instance_id is None and all(key.lists >= LISTS_FOR_UNKNOWN for key in keys):

@@ -91,7 +91,9 @@ def allow_machine(
             for avoided_machine in _read_avoided(settings, store)
         }.get((name, machine_id))
         if forgive_only and before is not None and before.by_owner:
-            raise UsageError(f"you blocked machine {machine_id}; unblock it with: gpuwatch machines allow {machine_id}")
+            raise UsageError(
+                f"you blocked machine {machine_id}; unblock it with: gpuwatch providers machines allow {machine_id}"
+            )
         allowed = MachineNote(provider=name, machine_id=machine_id, verdict=MachineVerdict.ALLOWED, at=real_now())
         SqlMachineNoteRepository(store).note(allowed, None if before is None else _audit(actor, allowed, "allowed"))
         return before
@@ -108,7 +110,7 @@ def _read_avoided(settings: Settings, store: Database) -> list[AvoidedMachine]:
 
 
 class AvoidedMachineView(JsonView, frozen=True, kw_only=True):
-    """One machine of `gpuwatch machines`."""
+    """One machine of `gpuwatch providers machines`."""
 
     provider: str
     machine_id: str
@@ -125,7 +127,7 @@ def avoided_machine_view(avoided: AvoidedMachine) -> AvoidedMachineView:
 
 
 class MachineRecordView(JsonView, frozen=True, kw_only=True):
-    """One row of `gpuwatch machines --reputation`; an unknown reliability is shown as assumed."""
+    """One row of `gpuwatch providers machines --reputation`; an unknown reliability is shown as assumed."""
 
     provider: str
     machine_id: str
@@ -151,7 +153,7 @@ def machine_record_views(records: MachineRecords) -> list[MachineRecordView]:
 
 
 class SkippedScopeView(JsonView, frozen=True, kw_only=True):
-    """One row of `gpuwatch machines --scopes`."""
+    """One row of `gpuwatch providers machines --scopes`."""
 
     provider: str
     scope: RefusalScope

@@ -161,7 +161,7 @@ def _run_steps(
         f"4. rented once and running: launch {launch.launch_id}, instance {launch.instance_id}, label {launch.label}"
     )
     time.sleep(1.5)
-    print_line("5. ending the launch (gpuwatch stop):")
+    print_line("5. ending the launch (gpuwatch launches stop):")
     if not stop(settings, [launch.launch_id], lambda line: print_line(f"   {line}"), actor="gpuwatch demo"):
         raise DemoFailed("the end of the instance was not confirmed")
     ended = service.launch_repository.get(launch.launch_id) or launch

@@ -81,8 +81,8 @@ def run_job_demo(print_line: PrintLine) -> bool:
             print_line(f"the demo failed: {failed}")
             return False
     print_line("")
-    print_line("Next: gpuwatch job new --help                  plan a job and write its file")
-    print_line("      gpuwatch job simulate FILE --since 30d   compute what it would have cost")
+    print_line("Next: gpuwatch jobs new --help                  plan a job and write its file")
+    print_line("      gpuwatch jobs simulate FILE --since 30d   compute what it would have cost")
     return True
 
 
@@ -91,7 +91,7 @@ def _run_steps(
 ) -> None:
     print_line(f"1. a marketplace on {market.url}; each instance is a local folder with its own SSH server")
     (job,) = submit_jobs(settings, [_job_file(folder)])
-    print_line(f"2. job {job.name} is queued (gpuwatch job submit): {GPU} at or under {MAX_PRICE} $ per GPU-hour")
+    print_line(f"2. job {job.name} is queued (gpuwatch jobs submit): {GPU} at or under {MAX_PRICE} $ per GPU-hour")
     polls = service.polling.workers["vastai"].finished_rounds + 3
     wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= polls, "three polls")
     print_line(f"   three polls, no launch yet: {_current_job(settings, job).state.value}")
@@ -102,13 +102,13 @@ def _run_steps(
     queued = wait_until(lambda: _job_past_state(settings, job, JobState.QUEUED), "an instance", _TIMEOUT_S)
     print_line(f"   rented once: launch {queued.launch_id}; its start script installs a key pair created for it")
     wait_until(lambda: _job_past_state(settings, job, JobState.PREPARING), "the start of the command", _TIMEOUT_S)
-    print_line("4. the runner is installed, and the command runs (gpuwatch job logs -f):")
+    print_line("4. the runner is installed, and the command runs (gpuwatch jobs logs -f):")
     ended = wait_until(lambda: _ended_job(settings, job), "its end", _TIMEOUT_S)
     for line in job_log(settings, job.job_id, None, _LOG_LINES).lines:
         print_line(f"   {line}")
     if ended.state is not JobState.DONE:
         raise DemoFailed(f"the job is {ended.state.value}: {ended.reason}")
-    print_line("5. results are fetched, and verified by size and SHA-256 on both sides (gpuwatch job results):")
+    print_line("5. results are fetched, and verified by size and SHA-256 on both sides (gpuwatch jobs results):")
     for result in job_results(settings, job.job_id)[1]:
         print_line(f"   {_result_line(folder / 'results', result)}")
     _print_outcome(print_line, market, service, ended)

@@ -177,7 +177,9 @@ def _store(settings: Settings) -> Iterator[Finding]:
         for line in unticked_watches(settings, None):
             yield Finding(area="renting", state="note", text=line)
     except StoreNotReady as error:
-        yield Finding(area="database", state="note", text=str(error), mend="run gpuwatch db upgrade, or gpuwatch run")
+        yield Finding(
+            area="database", state="note", text=str(error), mend="run gpuwatch store upgrade, or gpuwatch run"
+        )
     except StoreError as error:
         yield Finding(
             area="database", state="fault", text=str(error), mend="check database_url, the folder and the disk"
@@ -191,7 +193,7 @@ def _outbox(store: Database, zone: tzinfo) -> Iterator[Finding]:
             area=f"alerts by {channel.channel}",
             state="fault",
             text=f"the last message was rejected: {channel.error}",
-            mend=f"fix [notify.{channel.channel}], then run gpuwatch notify",
+            mend=f"fix [notify.{channel.channel}], then run gpuwatch alerts test",
         )
     for waiting in outbox.pending():
         text = f"{waiting.count} waiting since {format_moment(waiting.oldest_at, zone)}"
@@ -216,7 +218,7 @@ def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
     for use in budgets_used(settings, launches.launches):
         percent = use.percent(use.used) or 0.0
         text = f"{use.limit_name}: {usd(use.used):.2f} of {usd(use.limit):.2f} $ used, {percent:.0f} %"
-        mend = "gpuwatch rents nothing beyond it; see: gpuwatch costs" if percent >= _NEARLY_PERCENT else None
+        mend = "gpuwatch rents nothing beyond it; see: gpuwatch launches costs" if percent >= _NEARLY_PERCENT else None
         yield Finding(area=_budget_name(use.watch), state="note" if mend else "ok", text=text, mend=mend)
     scopes: list[tuple[str | None, Budget]] = [(None, settings.budget), *((w.name, w.budget) for w in settings.watches)]
     alive = [launch for launch in launches.launches if not launch.is_over]

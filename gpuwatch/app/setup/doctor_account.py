@@ -134,7 +134,7 @@ def rented_findings(name: str, listed: Sequence[Instance] | None, repository: Kn
     for instance in unknown_instances(listed or (), repository.alive(name), name):
         if instance.instance_id not in repository.foreign_instances.get(name, ()):
             text = f"instance {instance.instance_id} has a label {LABEL_PREFIX}… but belongs to no active launch"
-            yield Finding(area=name, state="fault", text=text, mend=f"gpuwatch adopt {instance.instance_id}")
+            yield Finding(area=name, state="fault", text=text, mend=f"gpuwatch launches adopt {instance.instance_id}")
 
 
 def _waiting(name: str, launch: Launch) -> Iterator[Finding]:
@@ -153,7 +153,7 @@ def _unlisted_finding(name: str, launch: Launch, listed: Sequence[Instance]) -> 
     is_active = launch.state in {LaunchState.STARTING, LaunchState.RUNNING} and launch.instance_id is not None
     if is_active and launch.instance_id not in {instance.instance_id for instance in listed}:
         text = f"launch {launch.launch_id} is {launch.state.value}, but instance {launch.instance_id} is not listed"
-        mend = f"if it is gone, run: gpuwatch stop {launch.launch_id}"
+        mend = f"if it is gone, run: gpuwatch launches stop {launch.launch_id}"
         yield Finding(area=name, state="fault", text=text, mend=mend)
 
 

@@ -45,7 +45,7 @@ def channel_findings(settings: Settings, http: HttpClient, within_s: float = WIT
             area=_area(outcome.name),
             state="fault",
             text=outcome.error or "",
-            mend="check its address and the network; send a test message with gpuwatch notify",
+            mend="check its address and the network; send a test message with gpuwatch alerts test",
         )
         findings[outcome.name] = outcome.result or (fault,)
     for name, channel in settings.channels.items():
@@ -62,7 +62,9 @@ def _check(settings: Settings, http: HttpClient, name: str) -> tuple[Finding, ..
         text = f"its extra {info.extra} is not installed; it cannot deliver alerts"
         return (Finding(area=_area(name), state="fault", text=text, mend=install_hint(info.extra)),)
     if info.doctor is None:
-        return (Finding(area=_area(name), state="ok", text="configured; send a test message with gpuwatch notify"),)
+        return (
+            Finding(area=_area(name), state="ok", text="configured; send a test message with gpuwatch alerts test"),
+        )
     return tuple(own_checks(_area(name), partial(info.doctor, settings.channels[name].revealed(), http)))
 
 

@@ -54,10 +54,10 @@ def store_stats(settings: Settings) -> StoreStats:
 
 
 def backup_json(report: BackupReport) -> dict[str, Any]:
-    """JSON of `gpuwatch db backup`."""
+    """JSON of `gpuwatch store backup`."""
     return {**msgspec.structs.asdict(report), "verified": True}
 
 
 def prune_json(report: PruneReport) -> dict[str, Any]:
-    """JSON of `gpuwatch db prune`."""
+    """JSON of `gpuwatch store prune`."""
     return {**msgspec.structs.asdict(report), "kept_from": rfc3339(report.kept_from)}

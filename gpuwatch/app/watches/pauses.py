@@ -92,7 +92,7 @@ def pause_lines(pauses: PauseTable, now: datetime, zone: str) -> list[str]:
 
 
 def pauses_json(pauses: PauseTable) -> list[dict[str, Any]]:
-    """JSON of `gpuwatch pause`. The `until` of a breaker is the time of its next attempt."""
+    """JSON of `gpuwatch watches pause`. The `until` of a breaker is the time of its next attempt."""
     by_hand = [("hand", pause_.watch, pause_.at, pause_.until, pause_.why) for pause_ in pauses.in_force(real_now())]
     breakers = [
         ("breaker", breaker.watch, breaker.at, breaker.until, breaker.why) for breaker in pauses.open_breakers()
@@ -104,4 +104,4 @@ def pauses_json(pauses: PauseTable) -> list[dict[str, Any]]:
 
 
 def _resume_command(watch: str | None) -> str:
-    return "gpuwatch resume" if watch is None else f"gpuwatch resume {shlex.quote(watch)}"
+    return "gpuwatch watches resume" if watch is None else f"gpuwatch watches resume {shlex.quote(watch)}"

@@ -197,7 +197,7 @@ def _admission(settings: Settings, watch: Watch, match: Match, adapter: Adapter)
     except StoreMissing:
         return line(state="note", text="there is no database yet: no pauses, launches or ticked items")
     except StoreError as error:
-        return line(state="unknown", text=str(error), mend="run gpuwatch db upgrade, or gpuwatch run")
+        return line(state="unknown", text=str(error), mend="run gpuwatch store upgrade, or gpuwatch run")
     if refused is None:
         return line(state="ok", text="no pause, limit or budget blocks it")
     return line(state="fault", text=refused.text)

@@ -50,7 +50,7 @@ def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
     """A job by its id or name. Raises UsageError: there is none."""
     matching = repository.find_job(name_or_id)
     if matching is None:
-        raise ResourceNotFound(f"there is no job {name_or_id!r}; see: gpuwatch job list")
+        raise ResourceNotFound(f"there is no job {name_or_id!r}; see: gpuwatch jobs list")
     return matching
 
 

@@ -40,7 +40,7 @@ def jobs(context: ChatContext, argument: str) -> ChatReply:
         return simple_reply("No job is open, and none ended within the last day.")
     items = [(job.name, f": {_line(job)}") for job in listed[:_SHOWN]]
     if len(listed) > _SHOWN:
-        items.append(("More", f": {len(listed) - _SHOWN}, see gpuwatch job list"))
+        items.append(("More", f": {len(listed) - _SHOWN}, see gpuwatch jobs list"))
     buttons = [button for job in listed[:_WITH_BUTTONS] for button in job_buttons(context, job, job.name)]
     return listing(f"{len(listed)} {'job' if len(listed) == 1 else 'jobs'}", items, button_rows(buttons, 2))
 

@@ -117,7 +117,7 @@ def silence(
     from gpuwatch.app.alerts import alerts as app
 
     if [watch is not None, as_list, end is not None].count(True) != 1 or (watch is None) != (for_s is None):
-        raise UsageError("gpuwatch silence: expected WATCH --for DURATION, --list, or --end WATCH")
+        raise UsageError("gpuwatch alerts silence: expected WATCH --for DURATION, --list, or --end WATCH")
     if watch is not None and for_s is not None:
         app.silence(settings, watch, for_s, actor=command_actor())
     elif end is not None and not app.end_silence(settings, end, actor=command_actor()) and not as_json:

@@ -110,9 +110,10 @@ def _record_lines(answered: AdviceResult) -> Iterator[str]:
     if past is not None and (past.shrink < 1 or not past.trusts_optimal_stopping):
         adjustments = [f"savings are scaled to {past.shrink:.0%}"] if past.shrink < 1 else []
         adjustments += [] if past.trusts_optimal_stopping else ["optimal stopping is not used"]
-        yield f"Based on {past.bought + past.missed} earlier forecasts, {' and '.join(adjustments)}: gpuwatch scores."
+        earlier = past.bought + past.missed
+        yield f"Based on {earlier} earlier forecasts, {' and '.join(adjustments)}: gpuwatch forecasts scores."
     if answered.recorded is not None:
-        yield f"Recorded as forecast {answered.recorded}; after its deadline, see: gpuwatch scores."
+        yield f"Recorded as forecast {answered.recorded}; after its deadline, see: gpuwatch forecasts scores."
 
 
 def _print_advice(advice: Advice, hours: float) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.price_forecasts import ForecastRecord, PriceComparison
     from gpuwatch.settings import Settings
 
-_NAMES = {"advise": "gpuwatch advise --record", "auto": 'max_price = "auto"'}
+_NAMES = {"advise": "gpuwatch forecasts advise --record", "auto": 'max_price = "auto"'}
 
 
 @click.command(cls=Command, examples=("gpuwatch forecasts scores", "gpuwatch forecasts scores --json"))
@@ -37,7 +37,7 @@ def scores(as_json: bool, settings: Settings) -> None:
         json_out(scores_json(scores))
         return
     if not scores.records:
-        click.echo('No forecasts yet: gpuwatch advise GPU --record, or a watch with max_price = "auto".')
+        click.echo('No forecasts yet: gpuwatch forecasts advise GPU --record, or a watch with max_price = "auto".')
         return
     _print(scores, settings.timezone)
 

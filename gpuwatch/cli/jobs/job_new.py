@@ -122,4 +122,4 @@ def _print(planned: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
     click.echo(f"{verdict}{usd_range_text(cost)}, {hours_range_text(hours)} hours, on {', '.join(planned.gpus)}")
     if not planned.job_offers:
         note("no offer is under the limit in the worst case: the job waits for a lower price")
-    click.echo(f"wrote {path}; next: gpuwatch job submit {path}")
+    click.echo(f"wrote {path}; next: gpuwatch jobs submit {path}")

@@ -103,7 +103,7 @@ def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) 
     elif jobs:
         table(_JOB_COLUMNS, jobs, timezone=settings.timezone)
     else:
-        note("no jobs; queue one with: gpuwatch job submit FILE")
+        note("no jobs; queue one with: gpuwatch jobs submit FILE")
 
 
 @click.command(cls=Command, examples=("gpuwatch jobs show qlora-8b",))

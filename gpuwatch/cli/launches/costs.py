@@ -152,7 +152,7 @@ def _watch_of(report: CostReport, line: InvoiceSummary) -> str:
 def _coverage_text(total: InvoiceSummary) -> str:
     """What the columns "charged" and "difference" cover."""
     if total.charged is None:
-        return "charged: unknown yet (gpuwatch costs --refresh fetches it)"
+        return "charged: unknown yet (gpuwatch launches costs --refresh fetches it)"
     final = "no day is final yet" if total.final_to is None else f"final up to {total.final_to}"
     return (
         f"charged: known for {total.charged_launches} of "
@@ -236,7 +236,7 @@ def _print_calibration(calibration: Calibration) -> None:
     )
     table(columns, calibration.candidates, title=_sample(calibration))
     if calibration.is_poor:
-        click.echo("no commission predicts the bill well; see: gpuwatch costs --by launch")
+        click.echo("no commission predicts the bill well; see: gpuwatch launches costs --by launch")
     if calibration.advice is None:
         click.echo("the configured commission fits best; no change needed")
     else:

@@ -154,12 +154,12 @@ def _active_launch_ids(settings: Settings) -> list[str]:
     for provider, instance in stop_plan.unknown:
         label = displayable(instance.label or "")
         at = f"instance {instance.instance_id} at {provider}, label {label}"
-        note(f"not touched: {at} belongs to no active launch; see: gpuwatch adopt --help")
+        note(f"not touched: {at} belongs to no active launch; see: gpuwatch launches adopt --help")
     for provider in stop_plan.unlisted:
         note(f"{provider} does not list its instances now: other instances may exist there")
     is_paused = any(pause.watch is None for pause in pauses(settings).in_force(now))
     if stop_plan.launches and (not settings.dry_run or settings.left_out) and not is_paused:
-        note("a running daemon may rent again; to prevent that, run: gpuwatch pause")
+        note("a running daemon may rent again; to prevent that, run: gpuwatch watches pause")
     return [launch.launch_id for launch in stop_plan.launches]
 
 

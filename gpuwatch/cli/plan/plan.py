@@ -253,4 +253,4 @@ def put_watch(name: str, watch: str, config: str | None, *, write: bool) -> None
         return
     path = add_watch(config, name, watch)
     click.echo(f"watch {name} added to {path}")
-    note(f"test it with: gpuwatch check {name}; on past prices: gpuwatch backtest {name}")
+    note(f"test it with: gpuwatch check {name}; on past prices: gpuwatch forecasts backtest {name}")

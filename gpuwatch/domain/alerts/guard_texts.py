@@ -12,8 +12,8 @@ from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec
 
 _NOTHING_YET = "Nothing yet."
 _SAVE = "Save its results"
-_END_NOW = "End it now: gpuwatch stop {launch}"
-_STOP_BILLING = "End it and stop its billing: gpuwatch stop {launch}"
+_END_NOW = "End it now: gpuwatch launches stop {launch}"
+_STOP_BILLING = "End it and stop its billing: gpuwatch launches stop {launch}"
 _RENT_ELSEWHERE = "Rent elsewhere next time: launch.relaunch = true"
 _CONDITION_KEY = "{condition}:{began:%Y%m%dT%H%M%S}:{nth}:{launch}"
 _CONDITION_FACTS = (("Its disk", "{disk}"), ("Bid", "{bid}"))
@@ -65,7 +65,7 @@ CHEAPER_ELSEWHERE = AlertSpec(
     "minimum billing.",
     did="Nothing: gpuwatch does not move running launches, and does not rent a second one in the meantime.",
     can_do=(
-        "To move, end it, and its watch rents again: gpuwatch stop {launch}",
+        "To move, end it, and its watch rents again: gpuwatch launches stop {launch}",
         "Save its results first: the data on its disk is lost",
     ),
 )
@@ -112,7 +112,7 @@ WASTE = AlertSpec(
     facts=(("Useful hour", "{useful}"), ("Wasted so far", "{wasted}")),
     why="Mean of {minutes} min: {mean:.0f} %; wasteful_below = {below:g}.",
     did="Nothing: wasteful_below only alerts; idle_below ends the launch.",
-    can_do=("Follow it: gpuwatch launches", "End it: gpuwatch stop {launch}"),
+    can_do=("Follow it: gpuwatch launches", "End it: gpuwatch launches stop {launch}"),
 )
 # the answer was given by the owner's policy; a new key once it is confirmed
 PRICE_RAISED = AlertSpec(
@@ -130,7 +130,7 @@ PRICE_RAISED_UNANSWERED = msgspec.structs.replace(
     can_do=(
         "Accept or reject it at {provider}",
         "Let gpuwatch reply: set launch.on_price_increase",
-        "End it: gpuwatch stop {launch}",
+        "End it: gpuwatch launches stop {launch}",
     ),
 )
 
@@ -147,7 +147,7 @@ BUDGET_NEARLY = AlertSpec(
     ),
     why="Running launches count against it: {words}.",
     did="{did}",
-    can_do=("See what was spent: gpuwatch costs", "End a launch: gpuwatch stop ID"),
+    can_do=("See what was spent: gpuwatch launches costs", "End a launch: gpuwatch launches stop ID"),
 )
 BUDGET_REACHED = msgspec.structs.replace(
     BUDGET_NEARLY,

@@ -12,10 +12,10 @@ from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec, Severity
 
 NOT_STORED_REASON = "its results are not at their store yet"  # also the reason of a job: a stored value
 _DESTROYING = "The instance is being destroyed."
-_SHOW = "gpuwatch job show {job}"
-_LOGS = "gpuwatch job logs {job}"
-_RETRY = "gpuwatch job retry {job}"
-_CANCEL = "gpuwatch job cancel {job}"
+_SHOW = "gpuwatch jobs show {job}"
+_LOGS = "gpuwatch jobs logs {job}"
+_RETRY = "gpuwatch jobs retry {job}"
+_CANCEL = "gpuwatch jobs cancel {job}"
 
 
 def _job(what: str, **texts: Any) -> AlertSpec:
@@ -42,7 +42,7 @@ RESULTS_LOST = _job(
     severity=Severity.CRITICAL,
     facts=(("Error", "{error}"), ("Fetched", "{fetched}")),
     why="The command succeeded. gpuwatch does not run it again by itself.",
-    can_do=("gpuwatch job retry {job}, to compute it again",),
+    can_do=("gpuwatch jobs retry {job}, to compute it again",),
 )
 STOPPED_AFTER_PILOT = _job(
     "stopped after its pilot",
@@ -76,7 +76,7 @@ NOT_FETCHED = _job(
     facts=(("Error", "{error}"), ("Instance is kept until", "{until}")),
     why="The command succeeded. Results not fetched by then are lost with the instance.",
     did="gpuwatch keeps trying; the instance is billed in the meantime.",
-    can_do=("Log in and copy the results", "gpuwatch job show, for the machine's address"),
+    can_do=("Log in and copy the results", "gpuwatch jobs show, for the machine's address"),
 )
 LEFT_OUT = _job(
     "not all of its results are files",

@@ -114,14 +114,14 @@ UNLISTED = _change(
     "A missing entry is no proof: it may still run and be billed. gpuwatch does not touch it and keeps its slot.",
     kind=AlertKind.HELD,
     once="unlisted:{launch}",
-    can_do=(_CHECK_LABEL, "If it is gone or you do not need it: gpuwatch stop {launch}"),
+    can_do=(_CHECK_LABEL, "If it is gone or you do not need it: gpuwatch launches stop {launch}"),
 )
 RETURNED = _change(
     "its instance reappeared; gpuwatch follows it again; it is billed",
     "it had ended ({end})",
     kind=AlertKind.ORPHAN,
     once="returned:{launch}:{now:%Y-%m-%d}",
-    can_do=("If you do not need it: gpuwatch stop {launch}", *FOLLOW_IT),
+    can_do=("If you do not need it: gpuwatch launches stop {launch}", *FOLLOW_IT),
 )
 RETURNED_TO_END = msgspec.structs.replace(
     RETURNED, headline="{watch}: its instance reappeared after its end; ending it again; it is billed"
@@ -154,7 +154,7 @@ OTHER_ACCOUNT = _change(
     once="other-account:{launch}:{now:%Y-%m-%d}",
     can_do=(
         "Set its original key as previous_api_key in [providers.{provider}]",
-        "If both keys belong to one account: gpuwatch accounts --same --provider {provider}",
+        "If both keys belong to one account: gpuwatch providers accounts --same --provider {provider}",
         "Or end instance {instance} at {provider} manually",
     ),
 )
@@ -184,7 +184,7 @@ ABANDONED = AlertSpec(
     can_do=(
         'If it has a new name: set renamed_from = "{watch}" in that watch, then reload the settings',
         "{both}",
-        "If you do not need it: gpuwatch stop {launch}",
+        "If you do not need it: gpuwatch launches stop {launch}",
     ),
 )
 HOOK_FAILED = AlertSpec(
@@ -217,7 +217,7 @@ BREAKER = AlertSpec(
     why="{why}. {threshold} failures in a row are not the fault of a single machine.",
     did="This watch does not rent before {until}; then gpuwatch tries one launch. If it fails as well, gpuwatch tries "
     "again an hour later; if it runs, the watch continues normally.",
-    can_do=("See what failed: gpuwatch launches", "Resume now: gpuwatch resume {name}"),
+    can_do=("See what failed: gpuwatch launches", "Resume now: gpuwatch watches resume {name}"),
 )
 PREREQUISITES_MET = AlertSpec(
     kind=AlertKind.RECOVERED,
@@ -274,9 +274,9 @@ ORPHAN = AlertSpec(
     did="gpuwatch rents nothing at {provider} until this is resolved. It never destroys an instance that may not be "
     "its own.",
     can_do=(
-        "Take it over: gpuwatch adopt {subject}",
+        "Take it over: gpuwatch launches adopt {subject}",
         "If you do not need it, destroy it at {provider}",
-        "If another installation owns it: gpuwatch adopt {subject} --not-mine",
+        "If another installation owns it: gpuwatch launches adopt {subject} --not-mine",
     ),
 )
 UNKNOWN_STATUS = AlertSpec(

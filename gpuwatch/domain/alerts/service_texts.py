@@ -8,7 +8,7 @@ from gpuwatch.domain.alerts.launch_texts import DOCTOR
 # --- channels: their subject is the channel ---------------------------------------------------------------------------
 
 _CHANNEL = ("Channel", "{subject}")
-_FIX = "Fix [notify.{subject}], then run: gpuwatch notify"
+_FIX = "Fix [notify.{subject}], then run: gpuwatch alerts test"
 
 REFUSES = AlertSpec(
     kind=AlertKind.CHANNEL,
@@ -35,7 +35,7 @@ SILENT = AlertSpec(
     facts=(_CHANNEL, ("Since", "{since}"), ("Answer", "{error}")),
     why="The channel has accepted nothing since then.",
     did="Alerts that wait there for 15 minutes also go to your other channels; gpuwatch keeps trying this one.",
-    can_do=(DOCTOR, "After a change of [notify.{subject}], test it: gpuwatch notify"),
+    can_do=(DOCTOR, "After a change of [notify.{subject}], test it: gpuwatch alerts test"),
 )
 LATE = AlertSpec(
     kind=AlertKind.CHANNEL,
@@ -57,7 +57,7 @@ NEW_ADDRESS = AlertSpec(
 TEST = AlertSpec(
     kind=AlertKind.TEST,
     headline="gpuwatch test message",
-    why="You requested it with: gpuwatch notify",
+    why="You requested it with: gpuwatch alerts test",
     did="This is only a test: no offer was found, nothing was rented.",
 )
 # it bypasses the outbox, which is in that database
@@ -116,7 +116,7 @@ RESCUE = AlertSpec(
     facts=(("Settings", "{error}"),),
     why="gpuwatch was started with wrong settings while launches are active.",
     did="It follows and ends the launches with the readable part of the settings. It polls no market.",
-    can_do=(DOCTOR, _FIX_SETTINGS, "End everything: gpuwatch stop --all"),
+    can_do=(DOCTOR, _FIX_SETTINGS, "End everything: gpuwatch launches stop --all"),
 )
 RELOADED = AlertSpec(
     kind=AlertKind.RECOVERED,

@@ -176,7 +176,7 @@ def apply_transition(job: Job, transition: JobTransition) -> tuple[Job, JobEvent
 
 
 class JobView(JsonView, frozen=True, kw_only=True):
-    """One job, as in `gpuwatch job list`."""
+    """One job, as in `gpuwatch jobs list`."""
 
     job_id: str
     name: str

@@ -225,7 +225,7 @@ class JobKeys:
         Deadline | None,
         about("Time by which it must be done: a duration from submission, or a time with zone."),
     ] = None
-    require: Annotated[Words, about("Checklist items required before it rents (gpuwatch checklist tick).")] = ()
+    require: Annotated[Words, about("Checklist items required before it rents (gpuwatch watches checklist tick).")] = ()
     action: Annotated[Literal["launch", "ask"], about('"ask": each offer needs your approval.')] = "launch"
     plan: Annotated[
         dict[str, Any] | None,
@@ -254,7 +254,7 @@ class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
     nodes: Annotated[
         Whole,
         about(
-            "Number of machines. More than one requires dstack ([orchestrator]) or gpuwatch job handover.",
+            "Number of machines. More than one requires dstack ([orchestrator]) or gpuwatch jobs handover.",
             ge=1,
             le=1000,
         ),

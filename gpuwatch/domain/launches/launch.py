@@ -267,7 +267,7 @@ class RefusalReason(StrEnum):
     OFFER_TAKEN = "offer_taken"  # another launch has the offer
     COOLING = "cooling"  # it failed recently; wait
     MACHINE_FAILED = "machine_failed"  # a launch failed on it recently, or the owner blocked it
-    PAUSED = "paused"  # by `gpuwatch pause`
+    PAUSED = "paused"  # by `gpuwatch watches pause`
     BREAKER = "breaker"  # too many launches of this watch failed
     CHECKLIST = "checklist"  # required items are not ticked
     NO_CREDIT = "no_credit"

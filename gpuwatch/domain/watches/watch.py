@@ -263,7 +263,7 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
             tuple[Annotated[Line, Field(max_length=200)], ...],
             BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
         ],
-        about("Checklist items required before it rents (gpuwatch checklist tick)."),
+        about("Checklist items required before it rents (gpuwatch watches checklist tick)."),
     ] = ()
     require_policy: Annotated[
         ChecklistPolicy, about("If an item is not ticked: block does not rent; warn rents and names it in the alert.")

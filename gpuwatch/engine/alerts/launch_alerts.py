@@ -146,7 +146,8 @@ def _state_text(launch: Launch) -> str:
         if is_of_any_machine(launch):
             return f"{ended} For an hour, gpuwatch tries other places and offers before {launch.machine_id}."
         hours = AVOID_FOR // timedelta(hours=1)
-        return f"{ended} gpuwatch does not rent machine {launch.machine_id} for {hours} hours (gpuwatch machines)."
+        avoided = f"gpuwatch does not rent machine {launch.machine_id} for {hours} hours (gpuwatch providers machines)."
+        return f"{ended} {avoided}"
     if launch.state is LaunchState.STOPPING:
         return f"Launch {launch.launch_id} is stopping; gpuwatch sends an alert when its end is confirmed."
     if launch.condition is not None:
@@ -161,19 +162,23 @@ def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal 
     if reserved and reserved[0].is_by_command:
         return texts.FOLLOW_IT
     if reserved:
-        return (*texts.FOLLOW_IT, *(f"End it: gpuwatch stop {launch.launch_id}" for launch in reserved))
+        return (*texts.FOLLOW_IT, *(f"End it: gpuwatch launches stop {launch.launch_id}" for launch in reserved))
     return () if refusal is None else _after_refusal(shlex.quote(watch.name), refusal)
 
 
 def _after_refusal(name: str, refusal: LaunchRefusal) -> tuple[str, ...]:
     if refusal.reason is RefusalReason.PAUSED:
-        return (f"Resume renting: gpuwatch resume {name}" if refusal.of_watch else "Resume renting: gpuwatch resume",)
+        return (
+            f"Resume renting: gpuwatch watches resume {name}"
+            if refusal.of_watch
+            else "Resume renting: gpuwatch watches resume",
+        )
     if refusal.reason is RefusalReason.CHECKLIST:
-        return (f"Tick completed items: gpuwatch checklist tick {name} ITEM",)
+        return (f"Tick completed items: gpuwatch watches checklist tick {name} ITEM",)
     if refusal.reason is RefusalReason.BREAKER:
-        return ("See what failed: gpuwatch launches", f"Resume renting now: gpuwatch resume {name}")
+        return ("See what failed: gpuwatch launches", f"Resume renting now: gpuwatch watches resume {name}")
     if refusal.reason is RefusalReason.MACHINE_FAILED:
-        return ("See blocked machines and clear them: gpuwatch machines",)
+        return ("See blocked machines and clear them: gpuwatch providers machines",)
     if refusal.reason is RefusalReason.MAX_PER_DAY:
         return ("See today's launches: gpuwatch launches", f"Allow more: max_per_day in watch {name}")
     return ("See launches and their cost: gpuwatch launches",)

@@ -316,7 +316,10 @@ def _traffic_facts(watch: Watch, offer: Offer) -> list[tuple[str, str]]:
 
 def _can_do(best: Offer, approval: Approval | None) -> tuple[str, ...]:
     if approval is not None:
-        return (f"Rent it: gpuwatch approve {approval.approval_id}", f"Reject it: gpuwatch deny {approval.approval_id}")
+        return (
+            f"Rent it: gpuwatch approvals approve {approval.approval_id}",
+            f"Reject it: gpuwatch approvals deny {approval.approval_id}",
+        )
     return (hint(best),)
 
 
@@ -330,5 +333,5 @@ def hint(offer: Offer) -> str:
 def _check_command(watch: Watch) -> str:
     """The command to follow it: a job looks for offers as a watch does, but `check` does not list it."""
     if (job := watch.purpose.job) is not None:
-        return f"Follow the job: gpuwatch job show {shlex.quote(job)}"
+        return f"Follow the job: gpuwatch jobs show {shlex.quote(job)}"
     return f"Check again: gpuwatch check {shlex.quote(watch.name)}"

@@ -2,7 +2,7 @@
 
 - `AutoPrices`: the limits of a daemon. The history is read every half hour; every poll checks the time left, and
   whether a wait starts again.
-- `BacktestWaits`: the data of such a watch at each moment of a recorded market, for `gpuwatch backtest`.
+- `BacktestWaits`: the data of such a watch at each moment of a recorded market, for `gpuwatch forecasts backtest`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class ForecastLedger:
         self._scored_at = now
         self._trusts = None
         if count:
-            log.info("%d forecasts were scored: gpuwatch scores", count)
+            log.info("%d forecasts were scored: gpuwatch forecasts scores", count)
 
     def state(self, made: PriceForecast) -> None:
         """Store a watch's forecast: the first of each wait, then one a day. Raises StoreError."""

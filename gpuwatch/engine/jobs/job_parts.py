@@ -123,7 +123,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         self.launches.enqueue(job_alert(job, spec, self.clock(), **fields))
 
     def end_launch(self, launch: Launch | None, end: EndReason, words: str = "") -> None:
-        """Have the instance destroyed, as `gpuwatch stop` does; repeated calls change nothing.
+        """Have the instance destroyed, as `gpuwatch launches stop` does; repeated calls change nothing.
 
         The reconciler sends the destroy, as often as needed, and proves the end.
         """

@@ -230,7 +230,7 @@ class JobQueue:
     # --- launches without a job ---------------------------------------------------------------------------------------
 
     def _end_needless(self, living: Sequence[Launch], needing: Sequence[Job], now: datetime) -> None:
-        """End instances whose job is over or paused, as `gpuwatch stop` does."""
+        """End instances whose job is over or paused, as `gpuwatch launches stop` does."""
         ids, held = {job.job_id for job in needing}, {job.launch_id for job in needing}
         for launch in living:
             is_needed = launch.watch_id in ids or launch.launch_id in held

@@ -204,7 +204,8 @@ class JobRunner:
     def _handle_over_limit(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
         """Handle a forecast over a limit: move to a faster GPU if one fits, else pause the job for its owner."""
         if why.startswith(UNFIT):  # a faster GPU would wait for the same disk
-            can_do = f"To run it anyway: gpuwatch checklist tick {job.watch_name} ITEM; gpuwatch job retry {job.name}"
+            tick = f"gpuwatch watches checklist tick {job.watch_name} ITEM"
+            can_do = f"To run it anyway: {tick}; gpuwatch jobs retry {job.name}"
             self._pause(job, run, launch, why, f"Its pilot did not meet its requirements; {why}.", can_do)
             return
         why = why.removeprefix(OVER_LIMIT)
@@ -213,7 +214,7 @@ class JobRunner:
         if better is not None:
             self._move(job, run, launch, why, better, resumes=resumes)
             return
-        can_do = f"Raise the limit in the job file, then: gpuwatch job retry {job.name}"
+        can_do = f"Raise the limit in the job file, then: gpuwatch jobs retry {job.name}"
         self._pause(job, run, launch, why, f"At its measured speed, {why}.", can_do)
 
     def _pause(self, job: Job, run: JobRun, launch: Launch, why: str, sentence: str, can_do: str) -> None:

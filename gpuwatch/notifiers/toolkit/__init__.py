@@ -79,9 +79,9 @@ def check_findings(channel: str, check: Callable[[], str]) -> Iterator[Finding]:
     """
     area = f"alerts by {channel}"
     try:
-        yield Finding(area=area, state="ok", text=f"{check()}; send a test message with gpuwatch notify")
+        yield Finding(area=area, state="ok", text=f"{check()}; send a test message with gpuwatch alerts test")
     except DeliveryError as error:
-        mend = f"fix [notify.{channel}], then run gpuwatch notify"
+        mend = f"fix [notify.{channel}], then run gpuwatch alerts test"
         if isinstance(error, DeliverLater):
-            mend = "check its address and the network; send a test message with gpuwatch notify"
+            mend = "check its address and the network; send a test message with gpuwatch alerts test"
         yield Finding(area=area, state="fault", text=str(error).removeprefix(f"{channel}: "), mend=mend)

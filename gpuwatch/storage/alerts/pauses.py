@@ -94,7 +94,7 @@ def delete_pause(connection: Connection, watch: str | None) -> bool:
 
 
 class SqlPauseRepository:
-    """The operations of `gpuwatch pause` and `resume`: one transaction each, serialised with the reservations."""
+    """The operations of `gpuwatch watches pause` and `resume`: each is a transaction, serialised with reservations."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

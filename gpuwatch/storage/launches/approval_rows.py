@@ -76,7 +76,8 @@ def approval_block(
     row = connection.execute(waiting.order_by(approval.c.deadline_ms)).first()
     if row is not None:
         one = _approval_of_row(row)
-        text = f"it awaits your approval until {format_moment(one.deadline, zone)}: gpuwatch approve {one.approval_id}"
+        until = format_moment(one.deadline, zone)
+        text = f"it awaits your approval until {until}: gpuwatch approvals approve {one.approval_id}"
         return WatchBlock(BlockReason.APPROVAL, text)
     denied = _denied_identities(connection, watch, now)
     if offers and all(match.offer.identity in denied for match in offers):

@@ -65,7 +65,7 @@ def ticked_items(connection: Connection, watch: Watch) -> frozenset[str]:
 
 
 class SqlChecklistRepository:
-    """The operations of `gpuwatch checklist`: each change is one transaction, serialised with the reservations."""
+    """The operations of `gpuwatch watches checklist`: each change is a transaction, serialised with reservations."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -143,7 +143,7 @@ def save_note(connection: Connection, note: MachineNote) -> None:
 
 
 class SqlMachineNoteRepository:
-    """The operations of `gpuwatch machines`."""
+    """The operations of `gpuwatch providers machines`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -191,7 +191,7 @@ def load_scopes(connection: Connection) -> Sequence[SkippedScope]:
 
 
 class SqlSkippedScopes:
-    """The scopes that `gpuwatch machines --scopes` shows and launches add."""
+    """The scopes that `gpuwatch providers machines --scopes` shows and launches add."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

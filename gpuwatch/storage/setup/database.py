@@ -208,7 +208,8 @@ class Database:
 def no_database(place: str) -> StoreMissing:
     """The error for a database that does not exist yet."""
     return StoreMissing(
-        f"there is no database {place} yet; create it with `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade`"
+        f"there is no database {place} yet;"
+        " create it with `gpuwatch run`, `gpuwatch store import` or `gpuwatch store upgrade`"
     )
 
 
@@ -311,8 +312,8 @@ def require_intact(database: Database) -> None:
             result = str(connection.exec_driver_sql(f"PRAGMA quick_check('{table}')").scalar())
         if result != "ok":
             raise StoreError(
-                f"the database {database.place} is damaged ({' '.join(result.split())[:120]}). Stop"
-                f" gpuwatch, move the file away, and restore it from `gpuwatch db backup`: cp BACKUP {database.place}"
+                f"the database {database.place} is damaged ({' '.join(result.split())[:120]}). Stop gpuwatch,"
+                f" move the file away, and restore it from `gpuwatch store backup`: cp BACKUP {database.place}"
             )
 
 

@@ -14,7 +14,7 @@ _SQLITE = {
     8: "cannot be written; check the permissions of the file and its folder",
     10: "cannot be read or written (the disk is full, reports an error, or a size limit was reached); check the disk, "
     "and gpuwatch continues automatically",
-    11: "is damaged; replace it with a backup (see `gpuwatch db backup`)",
+    11: "is damaged; replace it with a backup (see `gpuwatch store backup`)",
     13: "cannot grow: the disk is full; free some space, and gpuwatch continues automatically",
     14: "cannot be opened; check that its folder exists and is writable",
     23: "may not be accessed (not authorised)",
@@ -49,7 +49,7 @@ def postgres_error(error: Exception, place: str) -> StoreError:
 
 def _error_from_message(error: Exception, place: str) -> StoreError:
     if re.search(_NOT_UPGRADED, str(error)):
-        return StoreError(f"the database {place} is not up to date; run `gpuwatch db upgrade` ({_line(error)})")
+        return StoreError(f"the database {place} is not up to date; run `gpuwatch store upgrade` ({_line(error)})")
     return StoreError(f"the database {place} rejected the statement: {_line(error)}")
 
 

@@ -79,7 +79,7 @@ def require_head(database: Database) -> None:
         raise _too_new_error(current, database.place)
     raise StoreNotReady(
         f"the database {database.place} has an older schema ({current}, this gpuwatch requires {newest_schema()});"
-        " stop a running daemon, then run `gpuwatch db upgrade`"
+        " stop a running daemon, then run `gpuwatch store upgrade`"
     )
 
 

@@ -146,7 +146,7 @@ OF_ADMISSION: list[tuple[str, str, Callable[[World], None], dict[str, Any]]] = [
     ("max_usd_day", "max_usd_day", _none, {"budget": "9.0\nmax_usd_day = 0.01"}),
     ("max_instances", "max_instances", _rented, {"budget": "99.0\nmax_instances = 1", "max_active": 2}),
     ("cooling", "no credit", _cooling, {}),
-    ("breaker", "gpuwatch resume cheap", _breaker, {}),
+    ("breaker", "gpuwatch watches resume cheap", _breaker, {}),
     ("checklist", "dry_epoch", _none, {"more": 'require = ["dry_epoch"]'}),
 ]
 
@@ -231,7 +231,7 @@ def test_an_open_approval_and_a_denial_are_said(tmp_path: Path) -> None:
     assert not isinstance(approval, LaunchRefusal)
     json = watch_status_view(watch_statuses(world.settings)[0]).json()
     assert json["blocked_by"] == "approval"
-    assert f"gpuwatch approve {approval.approval_id}" in json["blocked_reason"]
+    assert f"gpuwatch approvals approve {approval.approval_id}" in json["blocked_reason"]
     SqlApprovalRepository(world.store).deny(approval.approval_id, "no", real_now())
     assert watch_statuses(world.settings)[0].blocked is None, "there are other offers"
     _paused(world)

@@ -1,4 +1,4 @@
-"""`gpuwatch alerts` and `gpuwatch silence`: list, filter, follow, silence."""
+"""`gpuwatch alerts` and `gpuwatch alerts silence`: list, filter, follow, silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuwatch notify` reports for each channel whether the test message arrived."""
+"""`gpuwatch alerts test` reports for each channel whether the test message arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuwatch advise`, and `check` with max_price = "auto", as their users see them."""
+"""`gpuwatch forecasts advise`, and `check` with max_price = "auto", as their users see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuwatch backtest` on the public series, on a store, and on invalid files."""
+"""`gpuwatch forecasts backtest` on the public series, on a store, and on invalid files."""
 
 from __future__ import annotations
 

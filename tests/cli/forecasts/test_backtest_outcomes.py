@@ -1,4 +1,4 @@
-"""`gpuwatch backtest` and its sweep on whole files agree with the reference, which simulates each start separately."""
+"""`gpuwatch forecasts backtest` and its sweep on whole files agree with a reference that simulates each start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuwatch calendar` on the public series, on planted effects, and on common mistakes."""
+"""`gpuwatch forecasts calendar` on the public series, on planted effects, and on common mistakes."""
 
 from __future__ import annotations
 

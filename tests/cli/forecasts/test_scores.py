@@ -1,4 +1,4 @@
-"""`gpuwatch advise --record` stores its forecasts, and `gpuwatch scores` compares them with later prices."""
+"""`gpuwatch forecasts advise --record` stores its forecasts, and `scores` compares them with later prices."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_what_is_wrong_is_reported_in_a_line(
 def test_without_a_store_it_says_how_to_get_one(shell: Shell) -> None:
     ran = shell("history", "H100")
     assert ran.code == Exit.CANNOT_TELL
-    assert "gpuwatch db upgrade" in ran.err
+    assert "gpuwatch store upgrade" in ran.err
 
 
 def test_the_public_series_of_an_aggregator(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""`gpuwatch import` and `gpuwatch export`, from the user's view."""
+"""`gpuwatch store import` and `gpuwatch store export`, from the user's view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuwatch job`: submit, list, show, cancel, retry."""
+"""`gpuwatch jobs`: submit, list, show, cancel, retry."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_retry_may_take_the_file_as_it_is_now(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("argv", "text"),
     [
-        (["show", "nope"], "there is no job 'nope'; see: gpuwatch job list"),
+        (["show", "nope"], "there is no job 'nope'; see: gpuwatch jobs list"),
         (["cancel", "nope"], "there is no job 'nope'"),
         (["retry", "train"], "job 'train' is queued; only a failed, cancelled or paused job can be retried"),
         (["submit", "train.toml"], "a job 'train' is already open; cancel it, or choose another name"),

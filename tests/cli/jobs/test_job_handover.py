@@ -1,4 +1,4 @@
-"""`gpuwatch job handover`: a multi-node job, validated by the schemas of the tools; nothing is rented."""
+"""`gpuwatch jobs handover`: a multi-node job, validated by the schemas of the tools; nothing is rented."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_the_queue_takes_no_job_on_several_machines(shell: Shell, place: Verda) 
     file = write(shell, place, "max_price = 2.5")
     ran = shell("job", "submit", file)
     assert ran.code == Exit.USAGE
-    assert "gpuwatch job handover" in ran.err
+    assert "gpuwatch jobs handover" in ran.err
     assert shell("job", "submit", write(shell, place, "max_price = 2.5", nodes="nodes = 1")).code == Exit.DONE
     write(shell, place, "max_price = 2.5")
     assert shell("job", "cancel", "cluster").code == Exit.DONE

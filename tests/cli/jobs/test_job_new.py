@@ -1,4 +1,4 @@
-"""`gpuwatch job new`: from a question to a job file that can be submitted."""
+"""`gpuwatch jobs new`: from a question to a job file that can be submitted."""
 
 from __future__ import annotations
 

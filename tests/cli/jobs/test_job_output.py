@@ -1,4 +1,4 @@
-"""`gpuwatch job logs` and `gpuwatch job results`: fetched files, with a host's control characters removed."""
+"""`gpuwatch jobs logs` and `gpuwatch jobs results`: fetched files, with a host's control characters removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuwatch job simulate`: a queue on public prices, with sample sizes and assumptions."""
+"""`gpuwatch jobs simulate`: a queue on public prices, with sample sizes and assumptions."""
 
 from __future__ import annotations
 

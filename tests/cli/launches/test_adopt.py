@@ -1,4 +1,4 @@
-"""`gpuwatch adopt` and `gpuwatch stop --all`: provably own instances, and others."""
+"""`gpuwatch launches adopt` and `gpuwatch launches stop --all`: provably own instances, and others."""
 
 from __future__ import annotations
 

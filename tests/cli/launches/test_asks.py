@@ -1,4 +1,4 @@
-"""`gpuwatch asks`, `approve` and `deny`, against the embedded marketplace over HTTP, without a daemon."""
+"""`gpuwatch approvals list`, `approve` and `deny`, against the embedded marketplace over HTTP, without a daemon."""
 
 from __future__ import annotations
 

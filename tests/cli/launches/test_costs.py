@@ -1,4 +1,4 @@
-"""`gpuwatch costs`: from the store without a network, and with the embedded marketplace's charges over HTTP."""
+"""`gpuwatch launches costs`: from the store without a network, and with the emulator's charges over HTTP."""
 
 from __future__ import annotations
 

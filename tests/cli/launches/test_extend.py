@@ -1,4 +1,4 @@
-"""`gpuwatch extend`: a later end, in the keeper's file before the row; checked against the budgets again."""
+"""`gpuwatch launches extend`: a later end, in the keeper's file before the row; checked against the budgets again."""
 
 from __future__ import annotations
 

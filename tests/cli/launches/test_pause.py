@@ -1,4 +1,4 @@
-"""`gpuwatch pause`, `resume` and `machines`: the owner's controls, beside a daemon."""
+"""`gpuwatch watches pause`, `resume` and `machines`: the owner's controls, beside a daemon."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_launches_and_doctor_say_that_renting_is_paused(shell: Shell, store: Dat
     assert (listed.json, "Renting is paused until" in listed.err) == ([], True)
     found = {one["area"]: one for one in shell("doctor", "--json").json}
     assert found["renting"]["state"] == "note"
-    assert "gpuwatch resume" in found["renting"]["text"]
+    assert "gpuwatch watches resume" in found["renting"]["text"]
 
 
 def test_resume_closes_a_breaker_at_once(shell: Shell, store: Database) -> None:
@@ -146,7 +146,7 @@ def test_the_daemons_status_names_every_pause_and_its_end(shell: Shell, store: D
 
 
 def test_a_name_with_a_blank_is_quoted_in_what_to_type(shell: Shell, store: Database) -> None:
-    assert "gpuwatch resume 'other one'" in shell("pause", "other one").out
+    assert "gpuwatch watches resume 'other one'" in shell("pause", "other one").out
 
 
 # --- machines ---------------------------------------------------------------------------------------------------------

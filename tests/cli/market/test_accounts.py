@@ -1,4 +1,4 @@
-"""`gpuwatch accounts`: active launches by account, and two accounts that the owner confirms to be one."""
+"""`gpuwatch providers accounts`: active launches by account, and two accounts that the owner confirms to be one."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_an_empty_store_cannot_tell(shell: Shell, now: datetime) -> None:
 def test_without_a_store_it_says_how_to_get_one(shell: Shell) -> None:
     ran = shell("market")
     assert ran.code == Exit.CANNOT_TELL
-    assert "gpuwatch db upgrade" in ran.err
+    assert "gpuwatch store upgrade" in ran.err
 
 
 def test_a_store_of_another_schema_is_reported(shell: Shell, now: datetime) -> None:
@@ -118,7 +118,7 @@ def test_a_store_of_another_schema_is_reported(shell: Shell, now: datetime) -> N
     database.close()
     ran = shell("market")
     assert ran.code == Exit.CANNOT_TELL
-    assert "run `gpuwatch db upgrade`" in ran.err
+    assert "run `gpuwatch store upgrade`" in ran.err
 
 
 def test_a_damaged_store_is_reported_in_a_line(shell: Shell, now: datetime) -> None:

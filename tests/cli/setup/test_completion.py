@@ -1,4 +1,4 @@
-"""`gpuwatch completion`: a shell completes commands, watches, GPUs, providers and launches, and errors stay silent."""
+"""`gpuwatch config completion`: completes commands, watches, GPUs, providers and launches; errors stay silent."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_an_unknown_shell_is_a_usage_error(shell: Shell) -> None:
 def test_bash_completes_with_the_script(shell: Shell) -> None:
     shell.settings(SETTINGS)
     script = (
-        'eval "$(gpuwatch completion bash)"; COMP_WORDS=(gpuwatch check h); COMP_CWORD=2; '
+        'eval "$(gpuwatch config completion bash)"; COMP_WORDS=(gpuwatch check h); COMP_CWORD=2; '
         '_gpuwatch_completion gpuwatch; printf "%s\\n" "${COMPREPLY[@]}"'
     )
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -119,4 +119,4 @@ def test_the_other_shells_get_their_script(shell: Shell, kind: str, mark: str) -
 def test_without_a_shell_it_lists_those_that_it_knows(shell: Shell) -> None:
     ran = shell("completion")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.endswith("Choose from: bash, zsh, fish. See: gpuwatch completion --help\n")
+    assert ran.err.endswith("Choose from: bash, zsh, fish. See: gpuwatch config completion --help\n")

@@ -1,4 +1,4 @@
-"""`gpuwatch docs`, and `gpuwatch emulator`, which the pages use."""
+"""`gpuwatch docs`, and `gpuwatch providers emulator`, which the pages use."""
 
 from __future__ import annotations
 

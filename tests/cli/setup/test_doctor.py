@@ -113,7 +113,7 @@ def test_what_is_held_unlisted_or_unknown_waits_for_its_owner(shell: Shell, rows
     findings = found(shell, "vastai")
     held = the(findings, f"launch {ID} is held")
     assert held["mend"] == f"run gpuwatch launches resolve {ID} --absent, or --adopt INSTANCE"
-    assert the(findings, f"instance {foreign} has a label")["mend"] == f"gpuwatch adopt {foreign}"
+    assert the(findings, f"instance {foreign} has a label")["mend"] == f"gpuwatch launches adopt {foreign}"
     launch = rows.repository.get(ID)
     assert launch is not None
     rows.move(launch, S.STARTING, instance_id="4711")

@@ -1,4 +1,4 @@
-"""`gpuwatch emulator` and other commands that listen: what cannot be listened at is one line."""
+"""`gpuwatch providers emulator` and other commands that listen: what cannot be listened at is one line."""
 
 from __future__ import annotations
 

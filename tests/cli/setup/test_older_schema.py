@@ -108,7 +108,7 @@ def test_a_command_that_writes_says_what_to_run_and_changes_nothing(
     ran = shell(*argv)
     assert (ran.code, ran.out) == (Exit.CANNOT_TELL, ""), ran.err
     assert f"older schema ({older}" in ran.err
-    assert "stop a running daemon, then run `gpuwatch db upgrade`" in ran.err
+    assert "stop a running daemon, then run `gpuwatch store upgrade`" in ran.err
     assert ran.err.count("\n") == 1
     assert _bytes(shell) == before
 

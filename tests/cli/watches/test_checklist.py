@@ -1,4 +1,4 @@
-"""`gpuwatch checklist`: see, tick, untick."""
+"""`gpuwatch watches checklist`: see, tick, untick."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_doctor_says_which_watch_is_held_back(shell: Shell) -> None:
     (line,) = reported()
     assert line == (
         "Watch 'train it' does not rent: the checklist is not complete: dry_epoch, amp, mine: a word; "
-        "see: gpuwatch checklist 'train it'"
+        "see: gpuwatch watches checklist 'train it'"
     )
     shell("checklist", "tick", "train it", "dry_epoch", "amp", "mine: a word")
     assert reported() == []
@@ -122,7 +122,7 @@ require = ["amp", "util_70"]
 
 
 def test_a_job_has_a_checklist_and_its_pilot_does_its_part(shell: Shell) -> None:
-    """`gpuwatch checklist tick job:NAME` was documented, but rejected: it knew only watches."""
+    """`gpuwatch watches checklist tick job:NAME` was documented, but rejected: it knew only watches."""
     (shell.folder / "big.toml").write_text(JOB + 'pilot = "1%"\n')
     (shell.folder / "plain.toml").write_text(JOB)
     shell("job", "submit", "big.toml", "plain.toml")

@@ -1,4 +1,4 @@
-"""`gpuwatch handover`: its output, validated by the schemas of SkyPilot and dstack; nothing is rented."""
+"""`gpuwatch watches handover`: its output, validated by the schemas of SkyPilot and dstack; nothing is rented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuwatch rehearse` and `gpuwatch doctor --provider`: each missing prerequisite is a line, and nothing is rented."""
+"""`gpuwatch watches rehearse` and `gpuwatch doctor --provider`: a line for each missing prerequisite, no rent."""
 
 from __future__ import annotations
 

@@ -133,8 +133,8 @@ def test_a_link_is_made_from_the_providers_console() -> None:
 
 
 def test_what_helps_is_what_the_caller_says_and_a_last_look() -> None:
-    assert reported(can_do=("End it: gpuwatch stop abc",)).can_do == (
-        "End it: gpuwatch stop abc",
+    assert reported(can_do=("End it: gpuwatch launches stop abc",)).can_do == (
+        "End it: gpuwatch launches stop abc",
         "Check again: gpuwatch check h100-night",
     )
 

@@ -52,7 +52,7 @@ def test_a_reached_day_limit_is_stored_once_for_each_watch_and_utc_day() -> None
         ({"state": LaunchState.FAILED, "end_reason": EndReason.GONE.text()}, "failed."),
         (
             {"state": LaunchState.FAILED, "end_reason": EndReason.NOT_READY.text()},
-            "failed. gpuwatch does not rent machine 60006 for 24 hours (gpuwatch machines).",
+            "failed. gpuwatch does not rent machine 60006 for 24 hours (gpuwatch providers machines).",
         ),
         (
             {

@@ -136,7 +136,9 @@ def test_a_refused_launch_says_why_in_the_alert() -> None:
 def test_an_alert_of_a_rent_names_what_helps_with_this_very_launch() -> None:
     bench, dry = Bench(RENTS), Bench(RENTS, dry_run=True)
     bench.sees(h100())
-    assert f"End it: gpuwatch stop {bench.started[0].launch.launch_id}" in bench.uow_factory.alerts[0][0].can_do
+    assert (
+        f"End it: gpuwatch launches stop {bench.started[0].launch.launch_id}" in bench.uow_factory.alerts[0][0].can_do
+    )
     dry.sees(h100())
     assert dry.uow_factory.alerts[0][0].can_do[0] == "To rent for real, set dry_run = false"
 
@@ -146,16 +148,16 @@ def test_an_alert_of_a_rent_names_what_helps_with_this_very_launch() -> None:
     [
         (
             LaunchRefusal(RefusalReason.PAUSED, "renting is paused until you resume it"),
-            "Resume renting: gpuwatch resume",
+            "Resume renting: gpuwatch watches resume",
         ),
         (
             LaunchRefusal(RefusalReason.PAUSED, "renting by watch 'h100' is paused", of_watch=True),
-            "Resume renting: gpuwatch resume h100",
+            "Resume renting: gpuwatch watches resume h100",
         ),
         (LaunchRefusal(RefusalReason.BREAKER, "3 launches failed"), "See what failed: gpuwatch launches"),
         (
             LaunchRefusal(RefusalReason.MACHINE_FAILED, "all failed"),
-            "See blocked machines and clear them: gpuwatch machines",
+            "See blocked machines and clear them: gpuwatch providers machines",
         ),
         (
             LaunchRefusal(RefusalReason.MAX_USD_HOUR, "budget"),
@@ -168,7 +170,7 @@ def test_an_alert_of_a_refused_rent_says_what_helps_against_that(refusal: Launch
     bench.sees(h100())
     reported = bench.uow_factory.alerts[0][0].can_do
     assert reported[0] == help_
-    assert not any("gpuwatch stop" in line for line in reported), "nothing was begun that could be stopped"
+    assert not any("gpuwatch launches stop" in line for line in reported), "nothing was begun that could be stopped"
 
 
 def test_the_last_launch_of_a_day_is_reported_although_the_watch_does_not_fire_again() -> None:
@@ -314,8 +316,8 @@ def test_a_watch_that_asks_puts_one_question_with_its_alert_and_starts_nothing()
     bench.sees(h100(machine_id="1"), h100(2.5, machine_id="2"), after_s=30)
     (ask,), ((alert, _),) = bench.uow_factory.asks, bench.uow_factory.alerts
     assert (ask.match.offer.machine_id, ask.deadline) == ("2", NOON + timedelta(hours=2))
-    assert f"Rent it: gpuwatch approve {ask.approval_id}" in alert.can_do
-    assert f"Reject it: gpuwatch deny {ask.approval_id}" in alert.can_do
+    assert f"Rent it: gpuwatch approvals approve {ask.approval_id}" in alert.can_do
+    assert f"Reject it: gpuwatch approvals deny {ask.approval_id}" in alert.can_do
     assert dict(alert.facts)["Quote"] == "$3.00 per hour, or less; open until 2026-11-21 14:00 UTC"
     assert (bench.started, bench.uow_factory.launches) == ([], [])
 
@@ -368,7 +370,7 @@ def test_with_a_real_store_the_question_and_its_alert_are_one_transaction(databa
     evaluate(evaluator, (ASKS,), an_answer(h100(machine_id="1")), False, NOON)
     (ask,) = SqlApprovalRepository(database).recent(NOON)
     (alert,) = new_alerts(database)
-    assert f"Rent it: gpuwatch approve {ask.approval_id}" in alert.can_do
+    assert f"Rent it: gpuwatch approvals approve {ask.approval_id}" in alert.can_do
     assert SqlApprovalRepository(database).deny(ask.approval_id, "", NOON)
     later = NOON + timedelta(seconds=30)
     evaluate(evaluator, (ASKS,), an_answer(h100(2.0, machine_id="1"), at=later), False, later)  # cheaper, and denied

@@ -17,7 +17,7 @@ LONG = an_alert(
     headline="w" * 140,
     facts=(("Label" * 20, "x" * 290), ("Place", "Iceland, IS")),
     offers=(a_line(place="y" * 290, url="https://market.example/" + "z" * 300),),
-    can_do=("Set it: gpuwatch approve " + "q" * 200,),
+    can_do=("Set it: gpuwatch approvals approve " + "q" * 200,),
 )
 _BUTTONS = {"match": 1, "held": 0, "group": 1, "burst": 0, "long": 1}
 ALERTS = {"match": an_alert(), "held": HELD, "group": GROUP, "burst": BURST, "long": LONG}

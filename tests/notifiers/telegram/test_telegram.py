@@ -132,8 +132,8 @@ def test_several_watches_are_one_message_with_every_id(channel: TelegramChannel,
 
 
 def test_a_command_is_copied_by_one_tap() -> None:
-    text = render(an_alert(can_do=("Rent it: gpuwatch approve uoyauilxpk2f",)))
-    assert "• Rent it: <code>gpuwatch approve uoyauilxpk2f</code>" in text
+    text = render(an_alert(can_do=("Rent it: gpuwatch approvals approve uoyauilxpk2f",)))
+    assert "• Rent it: <code>gpuwatch approvals approve uoyauilxpk2f</code>" in text
 
 
 def test_a_config_key_can_be_copied_as_it_is() -> None:

@@ -254,7 +254,7 @@ def test_a_read_only_file_is_reported(sqlite_url: str, tmp_path: Path) -> None:
 def test_an_old_schema_is_reported_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "gpuwatch.db").touch()
     database = open_database(f"sqlite:///{tmp_path / 'gpuwatch.db'}")
-    with pytest.raises(StoreError, match="gpuwatch db upgrade"):
+    with pytest.raises(StoreError, match="gpuwatch store upgrade"):
         days(database)
     database.close()
 

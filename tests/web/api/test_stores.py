@@ -69,16 +69,16 @@ def test_with_an_older_schema_every_answer_names_the_command_and_nothing_is_migr
             answer = web.client.get(f"/api/v1/{name}")
             assert answer.status_code == 503, (name, answer.text)
             assert answer.headers["content-type"] == "application/problem+json"
-            assert "gpuwatch db upgrade" in answer.json()["detail"]
+            assert "gpuwatch store upgrade" in answer.json()["detail"]
         for path in ("/", "/market", "/launches", "/approvals", "/alerts", "/costs", "/gpu/H100"):
             shown = web.client.get(path, headers=PAGE)
             assert shown.status_code == 503, path
-            assert "gpuwatch db upgrade" in shown.text, path
+            assert "gpuwatch store upgrade" in shown.text, path
         token = web.log_in()
         for path in ("approvals/a/approve", "approvals/a/deny", "launches/a/stop", "pause", "resume"):
             done = web.client.post(f"/api/v1/{path}", headers={"X-CSRF-Token": token})
             assert (done.status_code, done.headers["content-type"]) == (503, "application/problem+json"), done.text
-            assert "gpuwatch db upgrade" in done.json()["detail"]
+            assert "gpuwatch store upgrade" in done.json()["detail"]
         assert "gpuwatch_store_readable 0.0" in web.client.get("/metrics").text
         assert web.client.get("/healthz").status_code == 200
         assert web.client.get("/settings", headers=PAGE).status_code == 200

@@ -118,7 +118,8 @@ def machine_refusal(
     if known is None:
         return None
     if known.by_owner:
-        text = f"you blocked machine {known.machine_id}; unblock it with: gpuwatch machines allow {known.machine_id}"
+        machine = known.machine_id
+        text = f"you blocked machine {machine}; unblock it with: gpuwatch providers machines allow {machine}"
         return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
     text = f"machine {known.machine_id}: launch {known.launch_id} failed on it within a day ({known.why})"
     return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)

@@ -128,7 +128,7 @@ def breaker_refusal(breaker: CircuitBreaker | None, active: Sequence[Launch], no
     """
     if breaker is None or breaker.is_closed:
         return None
-    resume = f"gpuwatch resume {shlex.quote(breaker.watch)}"
+    resume = f"gpuwatch watches resume {shlex.quote(breaker.watch)}"
     is_from_future = breaker.is_from_future(now)
     if now < breaker.until and not is_from_future:
         return LaunchRefusal(RefusalReason.BREAKER, f"{breaker.text()}; to resume now: {resume}")

@@ -131,7 +131,9 @@ def checklist_refusal(watch: Watch, ticked: Collection[str]) -> LaunchRefusal | 
 
 def checklist_refusal_text(watch: Watch, missing: Sequence[str]) -> str:
     """Return the missing items and where to find them."""
-    return f"the checklist is not complete: {_named(missing)}; see: gpuwatch checklist {shlex.quote(watch.name)}"
+    return (
+        f"the checklist is not complete: {_named(missing)}; see: gpuwatch watches checklist {shlex.quote(watch.name)}"
+    )
 
 
 def checklist_warning(missing: Sequence[str]) -> str:

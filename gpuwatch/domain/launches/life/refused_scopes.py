@@ -140,7 +140,7 @@ def skipped_by(scopes: Iterable[SkippedScope], offer: Offer, watch: str) -> Skip
 def scopes_in_force(
     scopes: Iterable[SkippedScope], now: datetime, breaker: CircuitBreaker | None = None
 ) -> list[SkippedScope]:
-    """Return the scopes that still apply. `gpuwatch resume WATCH` lifts earlier refusals for that watch.
+    """Return the scopes that still apply. `gpuwatch watches resume WATCH` lifts earlier refusals for that watch.
 
     Args:
         breaker: of the watch that wants to rent.

@@ -70,7 +70,8 @@ def unknown_refusal(provider: str, instance_ids: Sequence[str]) -> LaunchRefusal
     return LaunchRefusal(
         RefusalReason.STRANGERS,  # word-check: allow - a stored value
         f"{provider} lists instances with a gpuwatch label that are not in this database "
-        f"({', '.join(instance_ids[:3])}); run gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine",
+        f"({', '.join(instance_ids[:3])}); run gpuwatch launches adopt INSTANCE,"
+        " or gpuwatch launches adopt INSTANCE --not-mine",
     )
 
 

@@ -161,7 +161,7 @@ def other_account_reason(launches: Sequence[Launch]) -> str | None:
     first = launches[0]
     return (
         f"launch {first.launch_id} is active at {first.provider} under another account than the configured key; "
-        "see: gpuwatch accounts"
+        "see: gpuwatch providers accounts"
     )
 
 

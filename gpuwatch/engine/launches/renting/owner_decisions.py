@@ -219,7 +219,7 @@ class ApprovalHandler:
     def _known(self, approval_id: str) -> Approval:
         ask = self._approvals.get(approval_id) if is_approval_id(approval_id) else None
         if ask is None:
-            raise ResourceNotFound(f"there is no approval {clean(approval_id, 40)!r}; see: gpuwatch asks")
+            raise ResourceNotFound(f"there is no approval {clean(approval_id, 40)!r}; see: gpuwatch approvals list")
         return ask
 
     def _watch_of(self, ask: Approval) -> Watch:

@@ -148,7 +148,7 @@ def test_what_ran_and_ended_is_no_failure() -> None:
 def test_nothing_is_tried_before_the_rest_is_over_and_then_one_at_a_time() -> None:
     refused = breaker_refusal(OPEN, [], NOON + OPEN_FOR - MINUTE)
     assert refused is not None
-    assert (refused.reason, "gpuwatch resume h100" in refused.text) == (RefusalReason.BREAKER, True)
+    assert (refused.reason, "gpuwatch watches resume h100" in refused.text) == (RefusalReason.BREAKER, True)
     assert breaker_refusal(OPEN, [], NOON + OPEN_FOR) is None
     assert breaker_refusal(OPEN, [a_launch(60)], NOON + 61 * MINUTE) is not None
     assert breaker_refusal(OPEN, [a_launch(-30)], NOON + 61 * MINUTE) is None  # an old one is no try

@@ -131,7 +131,7 @@ def test_the_end_of_its_time_is_reported_once(database: Database) -> None:
         world.start_process()
     (alert,) = world.alerts()
     assert alert.headline == "h100: max_runtime ends at 22:00 UTC"
-    assert alert.can_do[-1] == f"End it now: gpuwatch stop {launch.launch_id}"
+    assert alert.can_do[-1] == f"End it now: gpuwatch launches stop {launch.launch_id}"
 
 
 def test_a_contract_that_ends_too_early_is_reported_and_again_in_its_last_hour(database: Database) -> None:

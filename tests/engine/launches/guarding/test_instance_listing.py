@@ -68,7 +68,7 @@ def test_a_second_instance_with_the_label_of_a_launch_is_reported(world: World) 
     orphan = [alert for alert in world.alerts() if alert.kind is AlertKind.ORPHAN]
     assert len(orphan) == 1
     assert "second" in orphan[0].why
-    assert f"Take it over: gpuwatch adopt {dict(orphan[0].facts)['Instance']}" in orphan[0].can_do
+    assert f"Take it over: gpuwatch launches adopt {dict(orphan[0].facts)['Instance']}" in orphan[0].can_do
     assert world.provider.destroys == []
 
 
@@ -145,7 +145,7 @@ def test_a_new_database_beside_labelled_instances_rents_nothing_until_they_are_s
     assert world.follower.reconciled
     refused = world.follower.not_ready()
     assert refused is not None
-    assert "gpuwatch adopt" in refused
+    assert "gpuwatch launches adopt" in refused
     del world.provider.alive["1"]
     world.look()
     assert world.follower.not_ready() is not None, "one list that omits it proves nothing"
@@ -161,7 +161,7 @@ def test_nothing_is_rented_beside_instances_of_another_installation_until_they_a
     world.look()
     reason = world.follower.not_ready()
     assert reason is not None
-    assert "gpuwatch adopt INSTANCE --not-mine" in reason
+    assert "gpuwatch launches adopt INSTANCE --not-mine" in reason
     world.repository.mark_foreign("vastai", "1", world.now)
     world.look()
     assert world.follower.not_ready() is None

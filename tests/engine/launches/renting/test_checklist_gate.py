@@ -77,9 +77,9 @@ def test_a_watch_that_blocks_rents_nothing_and_says_what_is_missing(database: Da
     assert bench.started == []
     (alert,) = bench.reported()
     assert alert["did"] == (
-        "Not rented: the checklist is not complete: dry_epoch, my own words; see: gpuwatch checklist h100."
+        "Not rented: the checklist is not complete: dry_epoch, my own words; see: gpuwatch watches checklist h100."
     )
-    assert alert["can_do"][0] == "Tick completed items: gpuwatch checklist tick h100 ITEM"
+    assert alert["can_do"][0] == "Tick completed items: gpuwatch watches checklist tick h100 ITEM"
     assert not bench.evaluator.may_rent_more(RENTS)  # for days, perhaps: at full pace the day's rows would be gone
 
 
