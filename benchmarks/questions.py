@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.seeded_market import START, Market
-from gpuwatch.domain.history.market_history import HOUR_S, MarketFilter
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.price_series import PeriodLength, PricePeriod
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.history.queries.history_queries import read_price_periods
 from gpuwatch.storage.history.queries.market_snapshot import market_at

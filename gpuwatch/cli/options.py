@@ -169,7 +169,7 @@ def duration_option(flag: str, name: str, text: str, default: str | None = None)
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    from gpuwatch.domain.setup.durations import EXPECTED, parse_duration
+    from gpuwatch.domain.setup.durations import EXPECTED_DURATION, parse_duration
 
     if value is None:
         return None
@@ -178,7 +178,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     if not seconds:
-        raise click.BadParameter(f"expected {EXPECTED}, above 0")
+        raise click.BadParameter(f"expected {EXPECTED_DURATION}, above 0")
     return seconds
 
 

@@ -9,9 +9,9 @@ import msgspec
 from gpuwatch.app.market.current_offers import current_offers, is_old
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.money import MICRO
-from gpuwatch.domain.plan.job_hours import HOUR_S
 from gpuwatch.domain.plan.job_total import training_flop
 from gpuwatch.domain.plan.roofline import peak_flops
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 

@@ -21,7 +21,7 @@ from gpuwatch.domain.setup.fields import (
     Table,
     Whole,
     about,
-    number,
+    exact_number,
     seconds,
 )
 from gpuwatch.secret import Secret
@@ -112,7 +112,7 @@ def _commission(value: object) -> object:
 
 
 def _rate(value: object) -> Decimal:
-    rate = number(value)
+    rate = exact_number(value)
     if not 0 <= rate <= 10:
         raise ValueError("expected a fraction of the listed price, from 0 to 10: 0.20 is 20 %")
     return rate

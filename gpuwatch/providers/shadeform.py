@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.spellings import socket_of
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, RefusalKind

@@ -14,8 +14,8 @@ from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, EXTRA_LENGTH, RU
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.plan.job_hours import HOUR_S, JobHours, hours_on
-from gpuwatch.domain.setup.durations import format_duration
+from gpuwatch.domain.plan.job_hours import JobHours, hours_on
+from gpuwatch.domain.setup.durations import HOUR_S, format_duration
 from gpuwatch.domain.watches.launch_spec import Budget, HookSpec, LaunchSpec
 from gpuwatch.domain.watches.watch import Action, Prefer, SpotPolicy, Watch
 from gpuwatch.secret import IN_SETTINGS

@@ -16,15 +16,15 @@ from gpuwatch.domain.forecasts.advice import BuyVerdict, advise, why_too_little_
 from gpuwatch.domain.forecasts.optimal_stopping import METHOD
 from gpuwatch.domain.forecasts.price_forecasts import ForecastSource, PriceForecast
 from gpuwatch.domain.forecasts.snipe import SNIPE_METHOD_TEXT, offer_lifetimes, snipe_odds
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
+from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.history.price_series import (
     known_until,
     on_own_step,
     series_of,
     step_name,
 )
-from gpuwatch.domain.market.money import rfc3339
-from gpuwatch.domain.setup.durations import format_duration
+from gpuwatch.domain.market.json_view import rfc3339
+from gpuwatch.domain.setup.durations import HOUR_S, format_duration
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import dollars, rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.watch import Action
 

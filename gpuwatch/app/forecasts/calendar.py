@@ -23,7 +23,7 @@ from gpuwatch.domain.forecasts.week_effects import (
     HourEffect,
     calendar_of,
 )
-from gpuwatch.domain.market.money import rfc3339, usd_number
+from gpuwatch.domain.market.json_view import rfc3339, usd_number
 
 if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.week_effects import WeekPart

@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.price_forecasts import ForecastRecord, ForecastSource, forecast_record
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.engine.forecasts.forecast_ledger import scored_until
 from gpuwatch.errors import StoreNotReady
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts

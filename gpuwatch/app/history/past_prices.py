@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.rules import all_commissions
-from gpuwatch.domain.history.market_history import HOUR_S
 from gpuwatch.domain.history.price_series import (
     gpu_pricer,
     series_of,
@@ -23,6 +22,7 @@ from gpuwatch.domain.history.row_conversion import history_of_columns
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import ListedOffer, OfferKind, clean
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.errors import ResourceNotFound
 from gpuwatch.storage.history.imports.price_file_rows import read_columns
 from gpuwatch.storage.history.recording.price_sources import matches_source

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.domain.market.json_view import JsonView, Moment
-from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
 
 if TYPE_CHECKING:
     from gpuwatch.domain.history.price_series import PricePeriod

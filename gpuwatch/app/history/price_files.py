@@ -17,7 +17,7 @@ from gpuwatch.app.history.past_prices import default_kinds, known_gpu_names_of
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.domain.history.price_rows import canonical_gpu, offer_kind_of
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.providers import names
 from gpuwatch.storage.history.imports.price_export import (

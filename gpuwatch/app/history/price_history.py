@@ -25,7 +25,8 @@ from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.market_history import MarketPoll
 from gpuwatch.domain.history.price_periods import price_periods_of, time_under
 from gpuwatch.domain.history.price_series import PeriodLength, hours_under, unobserved_gaps
-from gpuwatch.domain.market.money import REFERENCE_DISK_GB, rfc3339, usd_number
+from gpuwatch.domain.market.json_view import rfc3339, usd_number
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.storage.history.queries.history_queries import (
     first_poll_at,

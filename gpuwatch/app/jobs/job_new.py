@@ -24,7 +24,8 @@ from gpuwatch.app.plan.plan_watch import (
 )
 from gpuwatch.domain.jobs.job_request import JobRequest
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
-from gpuwatch.domain.market.money import MICRO, dollars, price_text, rfc3339, usd
+from gpuwatch.domain.market.json_view import rfc3339
+from gpuwatch.domain.market.money import MICRO, dollars, price_text, usd
 from gpuwatch.domain.market.offer import ARM64, arch_of, clean
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer

@@ -17,7 +17,8 @@ from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch, work_ho
 from gpuwatch.domain.jobs.queue import QueuedJob, group_states, latest_start, saving_usd, schedule
 from gpuwatch.domain.jobs.shared_instance import START_H, Merge, SharedInstances, holders_of, launches_of
 from gpuwatch.domain.launches.life.admission import BlockReason
-from gpuwatch.domain.market.money import MICRO, price_text, rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
+from gpuwatch.domain.market.money import MICRO, price_text
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.windows import is_open, opens_at
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository

@@ -19,7 +19,7 @@ from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.auto_limit import limit_at, limit_schedule
 from gpuwatch.domain.forecasts.auto_limit import whole_hours_left as whole_hours
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import fitting_offers
-from gpuwatch.domain.history.market_history import HOUR_S, MarketFilter, MarketHistory, moment_of
+from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory, moment_of
 from gpuwatch.domain.history.price_series import (
     PriceSeries,
     known_until,
@@ -29,6 +29,7 @@ from gpuwatch.domain.history.price_series import (
 from gpuwatch.domain.jobs.job_watch import price_cap, work_hours_left
 from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository

@@ -34,8 +34,8 @@ from gpuwatch.domain.launches.money.month_forecast import (
     forecast_costs,
     past_uses,
 )
-from gpuwatch.domain.market.json_view import JsonView
-from gpuwatch.domain.market.money import Commission, rfc3339, usd_number
+from gpuwatch.domain.market.json_view import JsonView, rfc3339, usd_number
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository

@@ -17,7 +17,7 @@ from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.setup.durations import format_duration, format_moment
 from gpuwatch.domain.watches.launch_spec import Budget
-from gpuwatch.engine.launches.following.instance_details import instance_by_id
+from gpuwatch.engine.launches.guarding.instance_lists import instance_by_id
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
 from gpuwatch.settings import Settings
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gpuwatch import providers
 from gpuwatch.app.market.offers import markets_now, providers_that_sell
 from gpuwatch.bootstrap import open_store_read_only, real_now
-from gpuwatch.domain.history.market_history import quoted_offer
+from gpuwatch.domain.history.market_history import COVERAGE_S, quoted_offer
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPrice, price_of, threshold_microusd
 from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-FRESH = timedelta(hours=3)  # the time that a poll counts in the history
+FRESH = timedelta(seconds=COVERAGE_S)
 _POLLS_KEPT = 3  # an answer counts for this many poll intervals of its provider, as for watches
 
 
@@ -146,7 +146,7 @@ def _in_file(
     offers = []
     for interval in history.intervals:
         facts = history.listings[interval.listing]
-        is_open = interval.delisted_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
+        is_open = interval.ended_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
         if is_open and _is_requested(facts, offer_filter, provider_names):
             seen_at = datetime.fromtimestamp(interval.seen_s, UTC)
             offers.append(_offer(facts, interval, seen_at))

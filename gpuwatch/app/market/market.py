@@ -22,8 +22,7 @@ from gpuwatch.app.market.current_offers import max_price_age
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.gpu_status import METHOD, gpu_histories_of, gpu_status_of
 from gpuwatch.domain.market.figure_text import duration_text
-from gpuwatch.domain.market.json_view import JsonView, Moment
-from gpuwatch.domain.market.money import rfc3339, usd_number
+from gpuwatch.domain.market.json_view import JsonView, Moment, rfc3339, usd_number
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.storage.history.queries.history_queries import first_poll_at, known_gpu_names
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history

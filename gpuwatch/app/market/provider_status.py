@@ -14,8 +14,7 @@ from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.polling import polling_plan
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
-from gpuwatch.domain.market.json_view import JsonView, Moment
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment, rfc3339
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.query_plan import SharedQuery
 from gpuwatch.engine.market.empty_answers import emptied

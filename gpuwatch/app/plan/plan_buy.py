@@ -15,7 +15,7 @@ from gpuwatch.app.plan.plan_fit import cheapest_stored
 from gpuwatch.app.plan.plan_request import BUY_OPTIONS, refuse_keys
 from gpuwatch.app.plan.plan_use import RentedPeriod, own_rent
 from gpuwatch.domain.market.gpu_cards import gpu_specs
-from gpuwatch.domain.market.money import number, rfc3339
+from gpuwatch.domain.market.json_view import number, rfc3339
 from gpuwatch.domain.plan.buy import (
     BUY_METHOD_TEXT,
     DAY_HOURS,

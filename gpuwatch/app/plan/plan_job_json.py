@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.market.offers import offer_view
 from gpuwatch.app.plan.plan_job import after_credit, job_verdict, load_range
-from gpuwatch.domain.market.money import MICRO, rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobCost
 
 if TYPE_CHECKING:

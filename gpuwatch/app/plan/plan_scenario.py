@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch.app.plan.plan_fit import cheapest_stored
 from gpuwatch.app.plan.plan_request import EXAMPLES, read_toml
-from gpuwatch.domain.market.money import number
+from gpuwatch.domain.market.json_view import number
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.plan.scenario import SCENARIO_METHOD_TEXT, ScenarioCost, compare_scenarios, parse_scenarios
 from gpuwatch.errors import UsageError

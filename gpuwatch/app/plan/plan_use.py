@@ -12,7 +12,8 @@ import msgspec
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.launches.instances.instance_checks import wasted_microusd
 from gpuwatch.domain.launches.money.launch_costs import predicted_cost
-from gpuwatch.domain.market.money import MICRO, number, rfc3339
+from gpuwatch.domain.market.json_view import number, rfc3339
+from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.plan.buy import UTILISATION_METHOD_TEXT, UtilisedPrice, price_at_utilisation
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

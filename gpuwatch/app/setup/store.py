@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only, real_now
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.storage.history.prune import PruneReport, prune
 from gpuwatch.storage.setup.backup import BackupReport, backup
 from gpuwatch.storage.setup.database import open_database

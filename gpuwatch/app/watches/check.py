@@ -11,8 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gpuwatch.app.market.offers import OfferView, emptied_reason, match_view, named_providers
 from gpuwatch.bootstrap import build_adapters, command_holds, http_client, open_store, open_store_read_only, real_now
-from gpuwatch.domain.market.json_view import JsonView
-from gpuwatch.domain.market.money import number, rfc3339
+from gpuwatch.domain.market.json_view import JsonView, number, rfc3339
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError

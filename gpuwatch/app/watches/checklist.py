@@ -20,7 +20,7 @@ from gpuwatch.domain.launches.life.owner_decisions import (
     checklist_refusal_text,
     unticked,
 )
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.watches.watch import Action, ChecklistPolicy, Purpose
 from gpuwatch.errors import StoreMissing, UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository

@@ -11,7 +11,7 @@ from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import require_watch
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.life.owner_decisions import Pause
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.storage.alerts.pauses import PauseTable, SqlPauseRepository
 

@@ -18,7 +18,7 @@ from gpuwatch.storage.alerts.chat_inbox import ChatInbox, PollingLease
 
 log = logging.getLogger(__name__)
 POLL_S = 20.0  # how long Telegram holds an empty request open
-LEASE_S = 40.0  # longer than a request may take; after a crash another daemon waits that long
+POLLER_LEASE_S = 40.0  # longer than a request may take; after a crash another daemon waits that long
 REFUSED_S = 300.0  # rejected token: the check of the alert channel reports it, too
 MAX_WAIT_S = 60.0
 _DEADLINE_S = POLL_S + 8.0
@@ -62,7 +62,7 @@ class UpdatePoller:
 
     def poll(self) -> float:
         """Poll once; return the seconds to wait before the next time. Raises StoreError."""
-        lease = self._inbox.lease(self._clock(), LEASE_S)
+        lease = self._inbox.lease(self._clock(), POLLER_LEASE_S)
         if lease is None:
             self._has_begun = False
             self._faults.report("another gpuwatch on this database polls the chat")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpuwatch.chat.telegram.poller import LEASE_S, LEASED_ELSEWHERE_S, REFUSED_S, ChatFaults
+from gpuwatch.chat.telegram.poller import LEASED_ELSEWHERE_S, POLLER_LEASE_S, REFUSED_S, ChatFaults
 from gpuwatch.chat.telegram.receiver import INTERRUPTED_FOR, UpdateReceiver
 from gpuwatch.chat.telegram.updates import KINDS, read_updates
 from gpuwatch.notifiers.telegram.bot_api import BotApi, read_webhook_info
@@ -128,7 +128,7 @@ class WebhookIntake:
     def _holds_lease(self, now: datetime) -> bool:
         if self._leased_at is not None and abs(now - self._leased_at) < _RENEW:
             return True
-        if self._inbox.lease(now, LEASE_S) is None:
+        if self._inbox.lease(now, POLLER_LEASE_S) is None:
             self._leased_at = None
             self._faults.report("another gpuwatch on this database processes the chat")
             return False

@@ -21,7 +21,7 @@ from gpuwatch.cli.output import echo, json_out, record_output
 from gpuwatch.cli.terminal_tables import Column, csv_out, left, right, table
 from gpuwatch.domain.history.price_series import unobserved_gaps
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.json_view import usd_number
 from gpuwatch.domain.market.offer import clean
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +13,7 @@ from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.terminal_tables import Column, cell_width, left, right, table, terminal_width
+from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.market.figure_text import duration_text, percent_text
 from gpuwatch.domain.market.money import price_text
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from gpuwatch.app.market.market import MarketOverview
     from gpuwatch.domain.history.gpu_status import GpuStatus
     from gpuwatch.settings import Settings
-
-_STALE = timedelta(hours=3)
 
 
 @click.command(
@@ -90,7 +89,7 @@ def _print_overview(page: MarketOverview, ages: Sequence[str], now: datetime, ti
     click.echo(heading(local(page.polled_at, timezone), page.source, terminal_width()))
     table(_columns(dict(zip((row.gpu for row in page.rows), ages, strict=True))), page.rows)
     age = now - page.polled_at
-    if age > _STALE:
+    if age.total_seconds() > COVERAGE_S:
         note(f"the newest poll is {duration_text(age.total_seconds())} old: its offers may be gone")
 
 

@@ -9,11 +9,11 @@ from statistics import median
 import msgspec
 
 from gpuwatch.domain.history.price_series import PriceSeries
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.domain.watches.watch import AutoPrice
 
 MAX_HOURS = 30 * 24
 _STEP = Decimal("0.0001")  # limits are rounded up to it, so that a historical price stays under its own limit
-_HOUR_S = 3600.0
 
 
 class LimitSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,4 +74,4 @@ def limit_at(found: LimitSchedule, auto: AutoPrice, deadline: datetime, now: dat
 
 def whole_hours_left(deadline: datetime, now: datetime) -> int:
     """Whole hours until the deadline."""
-    return max(0, int((deadline - now).total_seconds() // _HOUR_S))
+    return max(0, int((deadline - now).total_seconds() // HOUR_S))

@@ -13,11 +13,11 @@ import numpy as np
 
 from gpuwatch.domain.forecasts.optimal_stopping import Numbers, PricePath, price_path_of, rule_costs
 from gpuwatch.domain.forecasts.price_forecasts import ForecastOutcome, ForecastScore, PriceForecast
-from gpuwatch.domain.history.market_history import HOUR_S
 from gpuwatch.domain.history.price_series import (
     PriceSeries,
     cut_series,
 )
+from gpuwatch.domain.setup.durations import HOUR_S
 
 LATER_OFFER_WITHIN = timedelta(days=7)  # after a deadline without offers; then the highest price counts
 

@@ -122,16 +122,16 @@ def lifetime_curve(lifetimes: Sequence[OfferLifetime], part: float = 0.5) -> Sur
 
 def _lifetime(before_s: int, first: OfferInterval, last: OfferInterval) -> OfferLifetime:
     shortest_s = float(last.seen_s - first.from_s)
-    if last.delisted_s is None:
+    if last.ended_s is None:
         return OfferLifetime(shortest_s, float("inf"), observed=False)
-    return OfferLifetime(shortest_s, float(last.delisted_s - before_s), observed=True)
+    return OfferLifetime(shortest_s, float(last.ended_s - before_s), observed=True)
 
 
 def _stretches(intervals: Iterator[OfferInterval]) -> Iterator[tuple[OfferInterval, OfferInterval]]:
     """The first and the last interval of each uninterrupted stretch."""
     first = last = next(intervals)
     for interval in intervals:
-        if last.delisted_s is not None and interval.from_s > last.delisted_s:
+        if last.ended_s is not None and interval.from_s > last.ended_s:
             yield first, last
             first = interval
         last = interval

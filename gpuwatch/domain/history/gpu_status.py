@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S, MarketHistory
+from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory
 from gpuwatch.domain.history.nonparametric import SurvivalCurve, kaplan_meier
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_periods import GpuPriceOf, Windows, complete_polls, covered_s, poll_windows
@@ -21,6 +21,7 @@ from gpuwatch.domain.history.price_series import (
     percentile_rank,
     series_of,
 )
+from gpuwatch.domain.setup.durations import HOUR_S
 
 CHANGE_HOURS = (24, 7 * 24, 30 * 24)
 MIN_LIFETIMES = 5  # with fewer, there is no median
@@ -41,7 +42,7 @@ class OfferIntervalColumns(NamedTuple):
     from_s: Ints  # the first poll at this price
     before_s: Ints  # the poll before that; NEVER: there was none
     seen_s: Ints  # the last poll at this price
-    delisted_s: Ints  # the first poll without it; NEVER: it is still on offer
+    ended_s: Ints  # the first poll without it; NEVER: it is still on offer
     polled_s: Ints  # the newest poll that could have seen it
     price: Ints  # micro-dollars per GPU-hour, commission included
     scope: Ints  # an index of `GpuHistory.covered`
@@ -89,7 +90,7 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
         under: the price of the lifetimes; None: the median price, weighted by time on offer.
     """
     intervals, now_at = past.intervals, datetime.fromtimestamp(past.polled_s, UTC)
-    stands = (intervals.delisted_s == NEVER) & (intervals.polled_s > past.polled_s - COVERAGE_S)
+    stands = (intervals.ended_s == NEVER) & (intervals.polled_s > past.polled_s - COVERAGE_S)
     if past.current is not None:
         stands &= np.isin(intervals.scope, past.current)
     now = int(intervals.price[stands].min()) if stands.any() else None
@@ -115,7 +116,7 @@ def median_price(past: GpuHistory, since_s: int) -> int | None:
     """The median price, weighted by time on offer; gaps between polls do not count."""
     intervals = past.intervals
     starts = np.maximum(intervals.from_s, since_s)
-    ends = np.where(intervals.delisted_s == NEVER, np.iinfo(np.int64).max, intervals.delisted_s)
+    ends = np.where(intervals.ended_s == NEVER, np.iinfo(np.int64).max, intervals.ended_s)
     lasted = np.zeros(len(starts), np.int64)
     for scope, windows in enumerate(past.covered):
         mine = intervals.scope == scope
@@ -133,14 +134,14 @@ def lifetime_curve_at(intervals: OfferIntervalColumns, limit: int, since_s: int)
     if not len(mine.price):
         return kaplan_meier([], [])
     other = mine.listing[1:] != mine.listing[:-1]
-    apart = other | ((mine.delisted_s[:-1] != NEVER) & (mine.from_s[1:] > mine.delisted_s[:-1]))
+    apart = other | ((mine.ended_s[:-1] != NEVER) & (mine.from_s[1:] > mine.ended_s[:-1]))
     first = np.flatnonzero(np.concatenate(([True], apart)))
     last = np.concatenate((first[1:] - 1, [len(mine.price) - 1]))
     seen_to_start = (mine.before_s[first] != NEVER) & (mine.before_s[first] >= since_s)
     first, last = first[seen_to_start], last[seen_to_start]
     shortest = mine.seen_s[last] - mine.from_s[first]
-    observed = mine.delisted_s[last] != NEVER
-    durations = np.where(observed, (shortest + mine.delisted_s[last] - mine.before_s[first]) / 2, shortest)
+    observed = mine.ended_s[last] != NEVER
+    durations = np.where(observed, (shortest + mine.ended_s[last] - mine.before_s[first]) / 2, shortest)
     return kaplan_meier(durations.tolist(), observed.tolist())
 
 
@@ -172,7 +173,7 @@ def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf, unt
         identity = market_history.listings[interval.listing].identity
         scope = identity.provider, identity.spot
         mine = poll_times.get(scope, [interval.seen_s])
-        delisted_s = NEVER if interval.delisted_s is None else interval.delisted_s
+        ended_s = NEVER if interval.ended_s is None else interval.ended_s
         price = round(priced(interval.listing, interval))
         rows.append(
             (
@@ -180,7 +181,7 @@ def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf, unt
                 interval.from_s,
                 _before(mine, interval.from_s),
                 interval.seen_s,
-                delisted_s,
+                ended_s,
                 mine[-1],
                 price,
                 scopes.index(scope) if scope in scopes else -1,

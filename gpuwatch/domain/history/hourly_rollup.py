@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
+from gpuwatch.domain.history.market_history import COVERAGE_S
+from gpuwatch.domain.setup.durations import HOUR_S
 
 STEP = 1.01
 _LOG_STEP = math.log(STEP)

@@ -15,8 +15,8 @@ import msgspec
 
 from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, disk_microusd_hour
 from gpuwatch.domain.market.offer import ListedOffer, Offer
+from gpuwatch.domain.setup.durations import HOUR_S
 
-HOUR_S = 3600
 # A poll's result counts until the next poll, but at most this long: with a quota of 20,000 rows a day, a big market can
 # be read every two hours.
 COVERAGE_S = 3 * HOUR_S
@@ -28,7 +28,7 @@ class OfferInterval(NamedTuple):
     listing: int  # its index in `MarketHistory.listings`
     from_s: int  # the first poll at this price
     seen_s: int  # the last poll known to have seen it at this price
-    delisted_s: int | None  # the first poll without it; None: no poll since, or still on offer at the end
+    ended_s: int | None  # the first poll without it; None: no poll since, or still on offer at the end
     machine_microusd_hour: int  # listed, whole offer, without the disk
     disk_microusd_gb_month: int | None
 
@@ -148,9 +148,9 @@ def moment_of(at_s: int | None) -> datetime | None:
 
 
 def _cut(interval: OfferInterval, at_s: int) -> OfferInterval:
-    if interval.delisted_s is not None and interval.delisted_s < at_s:
+    if interval.ended_s is not None and interval.ended_s < at_s:
         return interval
-    return interval._replace(seen_s=min(interval.seen_s, at_s - 1), delisted_s=None)
+    return interval._replace(seen_s=min(interval.seen_s, at_s - 1), ended_s=None)
 
 
 def _until(polls: Sequence[MarketPoll], at_s: int) -> Sequence[MarketPoll]:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.history.market_history import HOUR_S
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import price_text, usd
-from gpuwatch.domain.setup.durations import format_duration, format_moment
+from gpuwatch.domain.setup.durations import HOUR_S, format_duration, format_moment
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, PastLimit
 
 if TYPE_CHECKING:

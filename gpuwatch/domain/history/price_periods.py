@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_series import (
     PeriodLength,
@@ -22,6 +22,7 @@ from gpuwatch.domain.history.price_series import (
     series_of,
 )
 from gpuwatch.domain.market.offer import ListedOffer
+from gpuwatch.domain.setup.durations import HOUR_S
 
 GpuPriceOf = Callable[[int, OfferInterval], float]
 Windows = NDArray[np.int64]  # two columns: from, until; disjoint and in order
@@ -199,7 +200,7 @@ def _scope(listing: ListedOffer) -> tuple[str, str, bool]:
 
 
 def _until(interval: OfferInterval, until_s: int) -> int:
-    return until_s if interval.delisted_s is None else min(interval.delisted_s, until_s)
+    return until_s if interval.ended_s is None else min(interval.ended_s, until_s)
 
 
 def _clipped(windows: Windows, from_s: int, until_s: int) -> Windows:

@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S, MarketHistory, OfferInterval
+from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory, OfferInterval
 from gpuwatch.domain.market.money import Commission
+from gpuwatch.domain.setup.durations import HOUR_S
 
 _NEAR_HOURS = 1  # an hour without a poll takes the price of a neighbouring hour at most this far away
 
@@ -181,7 +182,7 @@ def series_of(
 def last_hour(interval: OfferInterval, offset_s: int = 0) -> int:
     """The last hour on offer: until the poll that missed it, or as long as the last poll counts."""
     lasts_s = interval.seen_s + COVERAGE_S
-    return ((lasts_s if interval.delisted_s is None else min(interval.delisted_s, lasts_s)) - 1 - offset_s) // HOUR_S
+    return ((lasts_s if interval.ended_s is None else min(interval.ended_s, lasts_s)) - 1 - offset_s) // HOUR_S
 
 
 def _polled_hours(market_history: MarketHistory, first: int, last: int, offset_s: int) -> list[bool]:

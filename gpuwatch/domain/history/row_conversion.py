@@ -117,9 +117,9 @@ def _intervals(listings: tuple[ListedOffer, ...], observed: Any, polled: _Polled
             made.append(price_runs(offer[mine], at_s[mine], microusd[mine], _timeline(polled, scope)))
     if not made:
         return []
-    offer, from_s, seen_s, microusd, delisted_s = (np.concatenate(column) for column in zip(*made, strict=True))
+    offer, from_s, seen_s, microusd, ended_s = (np.concatenate(column) for column in zip(*made, strict=True))
     order = np.lexsort((offer, from_s))
-    columns = (column[order].tolist() for column in (offer, from_s, seen_s, delisted_s, microusd))
+    columns = (column[order].tolist() for column in (offer, from_s, seen_s, ended_s, microusd))
     return [
         OfferInterval(number, start, seen, None if gone == NEVER_S else gone, price, None)
         for number, start, seen, gone, price in zip(*columns, strict=True)

@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch.domain.jobs.job_definition import JobDefinition
-from gpuwatch.domain.market.json_view import JsonView, Moment
-from gpuwatch.domain.market.money import number
+from gpuwatch.domain.market.json_view import JsonView, Moment, number
 from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.errors import GpuwatchError
 
@@ -113,19 +112,20 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     detail: dict[str, Any] = {}
 
 
-J = JobState
-_ENDS = frozenset({J.FAILED, J.CANCELLED})
+_ALLOWED = {
+    "queued": "queued renting preparing paused failed cancelled",
+    "renting": "renting queued preparing paused preempted failed cancelled",
+    "preparing": "preparing running fetching paused preempted queued failed cancelled",
+    "running": "running fetching paused preempted queued failed cancelled",
+    "fetching": "fetching done failed cancelled",  # its command has ended: it never runs again by itself
+    "paused": "queued preparing running preempted failed cancelled",
+    "preempted": "queued failed cancelled",
+    "done": "",
+    "failed": "queued",  # the owner retries the job
+    "cancelled": "queued",
+}
 ALLOWED_JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
-    J.QUEUED: frozenset({J.QUEUED, J.RENTING, J.PREPARING, J.PAUSED}) | _ENDS,
-    J.RENTING: frozenset({J.RENTING, J.QUEUED, J.PREPARING, J.PAUSED, J.PREEMPTED}) | _ENDS,
-    J.PREPARING: frozenset({J.PREPARING, J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,
-    J.RUNNING: frozenset({J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,
-    J.FETCHING: frozenset({J.FETCHING, J.DONE}) | _ENDS,  # its command has ended: it never runs again by itself
-    J.PAUSED: frozenset({J.QUEUED, J.PREPARING, J.RUNNING, J.PREEMPTED}) | _ENDS,
-    J.PREEMPTED: frozenset({J.QUEUED}) | _ENDS,
-    J.DONE: frozenset(),
-    J.FAILED: frozenset({J.QUEUED}),  # the owner retries the job
-    J.CANCELLED: frozenset({J.QUEUED}),
+    JobState(state): frozenset(map(JobState, following.split())) for state, following in _ALLOWED.items()
 }
 
 
@@ -159,7 +159,7 @@ def apply_transition(job: Job, transition: JobTransition) -> tuple[Job, JobEvent
     if to not in ALLOWED_JOB_TRANSITIONS[job.state]:
         raise JobTransitionRefused(f"job {job.name!r} is {job.state.value}; it cannot become {to.value}")
     changes: dict[str, Any] = {"state": to, "reason": transition.reason, "version": job.version + 1}
-    if to is J.RUNNING and job.started_at is None:
+    if to is JobState.RUNNING and job.started_at is None:
         changes["started_at"] = transition.at
     changes["ended_at"] = transition.at if to in OVER else None
     after = msgspec.structs.replace(job, **changes | dict(transition.changes))

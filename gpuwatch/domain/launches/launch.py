@@ -40,19 +40,21 @@ class LaunchState(StrEnum):
     HELD = "held"  # neither found nor proven absent; the owner decides
 
 
-S = LaunchState
-FINAL_STATES = frozenset({S.ENDED, S.FAILED})
-LOST_STATES = frozenset({S.REQUESTED, S.UNKNOWN, S.HELD})  # an instance with an unknown id may exist
-
+FINAL_STATES = frozenset({LaunchState.ENDED, LaunchState.FAILED})
+LOST_STATES = frozenset(map(LaunchState, ("requested", "unknown", "held")))  # an instance with an unknown id may exist
+_ALLOWED = {
+    "intended": "requested failed ended",
+    "requested": "requested starting running stopping failed unknown held",
+    "starting": "starting running stopping ended",
+    "running": "running stopping ended",
+    "stopping": "stopping ended failed held",
+    "unknown": "unknown starting running stopping failed held",
+    "held": "starting running stopping failed",
+    "ended": "starting running stopping",  # its instance is listed again
+    "failed": "starting running stopping",
+}
 ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
-    S.INTENDED: frozenset({S.REQUESTED, S.FAILED, S.ENDED}),
-    S.REQUESTED: frozenset({S.REQUESTED, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.UNKNOWN, S.HELD}),
-    S.STARTING: frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.ENDED}),
-    S.RUNNING: frozenset({S.RUNNING, S.STOPPING, S.ENDED}),
-    S.STOPPING: frozenset({S.STOPPING, S.ENDED, S.FAILED, S.HELD}),
-    S.UNKNOWN: frozenset({S.UNKNOWN, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.HELD}),
-    S.HELD: frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.FAILED}),
-    **dict.fromkeys(FINAL_STATES, frozenset({S.STARTING, S.RUNNING, S.STOPPING})),  # its instance is listed again
+    LaunchState(state): frozenset(map(LaunchState, following.split())) for state, following in _ALLOWED.items()
 }
 
 

@@ -6,7 +6,8 @@ The fields of a view are the keys of its JSON, in that order. The API's document
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from decimal import Decimal
+from typing import Annotated, Any, Self, overload
 
 import msgspec
 
@@ -52,3 +53,26 @@ def _as_shown(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_as_shown, value))
     return value.astimezone(UTC).replace(microsecond=0) if isinstance(value, datetime) else value
+
+
+def usd_number(microusd: int | None) -> float | None:
+    """Micro-dollars as a JSON number; None stays None."""
+    return None if microusd is None else microusd / MICRO
+
+
+@overload
+def rfc3339(moment: datetime) -> str: ...
+
+
+@overload
+def rfc3339(moment: datetime | None) -> str | None: ...
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    """A time in UTC with `Z`, to the second."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def number(amount: Decimal | float | int | None) -> float | None:
+    """Money or a measure as a JSON number."""
+    return None if amount is None else float(amount)

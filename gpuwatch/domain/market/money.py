@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
-from typing import overload
 
 import msgspec
 
@@ -239,26 +237,3 @@ def above_text(usd: Decimal, limit: Decimal) -> str:
 def _rounded(usd: Decimal | float, decimals: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
     exact = Decimal(usd)
     return exact.quantize(Decimal(1).scaleb(-decimals), rounding, _EXACT) if exact.is_finite() else exact
-
-
-def usd_number(microusd: int | None) -> float | None:
-    """Micro-dollars as a JSON number; None stays None."""
-    return None if microusd is None else microusd / MICRO
-
-
-@overload
-def rfc3339(moment: datetime) -> str: ...
-
-
-@overload
-def rfc3339(moment: datetime | None) -> str | None: ...
-
-
-def rfc3339(moment: datetime | None) -> str | None:
-    """A time in UTC with `Z`, to the second."""
-    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def number(amount: Decimal | float | int | None) -> float | None:
-    """Money or a measure as a JSON number."""
-    return None if amount is None else float(amount)

@@ -22,9 +22,10 @@ from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, OfferPrice, microusd
 from gpuwatch.domain.market.offer import Offer, OfferKind, is_slice
 from gpuwatch.domain.plan.figures import FigureRange, GpuAllocation, exactly, parse_gpu_config
-from gpuwatch.domain.plan.job_hours import HOUR_S, JobSpec
+from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.plan.job_total import JobBill, JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.plan.roofline import peak_flops
+from gpuwatch.domain.setup.durations import HOUR_S
 
 TOO_CHEAP: Final = 0.5  # share of the lower quartile
 TOO_CHEAP_TEXT: Final = (
@@ -41,7 +42,7 @@ _FORM = re.compile(
     re.IGNORECASE,
 )
 _MINUTES = re.compile(r".*\s(?P<minutes>[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*m(?:in|inutes)?", re.IGNORECASE)
-EXPECTED = 'expected cards at a price per GPU-hour, such as "4x A100 @ 1.20" or "4x A100 @ 1.20 for 72h"'
+_EXPECTED = 'expected cards at a price per GPU-hour, such as "4x A100 @ 1.20" or "4x A100 @ 1.20 for 72h"'
 
 
 class MarketPrice(NamedTuple):
@@ -292,7 +293,7 @@ def parse_hardware(text: str) -> PlannedHardware:
     if found is None or not Decimal(found["usd"]):
         minutes = _MINUTES.fullmatch(text.strip())
         hint = "" if minutes is None else f"; hours only: {float(minutes['minutes']) / 60:.3g}h"
-        raise ValueError(f"{text.strip()!r}: {EXPECTED}{hint}")
+        raise ValueError(f"{text.strip()!r}: {_EXPECTED}{hint}")
     hours = None
     if found["low"]:
         hours = _hours(found["low"], found["high"] or found["low"])
@@ -353,7 +354,7 @@ def _hours(low: str, high: str) -> FigureRange:
     try:
         found = FigureRange(float(low), float(high))
     except ValueError:
-        raise ValueError(EXPECTED) from None
+        raise ValueError(_EXPECTED) from None
     if not 0 < found.low <= found.high:
         raise ValueError("expected hours above 0, the lower figure first")
     return found

@@ -18,6 +18,7 @@ import msgspec
 from gpuwatch.domain.plan.figures import FigureRange, GpuAllocation, exactly
 from gpuwatch.domain.plan.memory_need import GB, OPTIMIZER_BYTES, bytes_per_weight, lora_params
 from gpuwatch.domain.plan.roofline import TrainingMethod, card_specs_of, lacks_bf16, peak_flops
+from gpuwatch.domain.setup.durations import HOUR_S
 
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.throughput import JobSpeed
@@ -29,7 +30,6 @@ SYSTEM_GB: Final = 20.0  # assumed: the image, its packages, and logs
 LOAD_GB_S: Final = FigureRange(140 / 420, 140 / 300)  # the articles: a 70B model loads in 5 to 7 minutes
 _ADAPTER_BYTES: Final = 4.0
 
-HOUR_S = 3600.0
 # Share of the data sheet's bandwidth that decoding reaches: 55 to 60 % by tuned servers (MosaicML's MBU, 2023); half
 # of that is assumed for plain libraries.
 BANDWIDTH_REACHED = FigureRange(0.3, 0.6)

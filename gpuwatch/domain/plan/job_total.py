@@ -15,7 +15,8 @@ from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.plan.job_hours import HOUR_S, JobSpec, hours_on
+from gpuwatch.domain.plan.job_hours import JobSpec, hours_on
+from gpuwatch.domain.setup.durations import HOUR_S
 
 _MOST_HOURS = 87_600.0  # ten years: longer jobs never finish
 _STEEP = 50.0  # above this r × t a stretch never finishes

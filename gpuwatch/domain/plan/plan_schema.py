@@ -13,7 +13,17 @@ from pydantic import BeforeValidator, Field, PlainValidator
 from gpuwatch.domain.plan.fit import CostMeasure, GpuTask, LatencyClass, PricedClass
 from gpuwatch.domain.plan.roofline import TrainingMethod
 from gpuwatch.domain.plan.workload import ModelKeys
-from gpuwatch.domain.setup.fields import MAX_MEASURE, Line, Measure, Switch, Table, Whole, Words, number, one_or_many
+from gpuwatch.domain.setup.fields import (
+    MAX_MEASURE,
+    Line,
+    Measure,
+    Switch,
+    Table,
+    Whole,
+    Words,
+    exact_number,
+    one_or_many,
+)
 
 _YEAR_DAYS = Decimal(365)
 _W_A_KW = 1000
@@ -77,7 +87,7 @@ def _discounts(value: Any) -> tuple[Decimal, ...]:
 Prices = Annotated[tuple[PricedClass, ...], PlainValidator(_prices)]
 Percents = Annotated[tuple[Decimal, ...], PlainValidator(_percents)]
 Discounts = Annotated[tuple[Decimal, ...], PlainValidator(_discounts)]
-Exact = Annotated[Decimal, BeforeValidator(number), Field(ge=0, le=MAX_MEASURE)]
+Exact = Annotated[Decimal, BeforeValidator(exact_number), Field(ge=0, le=MAX_MEASURE)]
 Positive = Annotated[Exact, Field(gt=0)]
 
 

@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any, Final
 
-EXPECTED = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
+HOUR_S: Final = 3600
+EXPECTED_DURATION: Final = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
 MAX_S = 3650 * 86_400.0  # ten years: anything longer is a typo
 _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _PARTS = [rf"[0-9]{{1,12}}(\.[0-9]{{1,6}})?[{unit}{unit.upper()}]" for unit in _UNITS]
@@ -34,7 +35,7 @@ def parse_duration(text: str) -> float:
     """Return seconds. Raises ValueError: the text is not a duration; the message says what was expected."""
     found = re.fullmatch(_FORM, text.strip().lower())
     if found is None or found.lastgroup is None:
-        raise ValueError(f"expected {EXPECTED}")
+        raise ValueError(f"expected {EXPECTED_DURATION}")
     seconds = sum(float(found[unit]) * size for unit, size in _UNITS.items() if found[unit])
     if seconds > MAX_S:
         raise ValueError("expected a duration of at most 3650d")

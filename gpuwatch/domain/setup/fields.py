@@ -206,7 +206,7 @@ def read_env_text(value: Any, annotation: Any) -> Any:
     return _read(str(value), kinds) if isinstance(value, EnvText) and Any not in kinds else value
 
 
-def number(value: Any) -> Decimal:
+def exact_number(value: Any) -> Decimal:
     """Return a finite number, exactly as written; booleans are rejected, and text but that of the environment."""
     if isinstance(value, EnvText):
         value = number_in(value.strip())
@@ -266,9 +266,9 @@ Words = Annotated[tuple[Line, ...], BeforeValidator(one_or_many, json_schema_inp
 Lines = Annotated[Words, Field(min_length=1)]
 Switch = Annotated[StrictBool, BeforeValidator(_strict_bool)]
 Whole = Annotated[StrictInt, BeforeValidator(_strict_int)]
-Number = Annotated[float, BeforeValidator(number), WithJsonSchema(_NUMBER)]
+Number = Annotated[float, BeforeValidator(exact_number), WithJsonSchema(_NUMBER)]
 Usd = Annotated[
-    Decimal, BeforeValidator(number), Field(gt=0, le=MAX_USD), WithJsonSchema(_NUMBER | {"exclusiveMinimum": 0})
+    Decimal, BeforeValidator(exact_number), Field(gt=0, le=MAX_USD), WithJsonSchema(_NUMBER | {"exclusiveMinimum": 0})
 ]
 Span = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_SPAN)]
 
@@ -290,7 +290,7 @@ def _day_or_more(value: Any) -> float:
 SpanFrom1d = Annotated[float, BeforeValidator(_day_or_more), WithJsonSchema(_SPAN | {"examples": ["7d", "30d"]})]
 SpanFrom1s = Annotated[float, BeforeValidator(_second_or_more), WithJsonSchema(_SPAN)]
 Measure = Annotated[
-    float, BeforeValidator(number), Field(ge=0, le=MAX_MEASURE), WithJsonSchema(_NUMBER | {"minimum": 0})
+    float, BeforeValidator(exact_number), Field(ge=0, le=MAX_MEASURE), WithJsonSchema(_NUMBER | {"minimum": 0})
 ]
 
 
@@ -333,7 +333,7 @@ def _share(value: Any) -> Decimal:
     value = number_in(value.strip()) if isinstance(value, EnvText) else value
     text = value.strip() if isinstance(value, str) else ""
     try:
-        found = number(Decimal(text.removesuffix("%"))) / 100 if text.endswith("%") else number(value)
+        found = exact_number(Decimal(text.removesuffix("%"))) / 100 if text.endswith("%") else exact_number(value)
     except (InvalidOperation, ValueError):
         found = Decimal(-1)
     if not 0 <= found <= 1 or (found == 1 and not text):  # someone who writes 1 means 1 %

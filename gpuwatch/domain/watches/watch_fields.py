@@ -25,8 +25,8 @@ from gpuwatch.domain.setup.fields import (
     Whole,
     Words,
     about,
+    exact_number,
     line,
-    number,
     one_or_many,
     seconds,
 )
@@ -82,7 +82,7 @@ def _version(value: Any) -> str:
 def _max_price(value: Any) -> Any:
     if value == "auto":
         return value
-    found = number(value)
+    found = exact_number(value)
     if found <= 0:
         raise ValueError("expected a number above 0")
     if found > MAX_USD:

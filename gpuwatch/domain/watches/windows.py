@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-EXPECTED = 'a window such as "22:00-08:00", "Mon-Fri 09:00-18:00" or "Sat-Sun"'
+_EXPECTED = 'a window such as "22:00-08:00", "Mon-Fri 09:00-18:00" or "Sat-Sun"'
 _ALL_DAYS = frozenset(range(7))
 _DAY_MINUTES = 24 * 60
 _DAY_PATTERN = (
@@ -53,13 +53,13 @@ def parse_window(text: str) -> Window:
     """Parse a window. Raises ValueError: the text is not a window; the message states what was expected."""
     found = re.fullmatch(_FORM, " ".join(text.lower().replace("–", "-").split()))
     if found is None or not any(found.groups()):
-        raise ValueError(f"expected {EXPECTED}")
+        raise ValueError(f"expected {_EXPECTED}")
     days = _days(found["days"]) if found["days"] else _ALL_DAYS
     if found[2] is None:
         return Window(days)
     start, end = _minute(found[2], found[3]), _minute(found[4], found[5])
     if start in {end, _DAY_MINUTES}:
-        raise ValueError(f"expected {EXPECTED}; this one is never open")
+        raise ValueError(f"expected {_EXPECTED}; this one is never open")
     return Window(days, start, end)
 
 
@@ -104,7 +104,7 @@ def _zone(name: str) -> tzinfo:
 def _minute(hour: str, minute: str) -> int:
     total = int(hour) * 60 + int(minute)
     if int(minute) > 59 or total > _DAY_MINUTES:
-        raise ValueError(f"expected {EXPECTED}; {hour}:{minute} is not a time of day")
+        raise ValueError(f"expected {_EXPECTED}; {hour}:{minute} is not a time of day")
     return total
 
 
@@ -113,7 +113,7 @@ def _days(text: str) -> frozenset[int]:
     for part in text.replace(" ", "").split(","):
         first, *rest = (_day(word) for word in part.split("-"))
         if len(rest) > 1:
-            raise ValueError(f"expected {EXPECTED}")
+            raise ValueError(f"expected {_EXPECTED}")
         days.update((first + i) % 7 for i in range((rest[0] - first) % 7 + 1 if rest else 1))
     return frozenset(days)
 
@@ -123,4 +123,4 @@ def _day(word: str) -> int:
         for number, day in enumerate(("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")):
             if day.startswith(word):
                 return number
-    raise ValueError(f"expected {EXPECTED}; {word!r} is not a day of the week")
+    raise ValueError(f"expected {_EXPECTED}; {word!r} is not a day of the week")

@@ -48,7 +48,7 @@ LONGEST_BACKOFF_S = 900.0  # … up to this limit
 LONGEST_WAIT_S = 86_400.0  # longest wait that a channel may request
 PROBE_AFTER_S = 1_200.0  # a channel that rejects alerts is tried three times an hour, so that no login is locked
 HANGS_AFTER = timedelta(minutes=1)
-LEASE_S = 60.0
+DELIVERY_LEASE_S = 60.0
 _SENDING_S = 25.0  # then the rest of a batch is released, so that one more send ends within the lease
 _BATCH = 100
 _MAX_BLOCKING_ATTEMPTS = 3  # after this many attempts a message no longer delays those behind it
@@ -127,7 +127,9 @@ class AlertDelivery:
             if self._stopping.is_set() or self._is_busy(name):
                 self._report_hanging(name, now)
                 continue
-            deliveries = self._outbox.lease(now, _BATCH, LEASE_S, (name,), only_critical=is_quiet) if has_work else ()
+            deliveries = (
+                self._outbox.lease(now, _BATCH, DELIVERY_LEASE_S, (name,), only_critical=is_quiet) if has_work else ()
+            )
             if deliveries:
                 failpoint("alert.leased")
                 self._started[name] = now, self._monotonic()

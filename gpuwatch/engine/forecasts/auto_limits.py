@@ -23,12 +23,12 @@ from gpuwatch.domain.forecasts.price_forecasts import (
     PriceForecast,
     scope_of,
 )
-from gpuwatch.domain.history.market_history import HOUR_S, MarketHistory
+from gpuwatch.domain.history.market_history import MarketHistory
 from gpuwatch.domain.history.price_series import (
     PriceSeries,
 )
 from gpuwatch.domain.market.money import Commission
-from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.domain.setup.durations import HOUR_S, format_moment
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.engine.forecasts.forecast_ledger import ForecastLedger
 from gpuwatch.errors import StoreError

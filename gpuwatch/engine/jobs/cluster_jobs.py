@@ -54,7 +54,6 @@ COST_WITHIN = timedelta(minutes=10)  # after the end of a run: how long to retry
 _LOST = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STOPPING})
 _OPEN = frozenset({JobState.RENTING, JobState.PREPARING, JobState.RUNNING, JobState.FETCHING})
 _HANDS_OFF = "_by_user"  # part of dstack's reason for runs that its user stopped
-S = JobState
 
 
 class ClusterTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +101,7 @@ class ClusterJobs:
         every = self._jobs.open_jobs()
         alive = {one.watch_id: one for one in self._launches.alive(TOOL) if not one.dry_run}
         mine = [job for job in every if is_cluster(job)]
-        waiting = [job for job in mine if job.state is S.QUEUED and job.job_id not in alive]
+        waiting = [job for job in mine if job.state is JobState.QUEUED and job.job_id not in alive]
         states = self._states(every) if waiting else {}
         for job in mine:
             launch = alive.get(job.job_id)
@@ -168,7 +167,7 @@ class ClusterJobs:
         predicted = round(launch.price_microusd_hour * (launch.max_runtime_s or 0.0) / 3600)
         changes = {"launch_id": launch.launch_id, "predicted_microusd": job.spent_microusd + predicted}
         detail = {"engine": TOOL, "run": launch.label}
-        step = JobTransition(to_state=S.RENTING, at=now, reason=None, changes=changes, detail=detail)
+        step = JobTransition(to_state=JobState.RENTING, at=now, reason=None, changes=changes, detail=detail)
         self._submit(self._jobs.record(job, step), launch, now)
 
     def _submit(self, job: Job, launch: Launch, now: datetime) -> None:
@@ -241,13 +240,13 @@ class ClusterJobs:
         self._seen(job, launch, run, now)
 
     def _seen(self, job: Job, launch: Launch, run: ClusterRun, now: datetime) -> None:
-        if job.state is S.RENTING:
+        if job.state is JobState.RENTING:
             number = job.run_number + 1
             kept = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id, step=run.status)
-            self._record(job, S.PREPARING, now, run.status, {"run_number": number}, kept)
-        elif job.state is S.PREPARING and run.status != "provisioning":
+            self._record(job, JobState.PREPARING, now, run.status, {"run_number": number}, kept)
+        elif job.state is JobState.PREPARING and run.status != "provisioning":
             kept = self._run_of(job, launch, step=run.status, started_at=now, last_seen_at=now)
-            self._record(job, S.RUNNING, now, None, {}, kept)
+            self._record(job, JobState.RUNNING, now, None, {}, kept)
         elif (before := self._run_of(job, launch)).step != run.status:
             self._jobs.save_run(msgspec.structs.replace(before, step=run.status, last_seen_at=now))
 
@@ -259,29 +258,31 @@ class ClusterJobs:
             (cost_microusd(launch, now) or 0) if cost is None else round(cost * MICRO)
         )
         if launch.running_at is None and not launch.ended_because(EndReason.STOPPED) and _HANDS_OFF not in reason:
-            self._record(job, S.QUEUED, now, reason)  # nothing ran: this run does not count
+            self._record(job, JobState.QUEUED, now, reason)  # nothing ran: this run does not count
             return
-        if job.state is S.RENTING:  # it ended before any pass saw it run
+        if job.state is JobState.RENTING:  # it ended before any pass saw it run
             number = job.run_number + 1
             kept = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id, step="over")
-            job = self._record(job, S.PREPARING, now, None, {"run_number": number}, kept)
+            job = self._record(job, JobState.PREPARING, now, None, {"run_number": number}, kept)
         code = exit_code(reason)
         kept = self._run_of(job, launch, step="over", exit_code=code, ended_at=launch.ended_at, end_reason=reason)
         changes: dict[str, Any] = {"exit_code": code, "spent_microusd": spent}
         priced = "an upper bound: machines × price × time" if cost is None else "as reported by dstack"
         facts = [("Cost", f"{spent / MICRO:.2f} $, {priced}"), ("Log", f"dstack logs {launch.label}")]
         if launch.ended_because(EndReason.FINISHED):
-            if job.state is not S.FETCHING:
-                job = self._record(job, S.FETCHING, now, None)
-            self._record(job, S.DONE, now, None, {**changes, "progress": 1.0}, kept)
+            if job.state is not JobState.FETCHING:
+                job = self._record(job, JobState.FETCHING, now, None)
+            self._record(job, JobState.DONE, now, None, {**changes, "progress": 1.0}, kept)
             self._launches.enqueue(job_alert(job, CLUSTER_FINISHED, now, more_facts=facts))
             return
         ends = (EndReason.CRASHED, EndReason.STOPPED, EndReason.MAX_RUNTIME)
         if launch.ended_because(*ends) or _HANDS_OFF in reason:
-            self._record(job, S.FAILED, now, reason, changes, kept)
+            self._record(job, JobState.FAILED, now, reason, changes, kept)
             self._launches.enqueue(job_alert(job, CLUSTER_FAILED, now, more_facts=[("Why", reason), *facts]))
             return
-        self._record(job, S.PREEMPTED, now, reason, {"spent_microusd": spent}, kept)  # the queue decides what follows
+        self._record(
+            job, JobState.PREEMPTED, now, reason, {"spent_microusd": spent}, kept
+        )  # the queue decides what follows
 
     def _cost(self, launch: Launch, now: datetime) -> float | None:
         """Return the cost that dstack reports; None: it reports none, or has not answered for too long."""
@@ -309,7 +310,7 @@ class ClusterJobs:
 
     def _explain(self, job: Job, why: str, now: datetime) -> None:
         if job.reason != why:
-            self._record(job, S.QUEUED, now, why)
+            self._record(job, JobState.QUEUED, now, why)
 
     def _record(
         self,

@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 RUNNER_GRACE = timedelta(minutes=2)  # after the end of an instance; then the queue itself requeues the job
 SPENT_EVERY = timedelta(seconds=60)
 SPENT_AT_ONCE = 20  # jobs per pass, because each takes two queries
-S = JobState
 
 
 class JobQueue:
@@ -78,8 +77,8 @@ class JobQueue:
         moved = [
             self._step(job, alive.get(job.job_id), states, now) if _may_move(job, alive, now) else job for job in jobs
         ]
-        self._end_needless(living, [job for job in moved if not job.is_over and job.state is not S.PAUSED], now)
-        queued = [job for job in moved if job.state is S.QUEUED and not is_cluster(job)]
+        self._end_needless(living, [job for job in moved if not job.is_over and job.state is not JobState.PAUSED], now)
+        queued = [job for job in moved if job.state is JobState.QUEUED and not is_cluster(job)]
         if queued != self._waiting:  # unchanged jobs compare equal at once
             self._waiting, self._in_order = queued, queue_order(queued)
         shared = SharedInstances(holders_of(moved, alive), now, self._min_billing_h)
@@ -100,7 +99,7 @@ class JobQueue:
     def _awaited(self, jobs: Sequence[Job], now: datetime) -> list[Job]:
         """Return ended jobs that others wait for. Each is read once: when it ends, or when it is first named."""
         ids = {job.job_id for job in jobs}
-        awaited = {name for job in jobs if job.state is S.QUEUED for name in job.definition.depends_on}
+        awaited = {name for job in jobs if job.state is JobState.QUEUED for name in job.definition.depends_on}
         ended = [self._store.job(job_id) for job_id in self._open_ids - ids] if self._open_ids else []
         for job in ended:
             if job is not None:
@@ -121,15 +120,15 @@ class JobQueue:
 
     def _step(self, job: Job, launch: Launch | None, states: Mapping[str, JobState], now: datetime) -> Job:
         try:
-            if job.state is S.QUEUED:
+            if job.state is JobState.QUEUED:
                 return self._queued(job, launch, states, now)
-            if is_cluster(job) and job.state is not S.PREEMPTED:
+            if is_cluster(job) and job.state is not JobState.PREEMPTED:
                 return job  # `cluster_jobs` advances it
-            if job.state is S.RENTING:
+            if job.state is JobState.RENTING:
                 return self._renting(job, launch, now)
             if job.state in ON_AN_INSTANCE:
                 return self._on_an_instance(job, launch, now)
-            if job.state is S.PREEMPTED:
+            if job.state is JobState.PREEMPTED:
                 return self._preempted(job, launch, now)
         except JobConflict as conflict:  # its runner or its owner was first: the next pass reads the new row
             log.info("%s", conflict)
@@ -140,12 +139,12 @@ class JobQueue:
             work = launch.price_microusd_hour * work_hours_left(job)
             predicted = job.spent_microusd + round(work)
             changes = {"launch_id": launch.launch_id, "predicted_microusd": predicted}
-            return self._record(job, S.RENTING, now, None, changes)
+            return self._record(job, JobState.RENTING, now, None, changes)
         if job.deadline is not None and job.deadline <= now:
             why = job.reason or "no offer was at or under its limit"
-            return self._record(job, S.FAILED, now, f"its deadline passed before an offer matched: {why}")
+            return self._record(job, JobState.FAILED, now, f"its deadline passed before an offer matched: {why}")
         if (failed := failed_dependency(job, states)) is not None:
-            return self._record(job, S.FAILED, now, f"it depends on {failed!r}, which was not done")
+            return self._record(job, JobState.FAILED, now, f"it depends on {failed!r}, which was not done")
         return job
 
     def _renting(self, job: Job, launch: Launch | None, now: datetime) -> Job:
@@ -153,7 +152,7 @@ class JobQueue:
             if launch.state is LaunchState.RUNNING:  # its runner does the same; whichever comes first
                 number = job.run_number + 1
                 run = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id)
-                return self._record(job, S.PREPARING, now, None, {"run_number": number}, run)
+                return self._record(job, JobState.PREPARING, now, None, {"run_number": number}, run)
             return job
         ended = self._launches.get(job.launch_id or "")
         if ended is not None and not ended.is_over:
@@ -161,30 +160,34 @@ class JobQueue:
         why = (ended.end_reason if ended else None) or "its launch ended"
         self._note_spent(job, now, at_once=True)
         if ended is not None and ended.running_at is not None:  # it ran and ended between two passes
-            return self._record(job, S.PREEMPTED, now, why)
+            return self._record(job, JobState.PREEMPTED, now, why)
         if ended is not None and ended.ended_because(EndReason.STOPPED):
-            return self._record(job, S.FAILED, now, why)
+            return self._record(job, JobState.FAILED, now, why)
         # nothing ran: this run does not count, and no retry is used up
-        return self._record(job, S.QUEUED, now, why)
+        return self._record(job, JobState.QUEUED, now, why)
 
     def _on_an_instance(self, job: Job, launch: Launch | None, now: datetime) -> Job:
         self._note_spent(job, now)
-        if launch is not None or job.state is S.FETCHING:  # fetched results are not computed again
+        if launch is not None or job.state is JobState.FETCHING:  # fetched results are not computed again
             return job
         ended = self._launches.get(job.launch_id or "")
         over_at = ended.ended_at if ended is not None else None
         if over_at is None or is_recent(over_at, now, RUNNER_GRACE):
             return job
         self._note_spent(job, now, at_once=True)
-        return self._record(job, S.PREEMPTED, now, (ended.end_reason if ended else None) or "its instance is gone")
+        return self._record(
+            job, JobState.PREEMPTED, now, (ended.end_reason if ended else None) or "its instance is gone"
+        )
 
     def _preempted(self, job: Job, launch: Launch | None, now: datetime) -> Job:
         if launch is not None:
             return job  # never two instances at once: the end of the old one is not proven yet
         if job.retries_left <= 0:
-            return self._record(job, S.FAILED, now, f"no retries left: {job.reason or 'its instance was lost'}")
+            return self._record(job, JobState.FAILED, now, f"no retries left: {job.reason or 'its instance was lost'}")
         changes = {"retries_left": job.retries_left - 1}
-        return self._record(job, S.QUEUED, now, f"resumes elsewhere: {job.reason or 'its instance was lost'}", changes)
+        return self._record(
+            job, JobState.QUEUED, now, f"resumes elsewhere: {job.reason or 'its instance was lost'}", changes
+        )
 
     def _record(
         self,
@@ -197,7 +200,7 @@ class JobQueue:
     ) -> Job:
         step = JobTransition(to_state=to_state, at=now, reason=reason, changes=changes or {})
         after = record_step(self._store, job, step, run)
-        if to_state is S.FAILED:
+        if to_state is JobState.FAILED:
             why = reason or ""
             self._launches.enqueue(job_alert(after, FAILED_IN_QUEUE, now, why=why[:1].upper() + why[1:]))
         return after
@@ -246,11 +249,11 @@ class JobQueue:
 
     @staticmethod
     def _kept(job: Job) -> timedelta:
-        return timedelta(seconds=job.definition.keep_on_failure_s if job.state is S.FAILED else 0.0)
+        return timedelta(seconds=job.definition.keep_on_failure_s if job.state is JobState.FAILED else 0.0)
 
 
 def _may_move(job: Job, alive: Mapping[str, Launch], now: datetime) -> bool:
     """Whether there is anything to do for a job; thousands may wait without any change."""
-    if job.state is not S.QUEUED:
+    if job.state is not JobState.QUEUED:
         return True
     return job.job_id in alive or bool(job.definition.depends_on) or (job.deadline is not None and job.deadline <= now)

@@ -80,7 +80,6 @@ def vcpus_in_use(reservations: Iterable[object], quota: VcpuQuota) -> float:
 _SPOT_ROLE: Final = "/aws-service-role/spot.amazonaws.com/"
 _IAM_REGION: Final = "us-east-1"
 _RECHECK_S: Final = 60.0  # while something is missing, the daemon checks every minute
-N = PrerequisiteName
 
 
 class RequestedOrder(NamedTuple):
@@ -151,7 +150,7 @@ class AwsPrerequisites:
         self._network_by_place |= {
             prerequisite.place: prerequisite
             for prerequisite in found
-            if prerequisite.name is N.NETWORK and prerequisite.met is not None
+            if prerequisite.name is PrerequisiteName.NETWORK and prerequisite.met is not None
         }
         return found
 
@@ -181,7 +180,7 @@ class AwsPrerequisites:
 
     # --- one check each -----------------------------------------------------------------------------------------------
     def _region(self, region: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
-        here = _Subject(N.REGION, region, requested)
+        here = _Subject(PrerequisiteName.REGION, region, requested)
 
         def check() -> Prerequisite:
             filters = [{"Name": "region-name", "Values": [region]}]
@@ -196,7 +195,7 @@ class AwsPrerequisites:
         return here.checked(check, "ec2:DescribeRegions")
 
     def _key_pair(self, region: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
-        here = _Subject(N.KEY_PAIR, region, requested)
+        here = _Subject(PrerequisiteName.KEY_PAIR, region, requested)
         key_name = self._options.get("key_name")
 
         def check() -> Prerequisite:
@@ -214,10 +213,12 @@ class AwsPrerequisites:
         if requested and all(order.order.onstart for order in requested):
             return here.met("no key pair: nobody can log in, and onstart must do the work")
         mend = "set options.key_name, or options.instance_profile for Session Manager (SSM)"
-        return _Subject(N.KEY_PAIR, "", ()).missing("no key pair and no instance profile: nobody could log in", mend)
+        return _Subject(PrerequisiteName.KEY_PAIR, "", ()).missing(
+            "no key pair and no instance profile: nobody could log in", mend
+        )
 
     def _security_group(self, region: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
-        here = _Subject(N.NETWORK, region, requested)
+        here = _Subject(PrerequisiteName.NETWORK, region, requested)
         if not self._options.get("key_name"):
             return here.met("SSH is not used: no key pair is set")
         if self._network.ssh_from and region not in self._network.groups:
@@ -241,7 +242,7 @@ class AwsPrerequisites:
         return here.checked(check, "ec2:DescribeSecurityGroups")
 
     def _subnet(self, region: str, zone: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
-        here = _Subject(N.NETWORK, zone, requested)
+        here = _Subject(PrerequisiteName.NETWORK, zone, requested)
         subnet = self._network.subnets.get(zone)
         public = self._network.public_ip
 
@@ -265,7 +266,7 @@ class AwsPrerequisites:
 
     def _image(self, region: str, type_: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
         image, family = image_of(self._options, type_), type_.partition(".")[0]
-        here = _Subject(N.IMAGE, f"{region} {family}", requested)
+        here = _Subject(PrerequisiteName.IMAGE, f"{region} {family}", requested)
         problem = image_problem(self._options, type_)
         if problem is not None:
             return here.missing(*problem)
@@ -290,7 +291,7 @@ class AwsPrerequisites:
         return here.checked(by_id, "ec2:DescribeImages")
 
     def _quota(self, region: str, quota: VcpuQuota, requested: Sequence[RequestedOrder]) -> Prerequisite:
-        here = _Subject(N.QUOTA, f"{region} {quota.title}", requested)
+        here = _Subject(PrerequisiteName.QUOTA, f"{region} {quota.title}", requested)
 
         def check() -> Prerequisite:
             if quota.code is None:
@@ -324,7 +325,7 @@ class AwsPrerequisites:
         return vcpus_in_use(rows, quota)
 
     def _spot_role(self, requested: Sequence[RequestedOrder]) -> Prerequisite:
-        here = _Subject(N.TERMS, "spot", requested)
+        here = _Subject(PrerequisiteName.TERMS, "spot", requested)
 
         def check() -> Prerequisite:
             answer = self._account.call("iam", _IAM_REGION, "list_roles", PathPrefix=_SPOT_ROLE)

@@ -72,7 +72,7 @@ _A4: Final = GcpMachine("a4-highgpu-8g", "B200 SXM", 180, 8, "b200", SLICE, 224,
 MACHINES: Final = {machine.name: machine for machine in (*_a2(), *_a3(), _A4, *_g2(), *_g4())}
 
 
-HOURS_A_MONTH: Final = 730.0  # source: the vendor's own definition of a month
+_HOURS_A_MONTH: Final = 730.0  # source: the vendor's own definition of a month
 _MAX_USD: Final = 1000.0  # of one part per hour
 _RESTRICTED: Final = re.compile(
     r"(?i)commitment|reserved|sole tenancy|custom|premium|\bdws\b|calendar mode|flex|suspended|vgpu|vws|"
@@ -184,7 +184,7 @@ def _price(sku: Mapping[str, Any], part: PricedPart, result: ParseResult, now: d
     if at(expression, "usageUnit") != _UNITS[part.kind]:
         result.skip("a SKU in another unit")
         return None
-    return price / HOURS_A_MONTH if part.kind == "ssd" else price
+    return price / _HOURS_A_MONTH if part.kind == "ssd" else price
 
 
 def _parse_money(value: object) -> float | None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final
 
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
 
 ENV_FILE: Final = "/etc/gpuwatch.env"  # lines of `export NAME='value'`, readable only by root
 SCRIPT_FILE: Final = "/root/gpuwatch-onstart"

@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from sqlalchemy import ColumnElement, Table, and_, delete, func, or_, select, update
 
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
+from gpuwatch.domain.history.market_history import COVERAGE_S
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.history_state import lock_history
 from gpuwatch.storage.history.recording.recording import seconds_since_1970

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import msgspec
 from sqlalchemy import Connection, func, inspect, select
 
-from gpuwatch.domain.history.market_history import HOUR_S, moment_of
+from gpuwatch.domain.history.market_history import moment_of
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.ports.market import Completeness
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.migrate import revision

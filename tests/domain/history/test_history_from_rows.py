@@ -36,7 +36,7 @@ def intervals(market_history: MarketHistory) -> list[tuple[str, int, int, int | 
             market_history.listings[interval.listing].identity.machine_id,
             interval.from_s - start,
             interval.seen_s - start,
-            None if interval.delisted_s is None else interval.delisted_s - start,
+            None if interval.ended_s is None else interval.ended_s - start,
             interval.machine_microusd_hour,
         )
         for interval in market_history.intervals

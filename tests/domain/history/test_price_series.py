@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.domain.history.market_history import HOUR_S, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.history.price_periods import price_periods_of, time_under
 from gpuwatch.domain.history.price_series import (
     PeriodLength,
@@ -27,6 +27,7 @@ from gpuwatch.domain.history.price_series import (
     series_of,
     unobserved_gaps,
 )
+from gpuwatch.domain.setup.durations import HOUR_S
 from tests.builders import a_listing
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
@@ -150,7 +151,7 @@ def a_history(looks: Looks) -> MarketHistory:
                 standing = standing._replace(seen_s=at_s)
                 continue
             if standing:
-                intervals.append(standing._replace(delisted_s=at_s))
+                intervals.append(standing._replace(ended_s=at_s))
             standing = OfferInterval(offer, at_s, at_s, None, prices[offer], None) if offer in prices else None
         intervals += [standing] if standing else []
     return MarketHistory(

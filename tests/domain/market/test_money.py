@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.money import (
-    above_text,
-    amount_text,
-    distinct_prices,
-    dollars,
-    number,
-    price_text,
-    usd_number,
-)
+from gpuwatch.domain.market.json_view import number, usd_number
+from gpuwatch.domain.market.money import above_text, amount_text, distinct_prices, dollars, price_text
 
 
 @pytest.mark.parametrize(

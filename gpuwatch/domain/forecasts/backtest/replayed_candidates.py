@@ -42,7 +42,7 @@ class BacktestCandidate(NamedTuple):
     """One interval of an offer that fits the watch, apart from its price."""
 
     from_s: int
-    delisted_s: int | None
+    ended_s: int | None
     key: QueryKey
     microusd_gpu_hour: float
     match: Match | None  # None: too expensive to be taken or to re-arm the watch
@@ -114,15 +114,13 @@ class _CandidateFinder:
         listed = interval.machine_microusd_hour + (interval.disk_microusd_gb_month or 0) * self._disk_gb / HOURS_A_MONTH
         near = listed * fit.factor
         if near > self._most:
-            return BacktestCandidate(interval.from_s, interval.delisted_s, fit.key, near, None)
+            return BacktestCandidate(interval.from_s, interval.ended_s, fit.key, near, None)
         watch, offer = self._watch, replayed_offer(fit.listing, interval, self._reference_gb)
         price = price_for(watch, offer, self._commissions)
         match = match_of(watch, offer, price)
         is_accepted = self._is_cheap(offer, price) and (watch.job is None or accepts(watch, offer, price, _AT))
         gpu_price = match.price_microusd_gpu_hour
-        return BacktestCandidate(
-            interval.from_s, interval.delisted_s, fit.key, gpu_price, match, rank(match), is_accepted
-        )
+        return BacktestCandidate(interval.from_s, interval.ended_s, fit.key, gpu_price, match, rank(match), is_accepted)
 
     def _is_cheap(self, offer: Offer, price: OfferPrice) -> bool:
         """Is the price at or under the threshold? Only this clause and that of the job depend on the price."""
@@ -228,7 +226,7 @@ class KnownOffers:
         self._is_under = bytearray(len(found))
         far = float(limit * rearm) * MICRO * (1 + PRICE_TOLERANCE)
         for number, candidate in enumerate(found):
-            if candidate.delisted_s is not None and candidate.delisted_s <= candidate.from_s:
+            if candidate.ended_s is not None and candidate.ended_s <= candidate.from_s:
                 continue
             query = self._query(candidate.key)
             query.appearing.append(number)
@@ -304,8 +302,8 @@ class KnownOffers:
     def _lowest(self, query: _QueryOffers) -> float | None:
         assert query.seen_s is not None
         while query.fitting:
-            delisted_s = self._found[query.fitting[0][1]].delisted_s
-            if delisted_s is None or delisted_s > query.seen_s:
+            ended_s = self._found[query.fitting[0][1]].ended_s
+            if ended_s is None or ended_s > query.seen_s:
                 return query.fitting[0][0]
             heappop(query.fitting)
         return None
@@ -344,8 +342,8 @@ class KnownOffers:
 
 def _expect(query: _QueryOffers, number: int, one: BacktestCandidate) -> None:
     query.changes.append((one.from_s, True, number))
-    if one.delisted_s is not None:
-        query.changes.append((one.delisted_s, False, number))
+    if one.ended_s is not None:
+        query.changes.append((one.ended_s, False, number))
 
 
 def _at_most(limit: Decimal, match: Match, most_job: int | None = None) -> bool:

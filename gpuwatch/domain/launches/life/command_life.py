@@ -27,7 +27,6 @@ from gpuwatch.domain.launches.life.launch_events import (
 )
 
 RENTED_NOTHING: Final = 75  # the exit code that releases the reservation (EX_TEMPFAIL of sysexits.h)
-S = LaunchState
 
 
 class CommandNotRun(msgspec.Struct, frozen=True):
@@ -88,7 +87,7 @@ def _not_started(
         return _nothing_rented(event.reason, "", clock)
     if isinstance(event, CommandEnded) and event.code == RENTED_NOTHING:
         return _nothing_rented(EndReason.RENTED_NOTHING.text(), event.words, clock)
-    return NO_TRANSITION if launch.state is S.HELD else _unknown(event)
+    return NO_TRANSITION if launch.state is LaunchState.HELD else _unknown(event)
 
 
 def _unknown(event: CommandEnded | CommandLost) -> TransitionResult:
@@ -101,7 +100,7 @@ def _unknown(event: CommandEnded | CommandLost) -> TransitionResult:
 
 def _started(launch: Launch, cause: str, words: str, clock: ClockReading) -> TransitionResult:
     """From now on the launch counts with the highest price that it may rent at, for its whole `max_runtime`."""
-    if launch.state not in LOST_STATES | {S.FAILED}:
+    if launch.state not in LOST_STATES | {LaunchState.FAILED}:
         return NO_TRANSITION
     rate = launch.bound_microusd_hour
     changes = {
@@ -113,7 +112,7 @@ def _started(launch: Launch, cause: str, words: str, clock: ClockReading) -> Tra
     notify = Notification(texts.STARTED_BY_COMMAND, {"cause": _sentence(cause)})
     return TransitionResult(
         Transition(
-            to_state=S.RUNNING,
+            to_state=LaunchState.RUNNING,
             cause=cause,
             words=words or None,
             changes=changes,
@@ -125,22 +124,22 @@ def _started(launch: Launch, cause: str, words: str, clock: ClockReading) -> Tra
 
 def _nothing_rented(reason: str, words: str, clock: ClockReading) -> TransitionResult:
     notify = Notification(texts.NOT_RENTED, {"why": f"{reason}: {words}" if words else reason})
-    return over(S.FAILED, reason, clock.now, notify, words)
+    return over(LaunchState.FAILED, reason, clock.now, notify, words)
 
 
 def _held(cause: str, words: str) -> TransitionResult:
     fields = {"cause": _sentence(cause), "output": words or None, "candidate": "INSTANCE"}
     notify = Notification(texts.HELD_BY_COMMAND, fields)
-    return TransitionResult(Transition(to_state=S.HELD, cause=cause, words=words or None, notify=notify))
+    return TransitionResult(Transition(to_state=LaunchState.HELD, cause=cause, words=words or None, notify=notify))
 
 
 def _nothing_left(launch: Launch, clock: ClockReading) -> TransitionResult:
     """Release the reservation: nothing was rented, or it is gone."""
     if launch.is_over:
         return NO_TRANSITION
-    is_running = launch.state is S.RUNNING
+    is_running = launch.state is LaunchState.RUNNING
     gone = EndReason.STOPPED.text("what its command rented is gone")
-    reason, state = (gone, S.ENDED) if is_running else (EndReason.RESOLVED_ABSENT.text(), S.FAILED)
+    reason, state = (gone, LaunchState.ENDED) if is_running else (EndReason.RESOLVED_ABSENT.text(), LaunchState.FAILED)
     return over(state, reason, clock.now)
 
 
@@ -149,8 +148,8 @@ def _sentence(cause: str) -> str:
 
 
 def _time_over(launch: Launch, clock: ClockReading) -> TransitionResult:
-    if launch.state is not S.RUNNING or launch.running_at is None or launch.max_runtime_s is None:
+    if launch.state is not LaunchState.RUNNING or launch.running_at is None or launch.max_runtime_s is None:
         return NO_TRANSITION
     if clock.at_least < launch.running_at + timedelta(seconds=launch.max_runtime_s):
         return NO_TRANSITION
-    return over(S.ENDED, EndReason.MAX_RUNTIME.text(), clock.now, Notification(texts.COMMAND_TIME_OVER))
+    return over(LaunchState.ENDED, EndReason.MAX_RUNTIME.text(), clock.now, Notification(texts.COMMAND_TIME_OVER))

@@ -65,8 +65,6 @@ PILOT_ITEMS = frozenset({"dry_epoch", "loss_falls", "util_70", "memory_fits", "t
 _SHOWN = 5  # items named in an alert; the command shows all
 _ITEM_SHOWN = 60  # maximum length of an item in an alert, in characters
 
-S = LaunchState
-
 
 class ApprovalState(StrEnum):
     """The state of an approval. It leaves `open` once and never returns to it."""
@@ -154,16 +152,16 @@ def _named(items: Sequence[str]) -> str:
 
 def end_requested(launch: Launch, event: EndRequested, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     """Mark it; the reconciler destroys it, after the owner's hook, as often as needed."""
-    if launch.state is S.STOPPING:
+    if launch.state is LaunchState.STOPPING:
         return NO_TRANSITION
     reason = event.end.text(event.words)
-    return TransitionResult(Transition(to_state=S.STOPPING, cause=reason, changes={"end_reason": reason}))
+    return TransitionResult(Transition(to_state=LaunchState.STOPPING, cause=reason, changes={"end_reason": reason}))
 
 
 def found_nothing(launch: Launch, event: OwnerFoundNothing, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     """End it; without a known instance it never ran."""
     reason = event.end.text(event.words)
-    state = S.FAILED if launch.instance_id is None else S.ENDED
+    state = LaunchState.FAILED if launch.instance_id is None else LaunchState.ENDED
     return over(state, reason, clock.now)
 
 
@@ -171,16 +169,16 @@ def adopted(launch: Launch, event: OwnerAdopted, clock: ClockReading, terms: Wat
     """Continue with the owner's instance. Its time counts from now: while it was held, all of it may have passed."""
     cause, fields = "adopted by the owner", {"assigned": event.instance_id}
     changes: dict[str, Any] = {"instance_id": event.instance_id}
-    if launch.state is S.STOPPING:
+    if launch.state is LaunchState.STOPPING:
         notify = Notification(texts.ADOPTED_TO_END, fields)
-        return TransitionResult(Transition(to_state=S.STOPPING, cause=cause, changes=changes, notify=notify))
+        return TransitionResult(Transition(to_state=LaunchState.STOPPING, cause=cause, changes=changes, notify=notify))
     changes |= {"intended_at": clock.now, "requested_at": clock.now}
     notify = Notification(texts.ADOPTED, fields)
     if not event.is_stopped:
-        return TransitionResult(Transition(to_state=S.STARTING, cause=cause, changes=changes, notify=notify))
+        return TransitionResult(Transition(to_state=LaunchState.STARTING, cause=cause, changes=changes, notify=notify))
     disk = launch.disk_microusd_hour
     changes |= {"running_at": clock.now, "spans": (PriceSpan(clock.now, disk, launch.with_commission(disk)),)}
-    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
+    return TransitionResult(Transition(to_state=LaunchState.RUNNING, cause=cause, changes=changes, notify=notify))
 
 
 def sent_again(launch: Launch, event: SentAgain, clock: ClockReading, terms: WatchTerms) -> TransitionResult:

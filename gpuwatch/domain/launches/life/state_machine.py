@@ -49,10 +49,10 @@ from gpuwatch.domain.launches.money.bids_and_relocation import next_bid
 from gpuwatch.domain.market.money import MICRO, price_text, usd
 from gpuwatch.domain.watches.launch_spec import PriceIncreasePolicy
 
-S = LaunchState
 OUTBID_PATIENCE = timedelta(minutes=2)  # how long a sufficient bid may take to win again
 # it never matched the request, or failed to do it
 _UNFIT = (EndReason.NOT_READY, EndReason.NO_SSH, EndReason.TOO_SLOW, EndReason.NOT_AS_PROMISED, EndReason.CRASHED)
+_UNKNOWN = TransitionResult(Transition(to_state=LaunchState.UNKNOWN, cause="its answer is not known to this process"))
 
 
 def transition(
@@ -78,31 +78,31 @@ def _created(launch: Launch, event: InstanceCreated, clock: ClockReading, terms:
         end = EndReason.BID_LOST if launch.spot else EndReason.BROKEN
         changes = {"instance_id": event.instance_id, "end_reason": end.text()}
         notify = Notification(texts.DOES_NOT_START)
-        step = Transition(to_state=S.STOPPING, cause=end.text(), changes=changes, notify=notify)
+        step = Transition(to_state=LaunchState.STOPPING, cause=end.text(), changes=changes, notify=notify)
         return TransitionResult(step, (Destroy(event.instance_id),))
     if launch.instance_id is not None:
         return NO_TRANSITION  # it was found by its label in the meantime
     # its end was requested in the meantime, which still applies
-    state = S.STOPPING if launch.state is S.STOPPING else S.STARTING
-    effects = (Destroy(event.instance_id),) if state is S.STOPPING else ()
+    state = LaunchState.STOPPING if launch.state is LaunchState.STOPPING else LaunchState.STARTING
+    effects = (Destroy(event.instance_id),) if state is LaunchState.STOPPING else ()
     return TransitionResult(
         Transition(to_state=state, cause="created", changes={"instance_id": event.instance_id}), effects
     )
 
 
 def _answer_lost(launch: Launch, event: AnswerLost, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    if launch.state is not S.REQUESTED or launch.instance_id is not None:
+    if launch.state is not LaunchState.REQUESTED or launch.instance_id is not None:
         return NO_TRANSITION
     changes = {"instance_id": event.instance_id}
     return TransitionResult(
-        Transition(to_state=S.UNKNOWN, cause="the answer was lost", words=event.words, changes=changes)
+        Transition(to_state=LaunchState.UNKNOWN, cause="the answer was lost", words=event.words, changes=changes)
     )
 
 
 def _nothing_created(launch: Launch, event: NothingCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    if launch.instance_id is not None or launch.state not in LOST_STATES | {S.INTENDED, S.STOPPING}:
+    if launch.instance_id is not None or launch.state not in LOST_STATES | {LaunchState.INTENDED, LaunchState.STOPPING}:
         return NO_TRANSITION
-    return over(S.FAILED, event.reason, clock.now, Notification(texts.NOT_RENTED, {"why": event.reason}))
+    return over(LaunchState.FAILED, event.reason, clock.now, Notification(texts.NOT_RENTED, {"why": event.reason}))
 
 
 # --- the instance is listed -------------------------------------------------------------------------------------------
@@ -111,13 +111,13 @@ def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: W
     if launch.instance_id is None:
         return _adopted(launch, instance)
     if launch.state in LOST_STATES:
-        return TransitionResult(Transition(to_state=S.STARTING, cause="found by its id"))
-    if launch.state is S.STOPPING:
+        return TransitionResult(Transition(to_state=LaunchState.STARTING, cause="found by its id"))
+    if launch.state is LaunchState.STOPPING:
         return TransitionResult(None, (Destroy(instance.instance_id),))
     fault = event.fault or end_cause(launch, instance, clock.at_least, terms.ceiling_microusd)
     if fault is not None:
         return _ending(launch, *fault)
-    if launch.state is S.STARTING:
+    if launch.state is LaunchState.STARTING:
         return _starting(launch, event, clock)
     return _running(launch, instance, clock, terms)
 
@@ -127,7 +127,7 @@ def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
     to_end = launch.end_reason is not None
     notify = Notification(texts.FOUND_TO_END if to_end else texts.FOUND)
     changes = {"instance_id": instance.instance_id}
-    state = S.STOPPING if to_end else S.STARTING
+    state = LaunchState.STOPPING if to_end else LaunchState.STARTING
     words, effects = instance.status, (Destroy(instance.instance_id),) if to_end else ()
     return TransitionResult(
         Transition(to_state=state, cause="found by its label", words=words, changes=changes, notify=notify),
@@ -146,7 +146,7 @@ def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> Tra
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
     if event.verified:
         step = Transition(
-            to_state=S.RUNNING,
+            to_state=LaunchState.RUNNING,
             cause="running",
             words=event.instance.status,
             changes=changes,
@@ -157,7 +157,7 @@ def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> Tra
     if launch.running_at is None:
         cause = "started, and is being verified"
         return TransitionResult(
-            Transition(to_state=S.STARTING, cause=cause, words=event.instance.status, changes=changes)
+            Transition(to_state=LaunchState.STARTING, cause=cause, words=event.instance.status, changes=changes)
         )
     return NO_TRANSITION
 
@@ -206,7 +206,7 @@ def _condition_changed(
     if condition is None:
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
     step = Transition(
-        to_state=S.RUNNING, cause=cause, words=instance.status, changes=changes, notify=Notification(spec)
+        to_state=LaunchState.RUNNING, cause=cause, words=instance.status, changes=changes, notify=Notification(spec)
     )
     return TransitionResult(step)
 
@@ -230,7 +230,7 @@ def _outbid(launch: Launch, instance: Instance, clock: ClockReading, terms: Watc
 
 
 def _bid_raised(launch: Launch, event: BidRaised, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    if launch.state is not S.RUNNING:
+    if launch.state is not LaunchState.RUNNING:
         return NO_TRANSITION
     listed = event.bid_microusd_hour + launch.disk_microusd_hour
     price = launch.with_commission(listed)
@@ -242,7 +242,7 @@ def _bid_raised(launch: Launch, event: BidRaised, clock: ClockReading, terms: Wa
         "price_microusd_hour": price,
     }
     notify = Notification(texts.BID_RAISED, {"bid": bid})
-    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
+    return TransitionResult(Transition(to_state=LaunchState.RUNNING, cause=cause, changes=changes, notify=notify))
 
 
 def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
@@ -260,7 +260,7 @@ def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: Wa
     rose = listed > launch.listed_microusd_hour
     cause = f"its price {'rose' if rose else 'fell'}: {words}"
     notify = Notification(texts.PRICE_ROSE if rose else texts.PRICE_FELL, {"before": before, "after": after})
-    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
+    return TransitionResult(Transition(to_state=LaunchState.RUNNING, cause=cause, changes=changes, notify=notify))
 
 
 def _is_refused(price: int, terms: WatchTerms) -> bool:
@@ -271,10 +271,10 @@ def _is_refused(price: int, terms: WatchTerms) -> bool:
 
 # --- the instance is not listed ---------------------------------------------------------------------------------------
 def _unlisted(launch: Launch, event: InstanceUnlisted, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    if launch.state is S.HELD:
+    if launch.state is LaunchState.HELD:
         return NO_TRANSITION  # the owner decides
-    if launch.state is S.REQUESTED:
-        return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
+    if launch.state is LaunchState.REQUESTED:
+        return _UNKNOWN
     due = late_start(launch, "it is in no list", clock.at_least) or overdue(launch, clock.at_least)
     due = due or _if_alive(launch, event.fault)
     if due is not None:
@@ -285,20 +285,20 @@ def _unlisted(launch: Launch, event: InstanceUnlisted, clock: ClockReading, term
 
 
 def _if_alive(launch: Launch, fault: EndCause | None) -> EndCause | None:
-    return fault if launch.state in {S.STARTING, S.RUNNING} else None
+    return fault if launch.state in {LaunchState.STARTING, LaunchState.RUNNING} else None
 
 
 def _absent(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> TransitionResult:
-    if launch.state is S.STOPPING:
+    if launch.state is LaunchState.STOPPING:
         reason = launch.end_reason or EndReason.STOPPED.text()
         return over(_end_state(launch), reason, clock.now)
     if launch.state in LOST_STATES:
         reason = EndReason.ABSENT.text()
         notify = Notification(texts.NOTHING_MADE, {"reason": _with(reason, event.words)})
-        return over(S.FAILED, reason, clock.now, notify, event.words)
+        return over(LaunchState.FAILED, reason, clock.now, notify, event.words)
     end = EndReason.OUTBID if launch.condition is InstanceCondition.OUTBID else EndReason.GONE
     notify = Notification(texts.OVER, {"end": end.value, "reason": _with(end.text(), event.words)})
-    return over(S.ENDED, end.text(), clock.now, notify, event.words)
+    return over(LaunchState.ENDED, end.text(), clock.now, notify, event.words)
 
 
 def _with(reason: str, words: str) -> str:
@@ -308,32 +308,34 @@ def _with(reason: str, words: str) -> str:
 def _end_state(launch: Launch) -> LaunchState:
     """Fail a launch that never matched the request, or whose command failed, once nothing of it is left."""
     if launch.ended_because(EndReason.STOPPED):
-        return S.ENDED
-    return S.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else S.ENDED
+        return LaunchState.ENDED
+    return LaunchState.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else LaunchState.ENDED
 
 
 def _cannot_prove(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> TransitionResult:
     """Report an instance that is missing from the list. It may still run and be wanted, so nothing is destroyed."""
     if launch.state in LOST_STATES or launch.instance_id is None:
         return _held(launch, event.words, event.candidate)
-    if launch.state is not S.RUNNING or launch.condition is InstanceCondition.UNLISTED:
+    if launch.state is not LaunchState.RUNNING or launch.condition is InstanceCondition.UNLISTED:
         return NO_TRANSITION
     notify = Notification(texts.UNLISTED)
     changes = {"condition": InstanceCondition.UNLISTED, "condition_since": clock.now}
-    return TransitionResult(Transition(to_state=S.RUNNING, cause="no list shows it", changes=changes, notify=notify))
+    return TransitionResult(
+        Transition(to_state=LaunchState.RUNNING, cause="no list shows it", changes=changes, notify=notify)
+    )
 
 
 def _held(launch: Launch, words: str = "", candidate: str | None = None) -> TransitionResult:
     """Send nothing again; the owner decides about what cannot be proven."""
-    if launch.state is S.HELD:
+    if launch.state is LaunchState.HELD:
         return NO_TRANSITION
-    if launch.state is S.REQUESTED:
-        return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
+    if launch.state is LaunchState.REQUESTED:
+        return _UNKNOWN
     if candidate is not None:
         words = texts.MAY_BE_IT.format(candidate=candidate)
     notify = Notification(texts.HELD, {"evidence": words or None, "candidate": candidate or "INSTANCE"})
     return TransitionResult(
-        Transition(to_state=S.HELD, cause="absence could not be proven", words=words or None, notify=notify)
+        Transition(to_state=LaunchState.HELD, cause="absence could not be proven", words=words or None, notify=notify)
     )
 
 
@@ -346,7 +348,7 @@ def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms:
     due = overdue(launch, clock.at_least) or _if_alive(launch, event.fault)
     if due is not None:
         return _ending(launch, *due)
-    if launch.state is S.STOPPING and launch.instance_id is not None:
+    if launch.state is LaunchState.STOPPING and launch.instance_id is not None:
         return TransitionResult(None, (Destroy(launch.instance_id),))
     if launch.instance_id is None and event.verdict is AbsenceVerdict.CANNOT_PROVE:
         return _held(launch)
@@ -357,7 +359,9 @@ def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms:
 def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
     reason = end.text(words)
     notify = Notification(texts.ENDING, {"end": end.value, "reason": reason})
-    step = Transition(to_state=S.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, notify=notify)
+    step = Transition(
+        to_state=LaunchState.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, notify=notify
+    )
     return TransitionResult(step, () if launch.instance_id is None else (Destroy(launch.instance_id),))
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.launches.guarding.instance_lists import instance_by_id
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Instance, InstanceLookup, InstanceState, Launcher
+from gpuwatch.ports import Instance, Launcher
 from gpuwatch.ports.remote import SshAddress
 
 log = logging.getLogger(__name__)
@@ -76,11 +77,3 @@ class ContractEnds:
             log.info("%s: the end of the contract is unknown: %s", launch.provider, error)
             return None
         return None if found is None else found.ends_at
-
-
-def instance_by_id(launcher: Launcher, instance_id: str) -> Instance | None:
-    """Return one instance, by lookup if possible, which shows more than the list. Raises ProviderError."""
-    if isinstance(launcher, InstanceLookup):
-        found = launcher.get(instance_id)
-        return None if found is None or found.state is InstanceState.ENDED else found
-    return next((instance for instance in launcher.list_instances() if instance.instance_id == instance_id), None)

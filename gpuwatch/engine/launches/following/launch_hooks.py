@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = (10.0, 60.0, 300.0, 1200.0)  # after the first, second, … failure
 MAX_ATTEMPTS = len(RETRY_AFTER_S) + 1
-MAX_PARALLEL = 4
+MAX_HOOKS_AT_ONCE = 4
 _SAVED_MOST = 1_000  # launches that are being destroyed at once are far fewer
 _CUT_OFF = "gpuwatch was restarted while it ran, or before its end was recorded"
 
@@ -93,7 +93,7 @@ class LaunchHooks:
     def run_due(self, now: datetime) -> int:
         """Start due hooks; return how many. Raises StoreError."""
         with self._lock:
-            free = MAX_PARALLEL - len(self._running)
+            free = MAX_HOOKS_AT_ONCE - len(self._running)
         if free <= 0 or self._stopping.is_set():
             return 0
         due = self._hook_runs.lease(now, free, self._leased_s + HOOK_MARGIN_S)

@@ -110,6 +110,14 @@ def look_up(launcher: Launcher, instance_id: str) -> LookupAnswer:
     return LookupAnswer(True, found)
 
 
+def instance_by_id(launcher: Launcher, instance_id: str) -> Instance | None:
+    """Return one instance, by its lookup if possible, which shows more than the list. Raises ProviderError."""
+    answer = look_up(launcher, instance_id)
+    if answer.is_known:
+        return answer.instance
+    return next((instance for instance in launcher.list_instances() if instance.instance_id == instance_id), None)
+
+
 class InstanceListMonitor:
     """Tracks how long one provider's instance list has been unavailable.
 

@@ -38,7 +38,7 @@ LOOKUP_EVERY_S = 60.0  # between two lookups of an instance whose id is unknown,
 GONE_AFTER = 3  # consecutive lookups that do not find it
 FAILING_S = 45.0  # errors that last this long are reported; a refusal is reported at once
 REPEAT_S = 3600.0
-MAX_PARALLEL = 8  # per provider; endings and lookups count separately, and so does each provider
+MAX_REQUESTS_AT_ONCE = 8  # per provider; endings and lookups count separately, and so does each provider
 Runner = Callable[[str, Callable[[], None]], None]
 
 
@@ -158,7 +158,7 @@ class Keeper:
         tick_s = self._monotonic()
         alike = (self._watched if one.is_over else self._work).values()
         busy = sum(each.is_busy and each.provider == one.provider for each in alike)
-        if busy >= MAX_PARALLEL or work.is_busy or work.next_s > tick_s:
+        if busy >= MAX_REQUESTS_AT_ONCE or work.is_busy or work.next_s > tick_s:
             return
         work.is_busy = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.market.money import rfc3339
+from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.watches.computed_limits import quoted_bid_usd_hour
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import LaunchSpec, RegistrySpec, VolumeSpec

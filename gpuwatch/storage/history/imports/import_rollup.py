@@ -18,8 +18,9 @@ from gpuwatch.domain.history.hourly_rollup import (
     pack_sketch,
     step_of,
 )
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
+from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.history.poll_timeline import NEVER_S, Ints
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.queries.market_overview import int_columns
 from gpuwatch.storage.history.recording.hourly_aggregates import INTERVALS, covers_between
 from gpuwatch.storage.setup.stored_values import execute_many

@@ -20,7 +20,7 @@ from gpuwatch.domain.history.hourly_rollup import (
     quantile,
     step_of,
 )
-from gpuwatch.domain.history.market_history import HOUR_S, MarketFilter
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.past_lows import HourlyLows
 from gpuwatch.domain.history.price_series import (
     PeriodLength,
@@ -33,6 +33,7 @@ from gpuwatch.domain.history.price_series import (
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.market.offer import OfferKind, Verification
 from gpuwatch.domain.market.search_query import SaleKey, SalePrice
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.history_state import load_open_prices
 from gpuwatch.storage.history.recording.hourly_aggregates import (
     SourceAggregates,

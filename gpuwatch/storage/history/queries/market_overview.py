@@ -15,11 +15,12 @@ from gpuwatch.domain.history.hourly_rollup import (
     HourlyAggregate,
     Segment,
 )
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S, MarketFilter
+from gpuwatch.domain.history.market_history import COVERAGE_S, MarketFilter
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_periods import poll_windows
 from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.domain.market.money import HOURS_A_MONTH, REFERENCE_DISK_GB
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN, matching_segments, unfinished_hours
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
@@ -191,7 +192,7 @@ def _offer_intervals_of(columns: Ints, polls: Ints, rate: float, scope: int, end
         from_s=from_s,
         before_s=np.where(before >= 0, polls[np.maximum(before, 0)], NEVER),
         seen_s=np.where(to_s == NEVER, np.maximum(from_s, polls[-1]), to_s),
-        delisted_s=np.where(ended_s < end_s, ended_s, NEVER),
+        ended_s=np.where(ended_s < end_s, ended_s, NEVER),
         polled_s=np.full(len(listing), polls[-1]),
         price=np.rint(listed * rate).astype(np.int64),
         scope=np.full(len(listing), scope),

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, and_, delete, distinct, func, insert, select, update
 
-from gpuwatch.domain.history.market_history import HOUR_S
 from gpuwatch.domain.market.offer import storable_text
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Answer
 from gpuwatch.storage.history.recording.history_state import load_open_prices, lock_history

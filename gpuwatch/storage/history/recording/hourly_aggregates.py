@@ -18,7 +18,8 @@ from gpuwatch.domain.history.hourly_rollup import (
     PricedInterval,
     Segment,
 )
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
+from gpuwatch.domain.history.market_history import COVERAGE_S
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.answer_changes import reference_microusd
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
 from gpuwatch.storage.history.recording.recording import EndedInterval

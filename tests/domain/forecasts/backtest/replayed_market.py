@@ -56,12 +56,12 @@ def _spells(number: int, machine: str, seen: Sequence[tuple[int, Prices | None]]
             continue
         price = prices.get(machine)
         micro = None if price is None else round(price * 1e6)
-        last = made[-1] if made and made[-1].delisted_s is None else None
+        last = made[-1] if made and made[-1].ended_s is None else None
         if last is not None and last.machine_microusd_hour == micro:
             made[-1] = last._replace(seen_s=at_s)
             continue
         if last is not None:
-            made[-1] = last._replace(delisted_s=at_s)
+            made[-1] = last._replace(ended_s=at_s)
         if micro is not None:
             made.append(OfferInterval(number, at_s, at_s, None, micro, None))
     return made

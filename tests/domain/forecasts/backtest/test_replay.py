@@ -218,7 +218,7 @@ def test_the_known_offers_shows_at_each_look_what_the_watch_s_own_rules_find_in_
         standing = [
             replayed_offer(market_history.listings[interval.listing], interval, 8.0)
             for interval in market_history.intervals
-            if interval.from_s <= poll.at_s and (interval.delisted_s is None or interval.delisted_s > poll.at_s)
+            if interval.from_s <= poll.at_s and (interval.ended_s is None or interval.ended_s > poll.at_s)
         ]
         standing = [] if poll.failed else standing
         now = standing[0].observed_at if standing else None

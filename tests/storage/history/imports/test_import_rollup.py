@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, insert, select
 
-from gpuwatch.domain.history.market_history import HOUR_S, MarketFilter
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.imports.import_rollup import replace_aggregates
 from gpuwatch.storage.history.recording.hourly_aggregates import aggregate_hours, matching_segments
 from gpuwatch.storage.setup.database import Database

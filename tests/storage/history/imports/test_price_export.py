@@ -63,7 +63,7 @@ def plainly(market_history: MarketHistory) -> Counter[tuple[Any, ...]]:
             market_history.listings[interval.listing].identity,
             interval.from_s,
             interval.seen_s,
-            interval.delisted_s,
+            interval.ended_s,
             interval.listed_microusd_hour(8),
         )
         for interval in market_history.intervals

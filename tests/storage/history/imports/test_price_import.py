@@ -88,7 +88,7 @@ def plainly(market_history: MarketHistory) -> set[tuple[Any, ...]]:
             market_history.listings[interval.listing].identity,
             interval.from_s,
             interval.seen_s,
-            interval.delisted_s,
+            interval.ended_s,
             interval.machine_microusd_hour,
         )
         for interval in market_history.intervals

@@ -46,7 +46,7 @@ def intervals(market_history: MarketHistory) -> list[tuple[str, int, int, int | 
             market_history.listings[interval.listing].identity.machine_id,
             interval.from_s - NOON_S,
             interval.seen_s - NOON_S,
-            None if interval.delisted_s is None else interval.delisted_s - NOON_S,
+            None if interval.ended_s is None else interval.ended_s - NOON_S,
         )
         for interval in market_history.intervals
     ]
@@ -58,7 +58,7 @@ def standing(market_history: MarketHistory, second: int) -> dict[tuple[str, str]
     return {
         (who.machine_id, who.gpu): interval.listed_microusd_hour(8)
         for interval in market_history.intervals
-        if interval.from_s <= at_s and (interval.delisted_s is None or at_s < interval.delisted_s)
+        if interval.from_s <= at_s and (interval.ended_s is None or at_s < interval.ended_s)
         for who in [market_history.listings[interval.listing].identity]
     }
 
@@ -90,9 +90,9 @@ def test_a_history_that_is_cut_off_knows_nothing_of_later(
     until = 1 + int(ends[-1] * share)
     whole, part = history_until(sqlite_database, ends[-1] + 100), history_until(sqlite_database, until)
     assert {
-        (part.listings[interval.listing].identity, interval.from_s, interval.delisted_s) for interval in part.intervals
+        (part.listings[interval.listing].identity, interval.from_s, interval.ended_s) for interval in part.intervals
     } == {
-        (whole.listings[interval.listing].identity, interval.from_s, interval.delisted_s)
+        (whole.listings[interval.listing].identity, interval.from_s, interval.ended_s)
         for interval in whole.before(NOON_S + until).intervals
     }
     assert list(part.polls) == list(whole.before(NOON_S + until).polls)

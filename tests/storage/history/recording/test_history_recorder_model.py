@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from gpuwatch.domain.history.market_history import COVERAGE_S, HOUR_S
+from gpuwatch.domain.history.market_history import COVERAGE_S
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.history.queries.market_snapshot import market_at
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder

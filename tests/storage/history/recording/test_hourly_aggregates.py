@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from sqlalchemy import Connection
 
-from gpuwatch.domain.history.market_history import HOUR_S, MarketFilter
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.history_state import load_open_prices
 from gpuwatch.storage.history.recording.hourly_aggregates import (
