@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
@@ -41,14 +42,15 @@ from gpuwatch.testing.relay import Relay, contains_text, relaying
 from gpuwatch.testing.suite import case, part
 
 SECRET = "kit-secret-value-7391"  # noqa: S105 not a real secret
-ORDER_FEATURES: dict[str, dict[str, Any]] = {
-    "ports": {"ports": ("8000", "53/udp")},
-    "registry": {"registry": Registry(server="ghcr.io", username="me", password=SECRET)},
-    "volume": {"volume": Volume(mount="/data", volume_id="17")},
-    "template": {"template": "a-template"},
-    "self-destruction": {"self_destruct_at": datetime(2026, 11, 22, tzinfo=UTC)},
-    "onstart": {"onstart": "echo started"},
-    "env": {"env": {"KIT_TOKEN": SECRET}},
+ORDER_FEATURES: dict[str, tuple[dict[str, Any], str]] = {  # name → values of an order, and what its request then holds
+    "ports": ({"ports": ("8000", "53/udp")}, "8000"),
+    "registry": ({"registry": Registry(server="ghcr.io", username="me", password=SECRET)}, SECRET),
+    "volume": ({"volume": Volume(mount="/kit-data", volume_id="17")}, "/kit-data"),
+    "template": ({"template": "a-template"}, "a-template"),
+    "self-destruction": ({"self_destruct_at": datetime(2026, 11, 22, tzinfo=UTC)}, ""),
+    "onstart": ({"onstart": f"echo {SECRET}"}, SECRET),
+    "env": ({"env": {"KIT_TOKEN": SECRET}}, SECRET),
+    "runtype": ({"runtype": "jupyter"}, "upyter"),
 }
 
 
@@ -85,16 +87,6 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         assert listed is None or quoted / 3 < listed < quoted * 3, "cents, or per GPU?"
         assert found.gpu in (None, offers[0].gpu)
         assert found.gpu_count in (None, offers[0].gpu_count)
-
-    @pytest.mark.parametrize(
-        "feature", [{"env": {"KIT_TOKEN": SECRET}}, {"onstart": f"echo {SECRET}"}], ids=["env", "start"]
-    )
-    def test_what_the_machine_is_to_know_is_sent(
-        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, feature: dict[str, Any]
-    ) -> None:
-        if self._create_refusal(launcher, self.order(offers[0].offer_id, **feature)) is None:
-            assert any(contains_text(request, SECRET) for request in relay.requests)
-            assert any(contains_text(request, LABEL) for request in relay.requests)
 
     def test_many_are_all_listed(self, launcher: Launcher, offers: Sequence[Offer]) -> None:
         labels = self._create_many(launcher, offers)
@@ -158,16 +150,21 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         assert key not in repr(launcher)
 
     @part("lost")
-    @pytest.mark.parametrize("ending", [ReplyWriter.close, ReplyWriter.reset], ids=["closed", "reset"])
     def test_a_lost_answer_is_unknown_and_found_by_its_label(
-        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, ending: Any
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
     ) -> None:
-        relay.lose(self.bench.creates, ending)
-        with pytest.raises(OutcomeUnknown):
-            launcher.create(self.order(offers[0].offer_id))
-        assert relay.count(self.bench.creates) == 1
-        relay.restore()
-        assert [instance.label for instance in launcher.list_instances()] == [LABEL]
+        labels = []
+        machines = _one_per_machine(offers)
+        endings = {"closed": ReplyWriter.close, "reset": ReplyWriter.reset, "500": lambda writer: writer.answer(500)}
+        for number, (name, ending) in enumerate(endings.items()):
+            labels.append(f"gpuwatch-{name}")
+            relay.requests.clear()
+            relay.lose(self.bench.creates, ending)
+            with case(name), pytest.raises(OutcomeUnknown):
+                launcher.create(self.order(machines[number % len(machines)].offer_id, labels[-1]))
+            assert relay.count(self.bench.creates) == 1
+            relay.restore()
+            assert sorted(instance.label or "" for instance in launcher.list_instances()) == sorted(labels)
 
     @part("lost")
     def test_an_order_that_got_lost_on_its_way_is_unknown_too(
@@ -249,13 +246,16 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     def test_what_it_cannot_do_is_refused_before_anything_is_sent(
         self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
     ) -> None:
+        """What is not refused is in the request."""
         machines = _one_per_machine(offers)
-        for number, (name, feature) in enumerate(ORDER_FEATURES.items()):
+        for number, (name, (feature, wanted)) in enumerate(ORDER_FEATURES.items()):
             relay.requests.clear()
             order = self.order(machines[number % len(machines)].offer_id, **feature)
             with case(name):
                 refusal = self._create_refusal(launcher, order)
                 assert relay.count(self.bench.creates) == (0 if refusal else 1)
+                assert refusal or any(contains_text(request, wanted) for request in relay.requests), wanted
+                assert refusal or any(contains_text(request, LABEL) for request in relay.requests)
                 assert refusal is None or refusal.kind is RefusalKind.BAD_ORDER
                 assert SECRET not in str(refusal)
                 if isinstance(launcher, OrderCheck):  # `rehearse` reports before the rent what a rent would report
@@ -268,7 +268,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
 
     def test_what_ends_itself_is_declared(self, launcher: Launcher, offers: Sequence[Offer]) -> None:
         """`ProviderInfo.self_destruct` describes an order with it; without that, such an order is refused."""
-        feature = ORDER_FEATURES["self-destruction"] | ORDER_FEATURES["onstart"]
+        feature = ORDER_FEATURES["self-destruction"][0] | ORDER_FEATURES["onstart"][0]
         refusal = self._create_refusal(launcher, self.order(offers[0].offer_id, **feature))
         assert (refusal is None) == (self.bench.info.self_destruct is not None), refusal
 
@@ -291,6 +291,12 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
             with case(repr(offer_id[:20])), pytest.raises(NOT_CREATED):
                 launcher.create(self.order(offer_id))
         assert list(launcher.list_instances()) == []
+
+    def test_what_is_no_id_ends_nothing(self, launcher: Launcher, relay: Relay) -> None:
+        for instance_id in ("", "../../x", "a b\n", "x" * 5000, "\u202e"):
+            with case(repr(instance_id[:20])), pytest.raises(OrderRefused):
+                launcher.destroy(instance_id)
+        assert relay.requests == []
 
     def test_without_a_key_nothing_is_rented(self, place: Any, offers: Sequence[Offer]) -> None:
         if self.bench.info.own_credentials or self.bench.key is None:
@@ -330,20 +336,19 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
                 launcher.list_instances()
 
     @part("lists")
-    @pytest.mark.parametrize("rate", [0.01, 0.1, 0.3])
     def test_a_hostile_list_is_an_error_or_whole(
-        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, rate: float
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
     ) -> None:
         count = len(self._create_many(launcher, offers[:2], 2))
-        for seed in range(12):
+        for rate, seed in product((0.01, 0.1, 0.3), range(12)):
             relay.requests.clear()
-            relay.corrupt = lambda body, seed=seed: corrupt_body(body, seed, rate)
+            relay.corrupt = lambda body, rate=rate, seed=seed: corrupt_body(body, seed, rate)
             try:
                 found = launcher.list_instances()
             except ProviderError:
                 continue
-            assert [problem for one in found for problem in instance_problems(one)] == [], f"seed {seed}"
-            assert len(found) >= count, f"seed {seed}: a malformed instance must not be omitted"
+            assert [problem for one in found for problem in instance_problems(one)] == [], f"{rate}, seed {seed}"
+            assert len(found) >= count, f"{rate}, seed {seed}: a malformed instance must not be omitted"
 
     @part("lists")
     def test_junk_in_a_list_is_an_error_or_left_out(

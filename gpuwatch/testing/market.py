@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import Any
 
 import pytest
@@ -166,13 +167,12 @@ class MarketSuite(Suite):
                     assert answer is None or answer.completeness is not Completeness.COMPLETE
 
     @part("hostile")
-    @pytest.mark.parametrize("rate", [0.003, 0.03, 0.3])
-    def test_hostile_values_are_skipped_or_refused(self, relay: Relay, rate: float) -> None:
-        for seed in range(4):
-            spots = self.bench.info.spots
+    def test_hostile_values_are_skipped_or_refused(self, relay: Relay) -> None:
+        spots = self.bench.info.spots
+        for rate, seed in product((0.003, 0.03, 0.3), range(4)):
             relay.requests.clear()
-            relay.corrupt = lambda body, seed=seed: corrupt_body(body, seed, rate)
-            with case(f"seed {seed}"):
+            relay.corrupt = lambda body, rate=rate, seed=seed: corrupt_body(body, seed, rate)
+            with case(f"{rate}, seed {seed}"):
                 answer = self._search(relay.url, spots[seed % len(spots)])
                 assert answer is None or answer_problems(answer, self.bench.info) == []
 

@@ -35,11 +35,11 @@ class TestLauncher(LauncherSuite):
     bench = acme.BENCH
 
 
-def run(suite: type[MarketSuite] | type[LauncherSuite], name: str, **given: Any) -> None:
+def run(suite: type[MarketSuite] | type[LauncherSuite], name: str) -> None:
     """Run one test of a suite, with its fixtures."""
     test = suite()
     with acme.BENCH.place() as place, relaying(place.url) as relay, acme.BENCH.pointed_at(relay.url) as adapter:
-        have: dict[str, Any] = {"place": place, "relay": relay, "adapter": adapter, **given}
+        have: dict[str, Any] = {"place": place, "relay": relay, "adapter": adapter}
         wanted = inspect.signature(getattr(test, name)).parameters
         if "offers" in wanted:
             from gpuwatch.ports import Query
@@ -157,11 +157,10 @@ def test_a_broken_provider_is_caught(
     suite: Any, home: type, name: str, instead: Any, test: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type("Broken", (suite,), {"bench": acme.BENCH})
-    given = {"ending": lambda wire: wire.close(), "rate": 0.3}
-    run(kind, test, **given)
+    run(kind, test)
     monkeypatch.setattr(home, name, instead)
     with pytest.raises(CAUGHT):
-        run(kind, test, **given)
+        run(kind, test)
 
 
 def test_a_lookup_that_only_looks_into_the_list_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from gpuwatch.errors import OrderError, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderDown
 from gpuwatch.ports import InstanceState, Launcher, Query
+from gpuwatch.testing.suite import case
 from tests.clocks import Clock
 from tests.clouds.aws import Ec2
 from tests.providers.aws.aws_bench import DISK_USD_HOUR, LABEL, NOW, SPOT_ID, asking, launcher_of, only, order, refusal
@@ -114,20 +115,17 @@ def test_an_account_without_instances_is_an_empty_list(launcher: Launcher) -> No
     assert list(launcher.list_instances()) == []
 
 
-@pytest.mark.parametrize(
-    ("word", "state"),
-    [
-        ("pending", InstanceState.STARTING),
-        ("running", InstanceState.RUNNING),
-        ("stopping", InstanceState.STOPPED),
-        ("stopped", InstanceState.STOPPED),
-        ("rebooting-twice", InstanceState.UNKNOWN),
-    ],
-)
-def test_states_are_understood(place: Ec2, launcher: Launcher, word: str, state: InstanceState) -> None:
+def test_states_are_understood(place: Ec2, launcher: Launcher) -> None:
     launcher.create(order())
-    place.turn("i-00000000000000001", word)
-    assert only(launcher).state is state
+    for word, state in {
+        "pending": InstanceState.STARTING,
+        "running": InstanceState.RUNNING,
+        "stopping": InstanceState.STOPPED,
+        "stopped": InstanceState.STOPPED,
+        "rebooting-twice": InstanceState.UNKNOWN,
+    }.items():
+        place.turn("i-00000000000000001", word)
+        assert only(launcher).state is state, word
 
 
 def test_a_machine_that_aws_takes_away_has_failed_with_its_reason_and_is_gone_then(
@@ -157,35 +155,30 @@ def test_what_never_was_is_ended_already(launcher: Launcher) -> None:
     launcher.destroy("us-west-2/i-0123456789abcdef0")
 
 
-@pytest.mark.parametrize(
-    "instance_id", ["", "i-0123456789abcdef0", "us-east-1/17", "us-east-1/i-../x", "a b/i-01234567"]
-)
-def test_what_is_no_id_is_not_sent(place: Ec2, launcher: Launcher, instance_id: str) -> None:
-    with pytest.raises(OrderRefused):
-        launcher.destroy(instance_id)
+def test_what_is_no_id_is_not_sent(place: Ec2, launcher: Launcher) -> None:
+    for instance_id in ("", "i-0123456789abcdef0", "us-east-1/17", "us-east-1/i-../x", "a b/i-01234567"):
+        with case(instance_id), pytest.raises(OrderRefused):
+            launcher.destroy(instance_id)
     assert place.requests == []
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "error"),
-    [
+def test_an_end_that_was_not_carried_out_is_reported(place: Ec2, launcher: Launcher) -> None:
+    made = launcher.create(order())
+    running = b"<R><instancesSet><item><currentState><name>running</name></currentState></item></instancesSet></R>"
+    answers: tuple[tuple[int, bytes, type[OrderError]], ...] = (
         (400, refusal("OperationNotPermitted"), OrderRefused),
         (403, refusal("UnauthorizedOperation"), OrderRefused),
-        (503, refusal("RequestLimitExceeded"), OrderRateLimited),
         (500, refusal("InternalError"), OutcomeUnknown),
         (200, b"<R/>", OutcomeUnknown),
-        (200, b"<R><instancesSet><item><currentState><name>running</name></currentState></item></instancesSet></R>",
-         OutcomeUnknown),
-    ],
-)  # fmt: skip
-def test_an_end_that_was_not_carried_out_is_reported(
-    place: Ec2, launcher: Launcher, status: int, body: bytes, error: type[OrderError]
-) -> None:
-    made = launcher.create(order())
-    place.fail("POST /TerminateInstances", status, body)
-    with pytest.raises(error):
-        launcher.destroy(made.instance_id)
-    assert place.count("TerminateInstances") == 1
+        (200, running, OutcomeUnknown),
+        (503, refusal("RequestLimitExceeded"), OrderRateLimited),
+    )
+    for status, body, error in answers:
+        place.requests.clear()
+        place.fail("POST /TerminateInstances", status, body)
+        with case(body), pytest.raises(error):
+            launcher.destroy(made.instance_id)
+        assert place.count("TerminateInstances") == 1
 
 
 def test_a_bid_cannot_be_changed(place: Ec2, launcher: Launcher) -> None:

@@ -20,6 +20,7 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import Launcher
 from gpuwatch.providers.aws.client import ordering_error
+from gpuwatch.testing.suite import case
 from tests.clouds.aws import Ec2
 from tests.providers.aws.aws_bench import LABEL, SPOT_ID, asking, launcher_of, only, order, refusal, sent_to
 
@@ -130,9 +131,8 @@ def test_an_answer_that_was_lost_is_found_by_its_label_and_not_made_again(place:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "sentence", "scope"),
-    [
+def test_a_refusal_of_aws_says_what_it_is_about(place: Ec2, launcher: Launcher) -> None:
+    for status, code, sentence, scope in (
         (500, "InsufficientInstanceCapacity", "", RefusalScope.OFFER),
         (400, "InsufficientFreeAddressesInSubnet", "", RefusalScope.ZONE),
         (400, "VcpuLimitExceeded", "", RefusalScope.REGION_FAMILY),
@@ -145,53 +145,46 @@ def test_an_answer_that_was_lost_is_found_by_its_label_and_not_made_again(place:
         (400, "InvalidKeyPair.NotFound", "", RefusalScope.REGION_FAMILY),
         (400, "InvalidGroup.NotFound", "", RefusalScope.REGION_FAMILY),
         (400, "InvalidParameterValue", "", None),
-    ],
-)
-def test_a_refusal_of_aws_says_what_it_is_about(
-    place: Ec2, launcher: Launcher, status: int, code: str, sentence: str, scope: RefusalScope | None
-) -> None:
-    place.fail("POST /RunInstances", status, refusal(code, sentence))
-    with pytest.raises(OrderError) as caught:
-        launcher.create(order())
-    assert getattr(caught.value, "scope", None) is scope
+    ):
+        place.fail("POST /RunInstances", status, refusal(code, sentence))
+        with case(code), pytest.raises(OrderError) as caught:
+            launcher.create(order())
+        assert getattr(caught.value, "scope", None) is scope, code
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "error", "kind"),
-    [
-        (500, "InsufficientInstanceCapacity", OfferGone, None),
-        (400, "Unsupported", OfferGone, None),
-        (400, "InsufficientFreeAddressesInSubnet", OfferGone, None),
-        (400, "SpotMaxPriceTooLow", OrderRefused, RefusalKind.BID_TOO_LOW),
-        (400, "MaxSpotInstanceCountExceeded", OrderRefused, RefusalKind.OTHER),
-        (400, "VcpuLimitExceeded", OrderRefused, RefusalKind.OTHER),
-        (400, "InstanceLimitExceeded", OrderRefused, RefusalKind.OTHER),
-        (403, "UnauthorizedOperation", OrderRefused, RefusalKind.KEY),
-        (401, "AuthFailure", OrderRefused, RefusalKind.KEY),
-        (403, "AuthFailure.ServiceLinkedRoleCreationNotPermitted", OrderRefused, RefusalKind.KEY),
-        (400, "PendingVerification", OrderRefused, RefusalKind.KEY),
-        (400, "OptInRequired", OrderRefused, RefusalKind.KEY),
-        (400, "InvalidAMIID.NotFound", OrderRefused, RefusalKind.BAD_ORDER),
-        (400, "InvalidKeyPair.NotFound", OrderRefused, RefusalKind.BAD_ORDER),
-        (400, "InvalidBlockDeviceMapping", OrderRefused, RefusalKind.BAD_ORDER),
-        (400, "VPCIdNotSpecified", OrderRefused, RefusalKind.BAD_ORDER),
-        (503, "RequestLimitExceeded", OrderRateLimited, None),
-        (400, "Throttling", OrderRateLimited, None),
-        (500, "InternalError", OutcomeUnknown, None),
-        (503, "Unavailable", OutcomeUnknown, None),
-    ],
+REFUSALS: tuple[tuple[int, str, type[OrderError], RefusalKind | None], ...] = (
+    (500, "InsufficientInstanceCapacity", OfferGone, None),
+    (400, "Unsupported", OfferGone, None),
+    (400, "InsufficientFreeAddressesInSubnet", OfferGone, None),
+    (400, "SpotMaxPriceTooLow", OrderRefused, RefusalKind.BID_TOO_LOW),
+    (400, "MaxSpotInstanceCountExceeded", OrderRefused, RefusalKind.OTHER),
+    (400, "VcpuLimitExceeded", OrderRefused, RefusalKind.OTHER),
+    (400, "InstanceLimitExceeded", OrderRefused, RefusalKind.OTHER),
+    (403, "UnauthorizedOperation", OrderRefused, RefusalKind.KEY),
+    (401, "AuthFailure", OrderRefused, RefusalKind.KEY),
+    (403, "AuthFailure.ServiceLinkedRoleCreationNotPermitted", OrderRefused, RefusalKind.KEY),
+    (400, "PendingVerification", OrderRefused, RefusalKind.KEY),
+    (400, "OptInRequired", OrderRefused, RefusalKind.KEY),
+    (400, "InvalidAMIID.NotFound", OrderRefused, RefusalKind.BAD_ORDER),
+    (400, "InvalidKeyPair.NotFound", OrderRefused, RefusalKind.BAD_ORDER),
+    (400, "InvalidBlockDeviceMapping", OrderRefused, RefusalKind.BAD_ORDER),
+    (400, "VPCIdNotSpecified", OrderRefused, RefusalKind.BAD_ORDER),
+    (503, "RequestLimitExceeded", OrderRateLimited, None),
+    (400, "Throttling", OrderRateLimited, None),
+    (500, "InternalError", OutcomeUnknown, None),
+    (503, "Unavailable", OutcomeUnknown, None),
 )
-def test_every_refusal_of_aws_says_what_to_do_next(
-    place: Ec2, launcher: Launcher, status: int, code: str, error: type[OrderError], kind: RefusalKind | None
-) -> None:
-    place.fail("POST /RunInstances", status, refusal(code))
-    with pytest.raises(error) as caught:
-        launcher.create(order(env={"TOKEN": "hush-hush"}))
-    assert type(caught.value) is error
-    assert getattr(caught.value, "kind", None) is kind
-    assert code in str(caught.value)
-    assert "hush" not in str(caught.value)
-    assert place.count("RunInstances") == 1
+
+
+def test_every_refusal_of_aws_says_what_to_do_next(place: Ec2, launcher: Launcher) -> None:
+    for status, code, error, kind in REFUSALS:
+        place.requests.clear()
+        place.fail("POST /RunInstances", status, refusal(code))
+        with case(code), pytest.raises(error, match=code) as caught:
+            launcher.create(order(env={"TOKEN": "hush-hush"}))
+        assert (type(caught.value), getattr(caught.value, "kind", None)) == (error, kind), code
+        assert "hush" not in str(caught.value)
+        assert place.count("RunInstances") == 1
 
 
 def test_no_capacity_is_an_offer_gone_in_that_zone_alone(place: Ec2, launcher: Launcher) -> None:
@@ -207,35 +200,20 @@ def test_a_bid_under_the_price_of_now_is_reported_so(launcher: Launcher) -> None
     assert caught.value.kind is RefusalKind.BID_TOO_LOW
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"ports": ("8000",)},
-        {"template": "x"},
-        {"runtype": "jupyter"},
-        {"disk_gb": float("nan")},
-        {"disk_gb": 1e6},
-        {"env": {"A B": "x"}},
-        {"onstart": "x" * 20_000},
-        {"label": "x" * 300},
-        {"bid_usd_hour": 0.4},
-        {"offer_id": SPOT_ID},
-        {"offer_id": "us-east-1a/g5.xlarge"},
-    ],
-)
-def test_what_cannot_be_done_is_refused_before_anything_is_sent(
-    place: Ec2, launcher: Launcher, values: dict[str, Any]
-) -> None:
-    with pytest.raises(OrderRefused) as caught:
-        launcher.create(order(**values))
-    assert (caught.value.kind, place.requests) == (RefusalKind.BAD_ORDER, [])
-
-
-@pytest.mark.parametrize("bid", [0.0, -1.0, float("nan"), float("inf"), 1e6])
-def test_an_impossible_bid_is_not_sent(place: Ec2, launcher: Launcher, bid: float) -> None:
-    with pytest.raises(OrderRefused) as caught:
-        launcher.create(order(SPOT_ID, bid_usd_hour=bid))
-    assert (caught.value.kind, place.requests) == (RefusalKind.BID_TOO_LOW, [])
+def test_what_cannot_be_done_is_refused_before_anything_is_sent(place: Ec2, launcher: Launcher) -> None:
+    wishes: tuple[dict[str, Any], ...] = (
+        {"runtype": "jupyter"}, {"disk_gb": float("nan")}, {"disk_gb": 1e6}, {"env": {"A B": "x"}},
+        {"onstart": "x" * 20_000}, {"label": "x" * 300}, {"bid_usd_hour": 0.4}, {"offer_id": SPOT_ID},
+    )  # fmt: skip
+    for values in wishes:
+        with case(values), pytest.raises(OrderRefused) as caught:
+            launcher.create(order(**values))
+        assert caught.value.kind is RefusalKind.BAD_ORDER, values
+    for bid in (0.0, -1.0, float("nan"), float("inf"), 1e6):
+        with case(bid), pytest.raises(OrderRefused) as caught:
+            launcher.create(order(SPOT_ID, bid_usd_hour=bid))
+        assert caught.value.kind is RefusalKind.BID_TOO_LOW, bid
+    assert place.requests == []
 
 
 @pytest.mark.parametrize("value", ["sg-1", "us-east-1="])
@@ -257,12 +235,13 @@ def test_a_wrong_key_rents_nothing(place: Ec2) -> None:
             launcher_of(adapter).list_instances()
 
 
-@pytest.mark.parametrize("body", [b"", b"<R/>", b"<R><instancesSet/></R>", b"<html>", b"<R><instancesSet><item>"])
-def test_a_receipt_that_is_none_is_an_unknown_outcome(place: Ec2, launcher: Launcher, body: bytes) -> None:
-    place.fail("POST /RunInstances", 200, body)
-    with pytest.raises(OutcomeUnknown):
-        launcher.create(order())
-    assert place.count("RunInstances") == 1
+def test_a_receipt_that_is_none_is_an_unknown_outcome(place: Ec2, launcher: Launcher) -> None:
+    for body in (b"<R/>", b"<R><instancesSet/></R>", b"<R><instancesSet><item>"):
+        place.requests.clear()
+        place.fail("POST /RunInstances", 200, body)
+        with case(body), pytest.raises(OutcomeUnknown):
+            launcher.create(order())
+        assert place.count("RunInstances") == 1
 
 
 def test_errors_of_a_strange_kind_show_nothing_of_what_was_sent() -> None:
