@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
@@ -108,15 +108,6 @@ def test_the_token_of_its_notebook_is_never_kept(launcher: Launcher, clock: Cloc
     assert "not-for-anybody" not in repr(launcher.list_instances())
 
 
-def test_capacity_that_is_gone_at_the_launch_is_the_next_candidates_turn(
-    place: LambdaCloud, launcher: Launcher
-) -> None:
-    place.sell_out(OFFER)
-    with pytest.raises(OfferGone):
-        launcher.create(an_order())
-    assert launcher.create(an_order("gpu_1x_h100_sxm5/us-south-1")).starting
-
-
 def test_a_type_that_came_to_its_end_is_the_next_candidates_turn_and_a_wrong_key_is_not(
     place: LambdaCloud, launcher: Launcher, clock: Clock
 ) -> None:
@@ -136,14 +127,6 @@ def test_a_key_as_the_user_of_http_basic_is_taken_by_the_emulator(place: LambdaC
         http = PooledHttpClient()
         assert http.ask("GET", f"{place.url}/api/v1/instances", headers=reported).status == status
         http.close()
-
-
-def test_a_lost_answer_is_found_by_its_label(place: LambdaCloud, launcher: Launcher) -> None:
-    place.fail("POST .*launch", None, carried_out=True)
-    with pytest.raises(OutcomeUnknown):
-        launcher.create(an_order())
-    assert [instance.label for instance in launcher.list_instances()] == ["gpuwatch-abc"]
-    assert place.count("POST .*launch") == 1
 
 
 def test_the_limits_are_kept_over_everything_that_is_asked(clock: Clock) -> None:

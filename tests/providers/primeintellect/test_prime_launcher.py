@@ -118,15 +118,6 @@ def test_a_spot_offer_is_refused(respx_mock: respx.MockRouter, launcher: Any) ->
         launcher.create(order(HYPERSTACK.replace("on-demand", "spot")))
 
 
-@pytest.mark.parametrize("wish", [{"bid_usd_hour": 1.0}, {"onstart": "echo x"}, {"ports": ("8000",)}])
-def test_what_it_cannot_do_is_refused_and_not_sent(
-    respx_mock: respx.MockRouter, launcher: Any, wish: dict[str, Any]
-) -> None:
-    with pytest.raises(OrderRefused):
-        launcher.create(order(**wish))
-    assert list(respx_mock.calls) == []
-
-
 def test_an_offer_that_is_no_longer_listed_is_gone(respx_mock: respx.MockRouter, launcher: Any) -> None:
     offers(respx_mock, LISTED[1])
     with pytest.raises(OfferGone, match="no longer listed"):

@@ -320,7 +320,7 @@ def _check(parsed: ParsedAnswer) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(300, explore=1500), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, explore=1500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(ODD_ROW | JSON, max_size=4), st.integers(1, 400), st.booleans())
 @example([a_row() | {"gpu_name": "RTX\u00a04090\u2003D"}], 400, False)
 def test_odd_rows_give_a_typed_error_or_valid_offers(rows: list[Any], chunk: int, spot: bool) -> None:
@@ -338,7 +338,7 @@ def test_the_names_found_without_reading_every_row_are_those_of_its_ends(rows: l
         assert _parse(compact).drift == _parse(_body(*rows)).drift
 
 
-@settings(max_examples=examples(300, explore=1500), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, explore=1500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_damaged_bodies_give_a_typed_error_or_valid_offers(data: st.DataObject) -> None:
     body = bytearray(_body(*TRICKY))
@@ -354,7 +354,7 @@ def test_damaged_bodies_give_a_typed_error_or_valid_offers(data: st.DataObject) 
         _check(_parse(bytes(body), data.draw(st.integers(1, 500))))
 
 
-@settings(max_examples=examples(300, explore=1500), deadline=None)
+@settings(max_examples=examples(100, explore=1500), deadline=None)
 @given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_other_body_is_a_typed_error(body: bytes) -> None:
     with suppress(ProviderError):

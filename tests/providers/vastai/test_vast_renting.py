@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import date
+from itertools import product
 from typing import Any
 
 import httpx
@@ -13,6 +14,8 @@ import respx
 from gpuwatch import providers
 from gpuwatch.errors import OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
 from gpuwatch.ports import Launcher, Order, Query
+from gpuwatch.testing.faults import MALFORMED_LISTS
+from gpuwatch.testing.suite import case
 from tests.providers.vastai.bench import marketplace, pointed_at
 
 
@@ -38,14 +41,6 @@ def test_a_bid_is_rented_as_a_bid(adapter: providers.Adapter) -> None:
     bid = (offer.min_bid_usd_hour or 0) * 1.5
     adapter.launcher.create(_order(offer.offer_id, bid_usd_hour=bid))
     assert [instance.spot for instance in adapter.launcher.list_instances()] == [True]
-
-
-@pytest.mark.parametrize("count", [26, 60])
-def test_all_pages_are_listed(adapter: providers.Adapter, count: int) -> None:
-    assert adapter.launcher is not None
-    machines = {offer.machine_id: offer for offer in adapter.market.search(Query()).offers}
-    made = [adapter.launcher.create(_order(offer.offer_id)).instance_id for offer in list(machines.values())[:count]]
-    assert sorted(instance.instance_id for instance in adapter.launcher.list_instances()) == sorted(made)
 
 
 def test_credit_is_reported(adapter: providers.Adapter) -> None:
@@ -115,15 +110,12 @@ QUESTIONS: dict[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
+def test_a_change_that_fails_is_sent_once(respx_mock: respx.MockRouter, launcher: Launcher) -> None:
+    answers: tuple[tuple[httpx.Response | Exception, type[Exception]], ...] = (
         (httpx.Response(401, json={}), OrderRefused),
         (httpx.Response(403, json={}), OrderRefused),
         (httpx.Response(404, json={"success": False, "error": "no_such_instance"}), OrderRefused),
         (httpx.Response(409, json={}), OrderRefused),
-        (httpx.Response(429, text="too many"), OrderRateLimited),
         (httpx.Response(500), OutcomeUnknown),
         (httpx.Response(502, html="<html>"), OutcomeUnknown),
         (httpx.Response(200), OutcomeUnknown),
@@ -132,29 +124,21 @@ QUESTIONS: dict[str, Callable[[Any], object]] = {
         (httpx.ConnectError("refused"), OrderRefused),
         (httpx.ReadError("reset"), OutcomeUnknown),
         (httpx.ReadTimeout("silent"), OutcomeUnknown),
-    ],
-)
-def test_a_change_that_fails_is_sent_once(
-    respx_mock: respx.MockRouter,
-    launcher: Launcher,
-    change: Callable[[Any], object],
-    answer: httpx.Response | Exception,
-    error: type[Exception],
-) -> None:
-    route = respx_mock.put().mock(side_effect=[answer])
-    with pytest.raises(error):
-        change(launcher)
-    assert route.call_count == 1
+        (httpx.Response(429, text="too many"), OrderRateLimited),  # last, because it delays later requests
+    )
+    for (name, change), (answer, error) in product(CHANGES.items(), answers):
+        respx_mock.reset()
+        route = respx_mock.put().mock(side_effect=[answer])
+        with case(f"{name}, {answer!r}"), pytest.raises(error):
+            change(launcher)
+        assert route.call_count == 1
 
 
-@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=list(QUESTIONS))
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"null", b"<html>", b'{"success": true}', b'{"results": null}'])
-def test_an_odd_answer_is_never_nothing(
-    respx_mock: respx.MockRouter, launcher: Launcher, ask: Callable[[Any], object], body: bytes
-) -> None:
-    respx_mock.get().respond(content=body)
-    with pytest.raises(ProviderError):
-        ask(launcher)
+def test_an_odd_answer_is_never_nothing(respx_mock: respx.MockRouter, launcher: Launcher) -> None:
+    for (name, ask), body in product(QUESTIONS.items(), (*MALFORMED_LISTS, b'{"success": true}', b'{"results": null}')):
+        respx_mock.get().respond(content=body)
+        with case(f"{name}, {body[:20]!r}"), pytest.raises(ProviderError):
+            ask(launcher)
 
 
 @pytest.mark.respx
