@@ -116,17 +116,18 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
         return "empty" if status == "on" and self.empty is not None else status
 
 
-def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
-    """All known providers, enabled ones first. Needs no store."""
+def configured_providers(settings: Settings, *, only_enabled: bool = False) -> list[ConfiguredProvider]:
+    """All known providers, or the enabled ones; enabled ones first. Needs no store."""
+    enabled = [_configured(options, True) for options in settings.providers.values()]
+    if only_enabled:
+        return enabled
     off = [default_provider(name) for name in providers.names() if name not in settings.providers]
-    return [_configured(options, True) for options in settings.providers.values()] + [
-        _configured(options, False) for options in off
-    ]
+    return enabled + [_configured(options, False) for options in off]
 
 
 def provider_statuses(settings: Settings, *, only_enabled: bool = False) -> list[ProviderStatus]:
     """All known providers, or the enabled ones, with health and quota; enabled ones first. Raises StoreError."""
-    selected = [configured for configured in configured_providers(settings) if configured.is_on or not only_enabled]
+    selected = configured_providers(settings, only_enabled=only_enabled)
     with open_store_read_only(settings) as store:
         return [_with_records(settings, store, configured) for configured in selected]
 
