@@ -4,7 +4,8 @@
 
 The first run measures which tests run which lines, and their durations (`--map` stores that). Then each mutant runs the
 tests that run its line, the most promising first, until one fails; see `benchmarks/mutant_runs.py`. A run continues a
-report where it stopped. `--again REPORT` runs the survivors of a report again. docs/mutation.md has the results.
+report where it stopped. `--again REPORT` runs the survivors of a report again. `benchmarks/mutant_revisions.py`
+compares two revisions; docs/mutation.md has the results.
 Not part of `make check`.
 """
 
@@ -172,18 +173,27 @@ def draw(places: list[Path], seed: int, sample: int) -> tuple[list[Mutant], int]
     return random.Random(seed).sample(everything, min(sample or len(everything), len(everything))), len(everything)
 
 
-def survivors_of(report: Path) -> list[Mutant]:
-    """Return the mutants of this tree that survived in a report, found by function and code: lines may have moved."""
+def found_again(report: Path, verdict: str) -> list[Mutant]:
+    """Return the mutants of this tree that a report gave a verdict, found by function and code, also in another file.
+
+    Lines and files may have moved. A change outside functions must be in the same file; a text that a function has
+    several times is found several times.
+    """
     rows = [json.loads(line) for line in report.read_text().splitlines()]
-    wanted = {_identity(row) for row in rows if row["verdict"] == "survived"}
-    files = sorted({Path(row["file"]) for row in rows})
+    wanted = {identity(row): row["file"] for row in rows if row["verdict"] == verdict}
+    everything = [mutant for file in sorted(Path("gpuwatch").rglob("*.py")) for mutant in mutants_of(file)]
+    same = [mutant for mutant in everything if identity(asdict(mutant)) in wanted]
+    in_place = {identity(asdict(mutant)) for mutant in same if mutant.file == wanted[identity(asdict(mutant))]}
     return [
-        mutant for file in files if file.exists() for mutant in mutants_of(file) if _identity(asdict(mutant)) in wanted
+        mutant
+        for mutant in same
+        if mutant.file == wanted[(key := identity(asdict(mutant)))] or (mutant.function and key not in in_place)
     ]
 
 
-def _identity(row: dict[str, object]) -> tuple[object, ...]:
-    return row["file"], row["function"], row["before"], row["after"]
+def identity(row: dict[str, object]) -> tuple[object, ...]:
+    """Return what a mutant keeps when its code moves."""
+    return row["function"], row["before"], row["after"]
 
 
 def main() -> None:
@@ -199,10 +209,11 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", default=TESTS)
     parser.add_argument("--budget", type=float, default=10.0, help="Unmutated processor seconds of tests a mutant.")
     parser.add_argument("--examples", type=int, default=20, help="Examples of Hypothesis a test; its steps, too.")
-    parser.add_argument("--again", type=Path, help="Run the survivors of this report instead of a draw.")
+    parser.add_argument("--again", type=Path, help="Run the mutants of this report instead of a draw.")
+    parser.add_argument("--verdict", default="survived", help="Which of them.")
     chosen = parser.parse_args()
     if chosen.again:
-        drawn = survivors_of(chosen.again)
+        drawn = found_again(chosen.again, chosen.verdict)
     else:
         drawn, total = draw(chosen.places, chosen.seed, chosen.sample)
         print(f"{len(drawn)} of {total} mutants, seed {chosen.seed}", flush=True)
