@@ -1,7 +1,5 @@
 """A day of the daemon at a marketplace with vast.ai's spacing and quota, on a virtual clock: its searches and finds.
 
-    python -m benchmarks.polling_day [--hours 24] [--seed 1] [SCENARIO]...
-
 The daemon's own service and its own tasks (hunt, sweep, health, roll-up) with a SQLite file, through gpuwatch's HTTP
 client to the embedded marketplace, which enforces 6 s between two searches and 20,000 rows a day. Time passes only
 while all tasks wait (`virtual_time`). Ordering, alerts' delivery and hooks do not run: the watches only alert.
@@ -9,21 +7,19 @@ while all tasks wait (`virtual_time`). Ordering, alerts' delivery and hooks do n
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import logging
 import random
 import sqlite3
-import tempfile
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import msgspec
 
-from benchmarks.day_market import Bargain, DayMarket, limit_usd, models
-from benchmarks.polling_table import ANSWER_S, SPACING_S, UPLINK_S, Day, Scenario, Search, report
+from benchmarks.day_market import HABITS, Bargain, DayMarket, Habits, limit_usd, models
 from benchmarks.virtual_time import VirtualTime
 from gpuwatch import settings
 from gpuwatch.bootstrap import open_store
@@ -34,14 +30,57 @@ from gpuwatch.emulator.http_server import parse_request
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.vastai.market import wire_names
 
+SAMPLED_EVERY_S = 1800.0
 RECORDED_BESIDES = 2  # GPUs that are recorded but not watched
 TASKS = ("hunt", "sweep", "health", "roll-up", "auto price")
-SCENARIOS = {
-    "1": Scenario(title="1 watch", watches=1),
-    "5": Scenario(title="5 watches", watches=5),
-    "20": Scenario(title="20 watches", watches=20),
-    "shared": Scenario(title="5 watches, half of the quota used elsewhere", watches=5, granted_rows=10_000),
-}
+SPACING_S = 6.0  # source: clients report ten searches a minute
+UPLINK_S, ANSWER_S = 0.1, (0.2, 0.9)  # assumed: one way of the request, and the time to the answer
+MIDNIGHT = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+Prices = Mapping[str, Sequence[float]]  # by GPU: USD per hour of the listed offers of one GPU
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """What is watched, and the limits of the marketplace."""
+
+    title: str
+    watches: int
+    rows_per_day: int = 20_000  # as in the settings; 0: no quota
+    granted_rows: int | None = None  # the marketplace's real quota; None: the same
+    refusals_a_day: float = 24.0  # how often the marketplace is busy
+    hours: float = 24.0
+    start: datetime = MIDNIGHT
+    gpus: int | None = None  # shared by the watches; None: each watch has its own
+    recorded: int | None = None  # GPUs read for the history; None: the watched ones and two more
+    habits: Habits = HABITS
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """One search as sent; times in seconds since the start."""
+
+    sent_s: float
+    answered_s: float
+    task: str  # "hunt", "sweep"
+    gpu: str
+    status: int
+    rows: int = 0
+    retry_after_s: float | None = None
+    quota_spent: bool = False
+
+
+class Day(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of a day."""
+
+    scenario: Scenario
+    watched: Sequence[str]
+    recorded: Sequence[str]  # including watched ones, and every model of their names, such as an RTX 4090 of 48 GB
+    searches: Sequence[Search]
+    bargains: Sequence[Bargain]
+    covered_s: dict[str, list[float]]  # by GPU: times of complete readings for the history, since the start
+    alerts: int
+    decided: Sequence[tuple[float, str, str]] = ()  # Unix seconds, watch, reason; when the reason changed
+    prices: Sequence[Prices]  # what was listed, every half hour
 
 
 class Wire(httpx.BaseTransport):
@@ -105,7 +144,6 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
     Args:
         folder: an empty folder for its database and its settings.
     """
-    began = time.process_time()
     random.seed(seed)  # tenacity draws its waits from it
     clock = VirtualTime(scenario.start, seed)
     known = list(models())
@@ -121,6 +159,7 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
     )
     market = DayMarket(marketplace, recorded, clock, seed, scenario.refusals_a_day, scenario.habits)
     decided = DecisionLog(clock)
+    prices: list[Prices] = []
     wire = Wire(clock, marketplace, market, seed)
     loaded = settings.load(str(_settings(scenario, watched, recorded, folder)), env={"HOME": str(folder)})
     with ExitStack() as opened, decided:
@@ -131,6 +170,7 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
         opened.callback(service.close)
         with clock.passing():
             clock.spawn("market", market.live)
+            clock.spawn("prices", lambda: _sample(marketplace, clock, prices))
             for task in periodic_tasks(service):
                 if task.name.startswith(TASKS):
                     clock.repeat(task)
@@ -147,9 +187,23 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
         bargains=[bargain for bargain in market.bargains if bargain.gpu in watched and bargain.appears_s < ends_s],
         covered_s=_covered(folder / "gpuwatch.db", worker.sweeper.targets, scenario.start.timestamp()),
         alerts=_count(folder / "gpuwatch.db", "SELECT count(*) FROM alert WHERE kind = 'match'"),
-        processor_s=time.process_time() - began,
+        prices=prices,
         decided=decided.found,
     )
+
+
+def _sample(marketplace: Marketplace, clock: VirtualTime, prices: list[Prices]) -> None:
+    """Note the prices of offers of one GPU at intervals, until the day is over."""
+    names = {model.name: gpu for gpu, model in models().items()}
+    before_s = -1.0
+    while clock.monotonic() > before_s:
+        before_s = clock.monotonic()
+        found: dict[str, list[float]] = {}
+        for row in marketplace.offers():
+            if row["num_gpus"] == 1:
+                found.setdefault(names[row["gpu_name"]], []).append(row["dph_total"])
+        prices.append(found)
+        clock.sleep(SAMPLED_EVERY_S)
 
 
 def watches_of(scenario: Scenario, watched: Sequence[str]) -> list[tuple[str, str, float]]:
@@ -216,22 +270,7 @@ def _count(path: Path, query: str) -> int:
         return int(connection.execute(query).fetchone()[0])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}; none: all")
-    parser.add_argument("--hours", type=float, default=24.0)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    if unknown := set(args.names) - set(SCENARIOS):
-        parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
-    logging.disable()
-    days = []
-    for name in args.names or SCENARIOS:
-        with tempfile.TemporaryDirectory() as folder:
-            scenario = msgspec.structs.replace(SCENARIOS[name], hours=args.hours)
-            days.append(simulate(scenario, args.seed, Path(folder)))
-    report(days, args.seed)
-
-
-if __name__ == "__main__":
-    main()
+def early(searches: Sequence[Search], spacing_s: float = SPACING_S) -> int:
+    """Searches that were sent before the spacing was over."""
+    sent = sorted(search.sent_s for search in searches)
+    return sum(after - before < spacing_s - 0.001 for before, after in itertools.pairwise(sent))

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from benchmarks.polling_day import simulate
-from benchmarks.polling_table import (
-    MIDNIGHT,
-    Day,
-    Scenario,
-    after_spent_quota,
-    despite_refusal,
-    early,
-    longest_unasked_s,
-    missed,
-    overlooked,
-    unread_s,
-)
+from benchmarks.day_market import Bargain, models
+from benchmarks.polling_day import MIDNIGHT, UPLINK_S, Day, Scenario, Search, early, simulate
 
 Lived = Callable[[Scenario], Day]
 
@@ -122,3 +112,61 @@ def test_a_spent_quota_is_silence_but_for_one_probe_an_hour(lived: Lived) -> Non
     probes, hours = after_spent_quota(day.searches)
     assert any(search.quota_spent for search in day.searches)
     assert probes <= hours + 1
+
+
+# --- what a day shows -------------------------------------------------------------------------------------------------
+
+
+def despite_refusal(searches: Sequence[Search]) -> int:
+    """Searches sent earlier than a refusal allowed; a used-up quota is counted separately."""
+    held_until, found = 0.0, 0
+    answers = sorted(
+        (search.answered_s, search) for search in searches if search.retry_after_s and not search.quota_spent
+    )
+    for one in sorted(searches, key=lambda search: search.sent_s):
+        while answers and answers[0][0] <= one.sent_s:
+            answered_s, refused = answers.pop(0)
+            held_until = max(held_until, answered_s + (refused.retry_after_s or 0.0))
+        found += one.sent_s < held_until - 0.001
+    return found
+
+
+def after_spent_quota(searches: Sequence[Search]) -> tuple[int, float]:
+    """Searches after the first answer with a used-up quota, and for how many hours that lasted."""
+    spent = [search for search in searches if search.quota_spent]
+    if not spent:
+        return 0, 0.0
+    later = [search.sent_s for search in searches if search.sent_s > spent[0].answered_s]
+    return len(later), (max(later, default=spent[0].answered_s) - spent[0].answered_s) / 3600
+
+
+def unread_s(day: Day, gpu: str) -> list[float]:
+    """The times of a day without a reading of a GPU for the history, in seconds; their sum is the day."""
+    moments = [0.0, *day.covered_s[gpu], day.scenario.hours * 3600]
+    return [after - before for before, after in itertools.pairwise(moments)]
+
+
+def longest_unasked_s(day: Day, gpu: str) -> float:
+    """The longest time without a hunt for a watched GPU."""
+    wire = models()[gpu].name
+    asked = [search.sent_s for search in day.searches if search.task == "hunt" and wire in search.gpu.split(",")]
+    moments = [0.0, *asked, day.scenario.hours * 3600]
+    return max(after - before for before, after in itertools.pairwise(moments))
+
+
+def missed(day: Day) -> list[Bargain]:
+    """Bargains that were gone before a hunt saw them."""
+    ends_s = day.scenario.start.timestamp() + day.scenario.hours * 3600
+    return [bargain for bargain in day.bargains if bargain.seen_s is None and bargain.vanishes_s < ends_s]
+
+
+def overlooked(day: Day) -> list[Bargain]:
+    """Return the missed bargains whose GPU was successfully hunted while they existed."""
+    start_s, known = day.scenario.start.timestamp(), models()
+    hunts = [search for search in day.searches if search.task == "hunt" and search.status == 200]
+
+    def was_asked(bargain: Bargain) -> bool:
+        wire, from_s, to_s = known[bargain.gpu].name, bargain.appears_s - start_s, bargain.vanishes_s - start_s
+        return any(from_s <= hunt.sent_s + UPLINK_S < to_s and wire in hunt.gpu.split(",") for hunt in hunts)
+
+    return [one for one in missed(day) if was_asked(one)]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.polling_day import simulate
-from benchmarks.polling_table import early
+from benchmarks.polling_day import early, simulate
 from benchmarks.seen import scenario, waits_s
 
 HOURS = 3.0
