@@ -71,7 +71,7 @@ soak: $(VENV)/.dev-stamp ## 10,000 simulated launches at a cloud that lies, 500 
 trace: $(VENV)/.dev-stamp ## The path of one offer from the search to the create request, as docs/architecture.md shows it
 	@$(BIN)/python -m benchmarks.trace
 
-bench: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The figures of docs/performance.md
+bench: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The figures of docs/performance.md against their goals, on a quiet machine
 	$(BIN)/python -m benchmarks
 
 evidence: $(VENV)/.dev-stamp ## The claims of the documents, on data that nothing was tuned on; writes docs/evidence.md

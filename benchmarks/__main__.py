@@ -1,71 +1,82 @@
-"""Every figure of docs/performance.md in one run: `make bench`, or `python -m benchmarks [--quick] [NAME]...`.
+"""The figures of docs/performance.md against their goals, as its table: `make bench`.
 
-It takes half an hour; `--quick` takes about five minutes, with fewer rounds and a smaller history. Each part is a
-process of its own and can be run alone: `python -m benchmarks.NAME --help`.
+    python -m benchmarks [NAME]...
+
+On two quiet processors it takes under five minutes. What a busy machine does not change (virtual time, and writing the
+stores) runs first, on all processors; then each measurement alone, in a process of its own. Exit code 1: a goal is
+missed. `python -m benchmarks.NAME --help` has more of one part.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import platform
-import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
 
+from benchmarks import backtest, check, idle, page, reaction, seen
+from benchmarks.evidence import speed
+from benchmarks.figures import Figure, table
 from gpuwatch.bootstrap import real_now
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 
-# part → (what it measures, arguments, arguments with --quick)
-PARTS: dict[str, tuple[str, list[str], list[str]]] = {
-    "check": ("gpuwatch check as a process", ["--rounds", "15"], ["--rounds", "5"]),
-    "reaction": ("from an offer to the request to rent it", ["--trials", "60"], ["--trials", "20"]),
-    "idle": ("a daemon that finds nothing", [], ["--seconds", "40"]),
-    "keeper": ("what the keeper costs, and how late it ends an instance", [], []),
-    "polling_day": ("a day of polling at vast.ai's spacing and quota", [], ["--hours", "3"]),
-    "seen": ("visible to seen for 1 to 100 watches", ["--days", "1"], ["--hours", "6", "--days", "1"]),
-    "outage_days": ("two days of alerts while channels fail", [], ["--hours", "6"]),
-    "watches": ("all watches against all offers", [], ["--rounds", "3"]),
-    "store": ("storing polls", ["--rounds", "3"], ["--rounds", "1"]),
-    "questions": ("questions on the history", [], ["--observations", "1000000"]),
-    "backtest": ("a watch over ten million observations", [], ["--observations", "1000000", "--rounds", "1"]),
-    "bulk": (
-        "a million price rows, and the stages of a data set's audit",
-        [],
-        ["--rows", "200000", "--texts", "50000"],
-    ),
-    "dataset": ("a data set's audit", [], ["--rows", "20000", "--texts", "100"]),
-    "advise": ("wait or buy, out of sample", ["--refit"], []),
-    "calendar_accuracy": (
-        "how often the calendar is right",
-        ["--runs", "50"],
-        ["--runs", "20", "--weeks", "4", "--only", "quiet"],
-    ),
-    "plan_jobs": ("what the planner says of real jobs", [], []),
-    "plan_error": ("how wrong the planner's speeds are", [], []),
-    "market_page": ("the market on a page, and a history", [], ["--offers", "1000", "--rounds", "3"]),
-}
+_ORDER = ("check", "reaction", "idle", "seen", "import", "backtest", "page")
 
 
-def main() -> None:
+def main() -> int:
+    """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"parts to run: {', '.join(PARTS)}; none: all")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, a smaller history")
-    args = parser.parse_args()
-    if unknown := set(args.names) - set(PARTS):
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_ORDER)}; none: all")
+    names = parser.parse_args().names or _ORDER
+    if unknown := set(names) - set(_ORDER):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     print(f"{real_now():%Y-%m-%d %H:%M} UTC; {_machine()}", flush=True)
-    failed = []
-    for name in args.names or PARTS:
-        title, usual, quick = PARTS[name]
-        print(f"\n=== {title} (benchmarks.{name}) ===\n", flush=True)
-        began = time.monotonic()
-        command = [sys.executable, "-m", f"benchmarks.{name}", *(quick if args.quick else usual)]
-        if subprocess.run(command, check=False).returncode:
-            failed.append(name)
-        print(f"({time.monotonic() - began:.0f} s)", flush=True)
-    if failed:
-        sys.exit(f"these ended early: {', '.join(failed)}")
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        found = _measured(names, Path(folder))
+    print(f"{time.monotonic() - began_s:.0f} s\n")
+    print(table(found))
+    return 0 if all(one.holds for one in found) else 1
+
+
+def _measured(names: Sequence[str], folder: Path) -> list[Figure]:
+    """Return the figures of these parts, in the order of the page."""
+    stores = {"backtest": folder / "backtest.db", "page": folder / "gpuwatch.db"}
+    virtual: list[Callable[[], list[Figure]]] = [partial(seen.figures, count) for count in reversed(seen.DAYS)]
+    alone: dict[str, Callable[[], list[Figure]]] = {
+        "check": check.figures,
+        "reaction": reaction.figures,
+        "idle": idle.figures,
+        "import": speed.figures,
+        "backtest": partial(backtest.figures, stores["backtest"]),
+        "page": partial(page.figures, folder),
+    }
+    with _processes(os.cpu_count()) as pool:
+        days = [pool.submit(work) for work in virtual if "seen" in names]
+        written = [
+            pool.submit(build, stores[name])
+            for name, build in (("backtest", backtest.build), ("page", page.build))
+            if name in names
+        ]
+        found = {"seen": [one for day in reversed(days) for one in day.result()]}
+        for store in written:
+            store.result()
+    with _processes(1) as pool:
+        for name in names:
+            if name in alone:
+                found[name] = pool.submit(alone[name]).result()
+    return [one for name in _ORDER for one in found.get(name, ())]
+
+
+def _processes(count: int | None) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1)
 
 
 def _machine() -> str:
@@ -77,4 +88,4 @@ def _machine() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,11 +1,11 @@
-"""From an offer visible at the marketplace to the request to rent it: the whole engine against a minimal script.
+"""From an offer visible at the marketplace to the request to rent it, through the whole engine.
 
     python -m benchmarks.reaction [--sizes 64 10000] [--trials 60]
 
 gpuwatch's service is built like the daemon's (hunt, evaluation, one FULL transaction with decision, alert and intent,
 executor on its thread, adapter over HTTP), with real settings and a database file; only its hunt is called directly,
-not by the scheduler. Each trial: both poll the list without the bargain (connections warm, the watch rearmed), the
-bargain appears, both poll; in turn, in one process. All milliseconds are by the server's clock.
+not by the scheduler. Each trial polls the list without the bargain (connections warm, the watch rearmed), the bargain
+appears, and it polls again. All milliseconds are by the server's clock.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
-import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from sqlalchemy import delete
 
-from benchmarks.floors.reaction import Floor
+from benchmarks.figures import Figure, table
 from benchmarks.server import COUNT, GPU, Control, running
 from gpuwatch import settings
 from gpuwatch.bootstrap import TimeSource, open_store, real_now, service
 from gpuwatch.storage.setup import tables
 from gpuwatch.storage.setup.database import Database
 
-GOAL_MS = {64: 40.0}  # the page of a hunt
-GOAL_TAIL = 3.0  # p99 / median
+PAGE = 64  # of a hunt
+GOAL_MS = 40.0
+WARM_UP = 3  # trials
 MOST_USD = 0.50  # GPU price without commission
 
 
@@ -95,14 +95,14 @@ class Engine:
         CLOCK.ahead_s += 60.0
 
 
-def trial(look: Callable[[], None], control: Control, size: int, number: int) -> float:
+def trial(engine: Engine, control: Control, size: int, number: int) -> float:
     """Return the milliseconds from visible to requested."""
     seen = len(control("launches"))
-    look()
-    look()
+    engine.look()
+    engine.look()
     gc.collect()
     visible = control("publish", size, number)
-    look()
+    engine.look()
     for _ in range(1000):
         launches = control("launches")
         if len(launches) > seen:
@@ -111,51 +111,39 @@ def trial(look: Callable[[], None], control: Control, size: int, number: int) ->
     control("withdraw", size)
     offer_id, arrived_ns = launches[-1]
     assert (offer_id, len(launches)) == (visible["id"], seen + 1), "one bargain, one request"
+    engine.forget()
     return float(arrived_ns - visible["visible_ns"]) / 1e6
 
 
-def reported(size: int, floor: list[float], ours: list[float]) -> None:
-    ratio = statistics.median(mine / base for mine, base in zip(ours, floor, strict=True))
-    print(f"{size} offers, {len(ours)} trials")
-    for name, values in (("bare httpx + msgspec + commit", floor), ("gpuwatch", ours)):
-        ordered = sorted(values)
-        p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-        middle = statistics.median(values)
-        print(f"  {name:30} median {middle:7.2f} ms   p99 {p99:7.2f} ms ({p99 / middle:.1f} × median)   "
-              f"least {ordered[0]:.2f}")  # fmt: skip
-    goal = f"; goal of the median ≤ {GOAL_MS[size]:.0f} ms" if size in GOAL_MS else ""
-    print(f"  gpuwatch / bare               {ratio:.2f}{goal}; p99 goal ≤ {GOAL_TAIL} × median", flush=True)
-
-
-def report(sizes: list[int], trials: int) -> None:
+def figures(sizes: Sequence[int] = (PAGE,), trials: int = 30) -> list[Figure]:
+    """Return the median of each size."""
     logging.disable()
-    with tempfile.TemporaryDirectory(dir=os.environ.get("GPUWATCH_BENCH_DIR")) as folder, running(sizes) as control:
+    found = []
+    with tempfile.TemporaryDirectory() as folder, running(list(sizes)) as control:
         for size in sizes:
             place = Path(folder, str(size))
             place.mkdir()
             with ExitStack() as opened:
-                floor = Floor(control.url(size), place, GPU, MOST_USD)
-                opened.callback(floor.close)
                 engine = Engine(control.url(size), place, opened)
-                times: tuple[list[float], list[float]] = ([], [])
-                for number in range(trials + 3):
-                    one = (
-                        trial(floor.look, control, size, 2 * number),
-                        trial(engine.look, control, size, 2 * number + 1),
-                    )
-                    engine.forget()
-                    if number >= 3:
-                        times[0].append(one[0])
-                        times[1].append(one[1])
-                reported(size, *times)
+                times_ms = [trial(engine, control, size, number) for number in range(trials + WARM_UP)][WARM_UP:]
+            found.append(
+                Figure(
+                    name=f"offer visible to request to rent it, {size:,} offers, median",
+                    goal=GOAL_MS,
+                    measured=statistics.median(times_ms),
+                    unit=" ms",
+                    sample=f"n = {trials}, longest {max(times_ms):.0f} ms",
+                )
+            )
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 2000, 10_000])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[PAGE])
     parser.add_argument("--trials", type=int, default=60)
     args = parser.parse_args()
-    report(args.sizes, args.trials)
+    print(table(figures(args.sizes, args.trials)))
 
 
 if __name__ == "__main__":

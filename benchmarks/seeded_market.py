@@ -41,8 +41,9 @@ _DECODER = msgspec.json.Decoder(_Answer)
 class Market:
     """Offers that change slightly from poll to poll."""
 
-    def __init__(self, offers: int, seed: int = 7) -> None:
+    def __init__(self, offers: int, seed: int = 7, start: datetime = START) -> None:
         self._rng = random.Random(seed)
+        self._start = start
         self._next_id = 10_000_000
         self._offers = [self._new() for _ in range(offers)]
 
@@ -53,7 +54,7 @@ class Market:
         for number in range(count):
             if number:
                 self._evolve(repriced, replaced)
-            yield self._fresh(START + timedelta(seconds=number * every_s))
+            yield self._fresh(self._start + timedelta(seconds=number * every_s))
 
     def _evolve(self, repriced: float, replaced: float) -> None:
         size = len(self._offers)

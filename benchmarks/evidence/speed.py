@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from benchmarks.evidence.claims import Claim, Holds, Section, judged
+from benchmarks.figures import Figure
 
 ROWS = 1_000_000  # the claims are about a million
 MOST_IMPORT_S, MOST_AGAIN_S = 6.0, 3.0
@@ -43,6 +44,17 @@ def speed_section(rows: int) -> Section:
         f"{_OFFERS} synthetic offers, a poll every 30 minutes, {_CHANGED:.0%} of the prices change between two polls",
     ]
     return Section("Import", "data.md", claims, notes)
+
+
+def figures(rows: int = ROWS) -> list[Figure]:
+    """Return the processor time of an import, for `make bench`."""
+    with tempfile.TemporaryDirectory(prefix="gpuwatch-bench-") as folder:
+        path = Path(folder) / "prices.csv"
+        write_rows(path, rows)
+        env = dict(os.environ) | {"GPUWATCH_DATABASE_URL": f"sqlite:///{folder}/store.db", "NO_COLOR": "1"}
+        took_s = _seconds(["import", str(path)], env, folder)
+    name = f"`gpuwatch store import` of {rows:,} rows, processor time"
+    return [Figure(name=name, goal=MOST_IMPORT_S, measured=took_s, unit=" s", sample="n = 1, the whole command")]
 
 
 def write_rows(path: Path, rows: int) -> None:
