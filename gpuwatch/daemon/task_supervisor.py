@@ -13,12 +13,18 @@ from typing import NamedTuple
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault, TaskProgress
 from gpuwatch.domain.alerts.alert import AlertSpec, alert_id_from, outbox_alert
 from gpuwatch.domain.alerts.service_texts import (
+    MORE_FAULTS,
     OTHER_CONSEQUENCE,
     RELOAD_REFUSED,
     RELOADED,
     RESCUE,
     TASK_CONSEQUENCES,
+    TASK_FAILS,
     TASK_FAULT,
+    TASK_HANGS,
+    TASK_OTHERS,
+    TASK_RESTARTED,
+    TASK_RETRIED,
     TASK_WORKS,
 )
 from gpuwatch.domain.setup.durations import format_moment
@@ -129,6 +135,7 @@ _FAULTS_SHOWN = 5
 
 def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
     """Alert that a task hangs or keeps failing."""
+    hangs = fault.kind is FaultKind.HANGS
     return TASK_FAULT.alert(
         alert_id_from(f"task:{fault.task}:{fault.kind}:{now.isoformat()}"),
         now,
@@ -137,9 +144,9 @@ def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
         fault=fault.kind.value,
         since=format_moment(fault.since),
         error=redact(fault.cause),
-        why=_failure_reason(fault),
+        why=TASK_HANGS if hangs else TASK_FAILS.format(failures=fault.failures),
         consequence=TASK_CONSEQUENCES.get(fault.task.split()[0], OTHER_CONSEQUENCE),
-        advice=_advice(fault, is_essential),
+        advice=(TASK_RESTARTED if hangs else TASK_RETRIED) if is_essential else TASK_OTHERS,
     )
 
 
@@ -171,7 +178,7 @@ def reload_refused_alert(faults: Sequence[str], *, now: datetime) -> OutboxAlert
     """Alert, once an hour for the same faults, that a reload was refused and the old settings stay."""
     shown = [redact(fault) for fault in faults[:_FAULTS_SHOWN]]
     if len(faults) > len(shown):
-        shown.append(f"{len(faults) - len(shown)} more; see: gpuwatch doctor")
+        shown.append(MORE_FAULTS.format(count=len(faults) - len(shown)))
     return _settings_alert(RELOAD_REFUSED, now, error="; ".join(shown), faults=alert_id_from(" ".join(faults)))
 
 
@@ -183,17 +190,3 @@ def reload_accepted_alert(*, now: datetime) -> OutboxAlert:
 def _settings_alert(spec: AlertSpec, now: datetime, **fields: str) -> OutboxAlert:
     alert_id = alert_id_from(f"{spec.key(now, **fields)}:{now.isoformat()}")
     return spec.outbox(alert_id, now, subject="settings", **fields)
-
-
-def _failure_reason(fault: TaskFault) -> str:
-    if fault.kind is FaultKind.HANGS:
-        return "It made no progress for longer than its requests may take."
-    return f"It failed {fault.failures} times in a row with an internal error. The traceback is in the log."
-
-
-def _advice(fault: TaskFault, is_essential: bool) -> str:
-    if not is_essential:
-        return "The other tasks continue."
-    if fault.kind is FaultKind.HANGS:
-        return "systemd restarts gpuwatch, if it supervises it."
-    return "gpuwatch retries it at its next run; if that continues, systemd restarts gpuwatch, if it supervises it."

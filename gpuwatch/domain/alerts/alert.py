@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
@@ -247,7 +247,6 @@ class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
         """
         plain = {"now": now, "subject": subject, "watch": watch, **fields}
         values = _Values(plain)
-        own = ((values.line(label), values.line(value)) for label, value in self.facts)
         return Alert(
             alert_id=alert_id,
             kind=kind or self.kind,
@@ -256,7 +255,7 @@ class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
             watch=watch,
             created_at=now,
             headline=self.headline.format_map(plain),
-            facts=(*facts, *(fact for fact in own if fact[1]), *more_facts),
+            facts=(*facts, *filled_facts(self.facts, plain), *more_facts),
             why=_joined(self.why, values),
             did=_joined(self.did, values),
             can_do=(*filter(None, map(values.line, self.can_do)), *can_do),
@@ -271,6 +270,13 @@ class AlertSpec(msgspec.Struct, frozen=True, kw_only=True):
         key = self.key(now, **fields)
         alert = self.alert(alert_id or alert_id_from(key), now, **fields)
         return outbox_alert(alert, key or None, now + self.lifetime)
+
+
+def filled_facts(facts: Sequence[tuple[str, str]], fields: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return declared facts with the values of their fields, without those that have none."""
+    values = _Values(fields)
+    filled = ((values.line(label), values.line(value)) for label, value in facts)
+    return tuple(fact for fact in filled if fact[1])
 
 
 def _joined(text: str | tuple[str, ...], values: _Values) -> str:

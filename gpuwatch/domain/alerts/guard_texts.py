@@ -6,123 +6,123 @@ names the event.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec
+from gpuwatch.domain.alerts.launch_texts import about_launch
 
-_NOTHING_YET = "Nothing yet."
 _SAVE = "Save its results"
 _END_NOW = "End it now: gpuwatch launches stop {launch}"
 _STOP_BILLING = "End it and stop its billing: gpuwatch launches stop {launch}"
 _RENT_ELSEWHERE = "Rent elsewhere next time: launch.relaunch = true"
-_CONDITION_KEY = "{condition}:{began:%Y%m%dT%H%M%S}:{nth}:{launch}"
-_CONDITION_FACTS = (("Its disk", "{disk}"), ("Bid", "{bid}"))
+
+
+def _event(once: str, headline: str, why: str, *can_do: str, **texts: Any) -> AlertSpec:
+    return about_launch(headline, why, **{"once": once, "did": "Nothing yet.", "can_do": can_do} | texts)
+
+
+def _still(headline: str, why: str, *can_do: str, kind: AlertKind) -> AlertSpec:
+    facts = (("Its disk", "{disk}"), ("Bid", "{bid}"))
+    return _event("{condition}:{began:%Y%m%dT%H%M%S}:{nth}:{launch}", headline, why, *can_do, kind=kind, facts=facts)
+
 
 # a new key after an extension
-RUNTIME = AlertSpec(
-    kind=AlertKind.RENT,
-    once="runtime:{max_runtime_s:.0f}:{launch}",
-    headline="{watch}: max_runtime ends at {ends:%H:%M %Z}",
-    why="Most of its max_runtime has passed; it ends at {end}.",
-    did=_NOTHING_YET,
-    can_do=(_SAVE, _END_NOW),
+RUNTIME = _event(
+    "runtime:{max_runtime_s:.0f}:{launch}",
+    "max_runtime ends at {ends:%H:%M %Z}",
+    "Most of its max_runtime has passed; it ends at {end}.",
+    _SAVE,
+    _END_NOW,
 )
-CLOSING = AlertSpec(
-    kind=AlertKind.RENT,
-    once="closing:{closes:%Y%m%dT%H%M}:{launch}",
-    headline="{watch}: its active windows close soon",
-    why="They close at {close}, and stop_outside = true ends it then.",
-    did=_NOTHING_YET,
-    can_do=(_SAVE, "Keep it running: stop_outside = false"),
+CLOSING = _event(
+    "closing:{closes:%Y%m%dT%H%M}:{launch}",
+    "its active windows close soon",
+    "They close at {close}, and stop_outside = true ends it then.",
+    _SAVE,
+    "Keep it running: stop_outside = false",
 )
-CONTRACT = AlertSpec(
-    kind=AlertKind.RENT,
-    once="contract:{near}:{ends:%Y%m%dT%H}:{launch}",
-    headline="{watch}: its host ends the contract {soon}",
-    why="The contract ends at {end}{until}. The data on its disk is lost then.",
-    did=_NOTHING_YET,
-    can_do=(_SAVE, _END_NOW),
+CONTRACT = _event(
+    "contract:{near}:{ends:%Y%m%dT%H}:{launch}",
+    "its host ends the contract {soon}",
+    "The contract ends at {end}{until}. The data on its disk is lost then.",
+    _SAVE,
+    _END_NOW,
 )
-MAINTENANCE = AlertSpec(
-    kind=AlertKind.RENT,
-    once="maintenance:{begins:%Y%m%dT%H}:{launch}",
-    headline="{watch}: its host announces maintenance at {begin}",
-    why="The machine may be down from then on.",
-    did=_NOTHING_YET,
-    can_do=("Save its results before then",),
+IN_LESS_THAN_AN_HOUR, AT = "in less than an hour", "at {end}"
+RUNTIME_IS_LONGER = "; its max_runtime extends to {end}"
+MAINTENANCE = _event(
+    "maintenance:{begins:%Y%m%dT%H}:{launch}",
+    "its host announces maintenance at {begin}",
+    "The machine may be down from then on.",
+    "Save its results before then",
 )
 # the same offer with about the same saving is reported once
-CHEAPER_ELSEWHERE = AlertSpec(
-    kind=AlertKind.RENT,
-    once="relocate:{provider_there}:{machine}:{step}:{launch}",
-    headline="{watch}: moving it to {provider_there} would save {saving} ({share:.0%})",
+CHEAPER_ELSEWHERE = _event(
+    "relocate:{provider_there}:{machine}:{step}:{launch}",
+    "moving it to {provider_there} would save {saving} ({share:.0%})",
+    "The remaining {hours:,.1f} h cost {stay} here and {move} there, including {setup_min:,.0f} min of set-up and "
+    "minimum billing.",
+    "To move, end it, and its watch rents again: gpuwatch launches stop {launch}",
+    "Save its results first: the data on its disk is lost",
     facts=(
         ("Offer", "{offer} at {provider_there}"),
         ("Price there", "${price} an hour"),
         ("Assumed", "{assumed}"),
     ),
-    why="The remaining {hours:,.1f} h cost {stay} here and {move} there, including {setup_min:,.0f} min of set-up and "
-    "minimum billing.",
     did="Nothing: gpuwatch does not move running launches, and does not rent a second one in the meantime.",
-    can_do=(
-        "To move, end it, and its watch rents again: gpuwatch launches stop {launch}",
-        "Save its results first: the data on its disk is lost",
-    ),
 )
-STILL_STOPPED = AlertSpec(
+STILL_STOPPED = _still(
+    "still stopped at the provider, and billed",
+    "A stopped instance is billed for its disk until it is destroyed. Since {since}.",
+    "Start it at the provider",
+    _STOP_BILLING,
     kind=AlertKind.HELD,
-    once=_CONDITION_KEY,
-    headline="{watch}: still stopped at the provider, and billed",
-    facts=_CONDITION_FACTS,
-    why="A stopped instance is billed for its disk until it is destroyed. Since {since}.",
-    did=_NOTHING_YET,
-    can_do=("Start it at the provider", _STOP_BILLING),
 )
-STILL_OUTBID = AlertSpec(
+STILL_OUTBID = _still(
+    "still outbid",
+    "It waits until its bid wins again; its disk is billed in the meantime. Since {since}.",
+    "Allow a higher bid: launch.bid.max",
+    _RENT_ELSEWHERE,
+    _STOP_BILLING,
     kind=AlertKind.RENT,
-    once=_CONDITION_KEY,
-    headline="{watch}: still outbid",
-    facts=_CONDITION_FACTS,
-    why="It waits until its bid wins again; its disk is billed in the meantime. Since {since}.",
-    did=_NOTHING_YET,
-    can_do=("Allow a higher bid: launch.bid.max", _RENT_ELSEWHERE, _STOP_BILLING),
 )
-STILL_OFFLINE = AlertSpec(
+STILL_OFFLINE = _still(
+    "its host is still offline",
+    "Its GPUs are not billed in the meantime. Hosts often come back, but there is no guarantee. Since {since}.",
+    "Wait if you need the data on its disk",
+    _RENT_ELSEWHERE,
+    _STOP_BILLING,
     kind=AlertKind.HELD,
-    once=_CONDITION_KEY,
-    headline="{watch}: its host is still offline",
-    facts=_CONDITION_FACTS,
-    why="Its GPUs are not billed in the meantime. Hosts often come back, but there is no guarantee. Since {since}.",
-    did=_NOTHING_YET,
-    can_do=("Wait if you need the data on its disk", _RENT_ELSEWHERE, _STOP_BILLING),
 )
-UNMEASURED = AlertSpec(
-    kind=AlertKind.RENT,
-    once="unmeasured:{launch}",
-    headline="{watch}: its GPUs and its network could not be measured",
-    why="Its SSH port answers, but the login failed: {error}.",
+DISK_PRICE, DISK_PRICE_UNKNOWN = "{usd_day} a day", "its price is unknown"
+BID, BID_UNKNOWN = "{bid} an hour, listed; ${least} would run", "unknown"
+UNMEASURED = _event(
+    "unmeasured:{launch}",
+    "its GPUs and its network could not be measured",
+    "Its SSH port answers, but the login failed: {error}.",
+    "Check launch.ssh_key, and that the provider has its public key",
     did="gpuwatch keeps it: a failed login does not prove a faulty machine.",
-    can_do=("Check launch.ssh_key, and that the provider has its public key",),
 )
 # once a day of the launch, and again after it recovered: a restart repeats no alert on the same day
-WASTE = AlertSpec(
-    kind=AlertKind.RENT,
-    once="waste:{day}:{recovered}:{launch}",
-    headline="{watch}: low GPU utilisation: {mean:.0f} %",
+WASTE = _event(
+    "waste:{day}:{recovered}:{launch}",
+    "low GPU utilisation: {mean:.0f} %",
+    "Mean of {minutes} min: {mean:.0f} %; wasteful_below = {below:g}.",
+    "Follow it: gpuwatch launches",
+    "End it: gpuwatch launches stop {launch}",
     facts=(("Useful hour", "{useful}"), ("Wasted so far", "{wasted}")),
-    why="Mean of {minutes} min: {mean:.0f} %; wasteful_below = {below:g}.",
     did="Nothing: wasteful_below only alerts; idle_below ends the launch.",
-    can_do=("Follow it: gpuwatch launches", "End it: gpuwatch launches stop {launch}"),
 )
 # the answer was given by the owner's policy; a new key once it is confirmed
-PRICE_RAISED = AlertSpec(
-    kind=AlertKind.RENT,
-    once="increase:{increase}:{answer}:{launch}",
-    headline="{watch}: its host raises the price",
+PRICE_RAISED = _event(
+    "increase:{increase}:{answer}:{launch}",
+    "its host raises the price",
+    "The host proposes another price for the running contract: {words}, from {at} on.",
+    _END_NOW,
     facts=(("New price", "{words}"), ("Takes effect", "{at}"), ("Additional cost", "{extra}")),
-    why="The host proposes another price for the running contract: {words}, from {at} on.",
     did="{did}",
-    can_do=(_END_NOW,),
 )
 PRICE_RAISED_UNANSWERED = msgspec.structs.replace(
     PRICE_RAISED,
@@ -133,6 +133,13 @@ PRICE_RAISED_UNANSWERED = msgspec.structs.replace(
         "End it: gpuwatch launches stop {launch}",
     ),
 )
+NOT_ANSWERED = "Nothing was sent: the decision is yours."
+ACCEPTED = "Accepted: the new price is at or under max_price, and the budget allows it."
+REJECTED = "Rejected; the instance ends before the new price applies."
+ACCEPTING = "Accepting it; the provider has not confirmed yet. gpuwatch retries every minute."
+NOT_CONFIRMED = "The provider did not confirm the rejection; the instance ends before the new price applies."
+EXTRA_PER_DAY, EXTRA_IN_ALL = "{extra} per day", "{extra} until its max_runtime ends"
+UNKNOWN_TIME, UNKNOWN_AMOUNT = "an unknown time", "the provider does not state the amount"
 
 # once in each window and for each limit
 BUDGET_NEARLY = AlertSpec(

@@ -18,38 +18,65 @@ DOCTOR = "See what is wrong: gpuwatch doctor"
 _CHECK_LABEL = "Check your instances at {provider} for the label {label}"
 _CHECK_KEY = "Check the key's permissions: gpuwatch doctor"
 
+LAUNCH_FACTS = (
+    ("Launch", "{launch}"),
+    ("GPU", "{gpu} × {gpu_count}{spot}"),
+    ("Price", "${price} per hour; listed ${listed}"),
+    ("Provider", "{provider}, offer {offer}, machine {machine}"),
+    ("Reserved", "{reserved} per hour"),
+    ("Offer", "{reserved_offer}"),
+    ("Instance", "{instance}"),
+    ("Cost", "{cost}"),
+    ("Cost so far", "{cost_so_far}"),
+    ("Self-destruct", "{own_end}"),
+)
+INTERRUPTIBLE = ", interruptible (spot)"
+UNKNOWN_MACHINE = "unknown"
+
+# --- the field `state`: what gpuwatch did, by the state of the launch -------------------------------------------------
+
+HAS_ENDED = "Launch {launch} has ended."
+HAS_FAILED = "Launch {launch} failed."
+OTHER_PLACES_FIRST = "{text} For an hour, gpuwatch tries other places and offers before {machine}."
+NOT_THAT_MACHINE = "{text} gpuwatch does not rent machine {machine} for {hours} hours (gpuwatch providers machines)."
+IS_STOPPING = "Launch {launch} is stopping; gpuwatch sends an alert when its end is confirmed."
+CONTINUES = "Launch {launch} continues: state {is_in}, {condition}."
+IS_IN_STATE = "Launch {launch} is {is_in}."
+
 # --- changes of its state: `state_machine` names them -----------------------------------------------------------------
 
 
-def _change(headline: str, why: str | tuple[str, ...], **texts: Any) -> AlertSpec:
+def about_launch(headline: str, why: str | tuple[str, ...], **texts: Any) -> AlertSpec:
     """Declare an alert whose headline names the watch, then `headline`."""
     texts = {"kind": AlertKind.RENT, "did": "{state}", "can_do": FOLLOW_IT} | texts
     return AlertSpec(headline=f"{{watch}}: {headline}", why=why, **texts)
 
 
-DOES_NOT_START = _change(
+DOES_NOT_START = about_launch(
     "rented, but it does not start",
     "The provider created a contract that does not start. Its disk is billed, so gpuwatch destroys it.",
 )
 _FOUND = "The answer to the request was lost; gpuwatch found the instance by its label. Nothing was sent twice."
-FOUND = _change("rented; found by its label", _FOUND)
-FOUND_TO_END = _change("found by its label; ending it", _FOUND)
-RUNNING = _change("running", "The instance started.")
-BID_RAISED = _change(
+FOUND = about_launch("rented; found by its label", _FOUND)
+FOUND_TO_END = about_launch("found by its label; ending it", _FOUND)
+RUNNING = about_launch("running", "The instance started.")
+BID_RAISED = about_launch(
     "its bid was raised", "It was outbid; the bid was raised to ${bid} an hour, listed, without its disk."
 )
-ENDING = _change("ending: {end}", "{reason}")
-OVER = _change("{end}", "{reason}")
-NOTHING_MADE = _change("nothing was made", "{reason}")
+ENDING = about_launch("ending: {end}", "{reason}")
+OVER = about_launch("{end}", "{reason}")
+NOTHING_MADE = about_launch("nothing was made", "{reason}")
 _ADOPTED = "The owner assigned instance {assigned} to it."
-ADOPTED = _change("adopted by the owner", _ADOPTED)
-ADOPTED_TO_END = _change("adopted by the owner; ending it", _ADOPTED)
-TAKEN_OVER = _change("adopted", "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now.")
-STARTED_BY_COMMAND = _change(
+ADOPTED = about_launch("adopted by the owner", _ADOPTED)
+ADOPTED_TO_END = about_launch("adopted by the owner; ending it", _ADOPTED)
+TAKEN_OVER = about_launch(
+    "adopted", "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now."
+)
+STARTED_BY_COMMAND = about_launch(
     "started by its command",
     "{cause} gpuwatch does not see what it rented, and counts the watch's limit until max_runtime.",
 )
-COMMAND_TIME_OVER = _change(
+COMMAND_TIME_OVER = about_launch(
     "its max_runtime is over",
     "Its reservation is released. gpuwatch ended nothing: check that what the command rented is gone.",
 )
@@ -57,7 +84,7 @@ COMMAND_TIME_OVER = _change(
 
 def _flapping(headline: str, why: str) -> AlertSpec:
     """At most once in ten minutes, and a price when it differs by a few percent."""
-    return _change(headline, why, once=f"befallen:{{launch}}:{headline}:{{price_step}}:{{ten_minutes}}")
+    return about_launch(headline, why, once=f"befallen:{{launch}}:{headline}:{{price_step}}:{{ten_minutes}}")
 
 
 OUTBID = _flapping(
@@ -74,7 +101,7 @@ PRICE_ROSE = _flapping("its price rose", _PRICES)
 PRICE_FELL = _flapping("its price fell", _PRICES)
 
 # once an hour for each cause: a flapping offer must not flood the owner
-NOT_RENTED = _change(
+NOT_RENTED = about_launch(
     "not rented: {end.value}",
     "{why}",
     kind=AlertKind.REFUSED,
@@ -86,7 +113,7 @@ _RESOLVE = (
     "If it exists: gpuwatch launches resolve {launch} --adopt {candidate}",
     "If it does not: gpuwatch launches resolve {launch} --absent",
 )
-HELD = _change(
+HELD = about_launch(
     "held: nothing proves that no instance was created",
     (
         "The request may have succeeded; nothing proves that it did not. Its budget stays reserved.",
@@ -109,14 +136,14 @@ HELD_BY_COMMAND = msgspec.structs.replace(
 _STILL = "It still needs your decision. Its budget stays reserved and its slot occupied."
 STILL_HELD = msgspec.structs.replace(HELD, why=_STILL)
 STILL_HELD_BY_COMMAND = msgspec.structs.replace(HELD_BY_COMMAND, why=_STILL)
-UNLISTED = _change(
+UNLISTED = about_launch(
     "the provider no longer lists it",
     "A missing entry is no proof: it may still run and be billed. gpuwatch does not touch it and keeps its slot.",
     kind=AlertKind.HELD,
     once="unlisted:{launch}",
     can_do=(_CHECK_LABEL, "If it is gone or you do not need it: gpuwatch launches stop {launch}"),
 )
-RETURNED = _change(
+RETURNED = about_launch(
     "its instance reappeared; gpuwatch follows it again; it is billed",
     "it had ended ({end})",
     kind=AlertKind.ORPHAN,
@@ -131,7 +158,7 @@ STILL_BACK = msgspec.structs.replace(
     headline="{watch}: its instance reappeared after its end; it is billed",
     why="The provider lists it again. It counts against budgets and limits until it ends.",
 )
-CONTRADICTION = _change(
+CONTRADICTION = about_launch(
     "{provider} gives contradictory answers about instance {instance_id}",
     "{why}",
     kind=AlertKind.BLIND,
@@ -140,14 +167,14 @@ CONTRADICTION = _change(
 )
 OMITTED_BY_LIST = "The list omits it, but a lookup by id finds it."
 LISTED_ALONE = "The list shows it after its end, but a lookup by id finds nothing."
-UNMANAGED = _change(
+UNMANAGED = about_launch(
     "gpuwatch can no longer manage it",
     "{provider} is not configured, or has no key: gpuwatch can neither list nor end the instance.",
     kind=AlertKind.HELD,
     once="unwatched:{launch}:{now:%Y-%m-%d}",
     can_do=("Restore {section}", "Or end instance {instance} at {provider} manually"),
 )
-OTHER_ACCOUNT = _change(
+OTHER_ACCOUNT = about_launch(
     "gpuwatch can no longer reach it",
     "It runs under account {account}, but the key of {provider} belongs to another account.",
     kind=AlertKind.HELD,
@@ -162,7 +189,7 @@ OF_NO_KNOWN_ACCOUNT = msgspec.structs.replace(
     OTHER_ACCOUNT, why="An older gpuwatch started it, and this key has not listed it at {provider} since."
 )
 # once an hour, for all causes together
-END_REFUSED = _change(
+END_REFUSED = about_launch(
     "{provider} refuses to end it; it is still billed",
     "{error}. Reason for its end: {reason}",
     kind=AlertKind.HELD,
@@ -180,13 +207,21 @@ ABANDONED = AlertSpec(
     headline='launch {launch} is active, but its watch "{watch}" is not in the settings',
     facts=(("Launch", "{launch}"), ("Provider", "{provider}"), ("Instance", "{instance}")),
     why="The watch was renamed or removed.",
-    did="{did}",
+    did=(
+        "{followed}",
+        "Until this is resolved, gpuwatch rents nothing for the new watch {new_watch}.",
+        "Until this is resolved, gpuwatch rents nothing for the new watches {new_watches}.",
+    ),
     can_do=(
         'If it has a new name: set renamed_from = "{watch}" in that watch, then reload the settings',
         "{both}",
         "If you do not need it: gpuwatch launches stop {launch}",
     ),
 )
+RULES_UNKNOWN = "max_runtime and budgets still end it; the other rules of its watch are unknown."
+RULES_KEPT = "gpuwatch follows it by the settings it was rented with, but calls none of its hooks."
+BOTH_INTENDED = 'If both are intended: renamed_from = "" in the new watch'
+ID_UNKNOWN = "not known yet"
 HOOK_FAILED = AlertSpec(
     kind=AlertKind.RENT,
     severity=Severity.WARNING,

@@ -82,6 +82,11 @@ TASK_CONSEQUENCES = {
     "hooks": "Hooks of launches do not run.",
 }
 OTHER_CONSEQUENCE = "The work of this task is not done."
+TASK_HANGS = "It made no progress for longer than its requests may take."
+TASK_FAILS = "It failed {failures} times in a row with an internal error. The traceback is in the log."
+TASK_OTHERS = "The other tasks continue."
+TASK_RESTARTED = "systemd restarts gpuwatch, if it supervises it."
+TASK_RETRIED = "gpuwatch retries it at its next run; if that continues, systemd restarts gpuwatch, if it supervises it."
 
 TASK_WORKS = AlertSpec(
     kind=AlertKind.RECOVERED,
@@ -106,6 +111,7 @@ TASK_FAULT = AlertSpec(
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
+MORE_FAULTS = "{count} more; see: gpuwatch doctor"
 _FIX_SETTINGS = "Fix the settings, then: systemctl reload gpuwatch"
 
 RESCUE = AlertSpec(

@@ -30,7 +30,7 @@ PROOF_LASTS = timedelta(hours=1)  # assumed: after a longer gap in polling, the 
 
 
 class DecisionReason(StrEnum):
-    """The reason of a decision. The alert, the log and `--explain` show the same reason."""
+    """The reason of a decision. The alert, the log and `--explain` show the same, by `REASON_TEXTS` (`offer_texts`)."""
 
     FIRST_MATCH = "first_match"
     RESTOCKED = "restocked"
@@ -44,19 +44,6 @@ class DecisionReason(StrEnum):
     NO_DATA = "no_data"
 
 
-# as sentences, with the watch's own figures inserted
-REASON_TEXTS = {
-    DecisionReason.FIRST_MATCH: "An offer is at or under the threshold",
-    DecisionReason.RESTOCKED: "In stock again: earlier complete polls showed no offers",
-    DecisionReason.CHEAPER: "Cheaper by at least {improve_by} than in the last alert",
-    DecisionReason.REPEAT_DUE: "Still at or under the threshold; reminder every {repeat_every}",
-    DecisionReason.NOTHING_NEW: "Still at or under the threshold",
-    DecisionReason.IN_STOCK: "On offer, but it was not out of stock in recent complete polls",
-    DecisionReason.HOLDING: "At or under the threshold, but not for long enough yet",
-    DecisionReason.OUTSIDE_WINDOW: "Outside the watch's active windows",
-    DecisionReason.NO_OFFER: "No offer is at or under the threshold",
-    DecisionReason.NO_DATA: "There is no complete market data",
-}
 FIRING_REASONS = frozenset(
     {DecisionReason.FIRST_MATCH, DecisionReason.RESTOCKED, DecisionReason.CHEAPER, DecisionReason.REPEAT_DUE}
 )

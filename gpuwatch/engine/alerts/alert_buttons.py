@@ -18,6 +18,7 @@ from enum import StrEnum
 
 import msgspec
 
+from gpuwatch.domain.alerts import message_texts as texts
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
 from gpuwatch.engine.alerts.job_alerts import goes_on, job_id_of
 from gpuwatch.errors import StoreError
@@ -76,21 +77,25 @@ _WORKS_ONCE = frozenset(
 )
 
 _OF_LAUNCHES = {
-    AlertKind.RENT: (("Stop", ButtonAction.STOP), ("Extend", ButtonAction.EXTEND), ("Cost", ButtonAction.COST)),
-    AlertKind.HELD: (("Stop", ButtonAction.STOP), ("Cost", ButtonAction.COST)),
-    AlertKind.END: (("Cost", ButtonAction.COST),),
+    AlertKind.RENT: (
+        (texts.STOP, ButtonAction.STOP),
+        (texts.EXTEND, ButtonAction.EXTEND),
+        (texts.COST, ButtonAction.COST),
+    ),
+    AlertKind.HELD: ((texts.STOP, ButtonAction.STOP), (texts.COST, ButtonAction.COST)),
+    AlertKind.END: ((texts.COST, ButtonAction.COST),),
 }
 
-_LOG = ("Log", ButtonAction.JOB_LOG)
-_CANCEL = ("Cancel", ButtonAction.JOB_CANCEL)
-_RETRY = ("Retry", ButtonAction.JOB_RETRY)
+_LOG = (texts.LOG, ButtonAction.JOB_LOG)
+_CANCEL = (texts.CANCEL, ButtonAction.JOB_CANCEL)
+_RETRY = (texts.RETRY, ButtonAction.JOB_RETRY)
 
 
 class ButtonFault(StrEnum):
     """Why a press does nothing; shown to the person who pressed."""
 
-    FORGED = "This button does not belong to this gpuwatch. Nothing was done."
-    LATE = "This button has expired. Nothing was done; /help shows the available commands."
+    FORGED = texts.FORGED
+    LATE = texts.LATE
 
 
 class SignedButton(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,9 +201,9 @@ class AlertButtons:
         if alert.watch and alert.kind.rules.is_offer:
             yield [
                 self._signer.button(
-                    "Silence 6 h", ButtonAction.SILENCE, subject_key(alert.watch), now + _SILENCE_OFFERED_FOR
+                    texts.SILENCE, ButtonAction.SILENCE, subject_key(alert.watch), now + _SILENCE_OFFERED_FOR
                 ),
-                self._signer.button("Why", ButtonAction.WHY, alert.alert_id, now + LIVES_FOR),
+                self._signer.button(texts.WHY, ButtonAction.WHY, alert.alert_id, now + LIVES_FOR),
             ]
         elif (job_id := job_id_of(alert)) is not None and _JOB_ID.fullmatch(job_id):
             yield [self._signer.button(label, action, job_id, now + LIVES_FOR) for label, action in _of_job(alert)]
@@ -232,6 +237,8 @@ def approval_buttons(ask: Approval, signer: ButtonSigner, of: str = "") -> list[
     """Return the buttons that approve and deny it. `of`: which approval, in a message with several."""
     binding = approval_binding(ask)
     return [
-        signer.button(f"Approve {of}".strip(), ButtonAction.APPROVE, ask.approval_id, ask.deadline, binding),
-        signer.button(f"Deny {of}".strip(), ButtonAction.DENY, ask.approval_id, ask.deadline, binding),
+        signer.button(
+            texts.APPROVE.format(what=of).strip(), ButtonAction.APPROVE, ask.approval_id, ask.deadline, binding
+        ),
+        signer.button(texts.DENY.format(what=of).strip(), ButtonAction.DENY, ask.approval_id, ask.deadline, binding),
     ]

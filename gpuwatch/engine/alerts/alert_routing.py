@@ -14,6 +14,7 @@ from itertools import groupby
 
 import msgspec
 
+from gpuwatch.domain.alerts import message_texts as texts
 from gpuwatch.domain.alerts.alert import alert_id_from
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.ports import (
@@ -128,12 +129,14 @@ def grouped_alert(alerts: Sequence[Alert]) -> Alert:
         return alerts[0]
     offers = [alert.offers[0] for alert in alerts if alert.offers]
     cheapest = min(offers, key=lambda line: Decimal(line.price_usd_gpu_hour), default=None)
-    best = f", from ${cheapest.price_usd_gpu_hour} per GPU-hour" if cheapest else ""
+    headline = _whose(alerts)
+    if cheapest:
+        headline = texts.CHEAPEST.format(text=headline, price=cheapest.price_usd_gpu_hour)
     return Alert(
         alert_id=alert_id_from(" ".join(alert.alert_id for alert in alerts)),
         kind=alerts[0].kind,
         created_at=alerts[-1].created_at,
-        headline=f"{_whose(alerts)}{best}",
+        headline=headline,
         parts=tuple(alerts),
         severity=max((alert.severity for alert in alerts), key=lambda severity: severity.rank),
     )
@@ -141,9 +144,11 @@ def grouped_alert(alerts: Sequence[Alert]) -> Alert:
 
 def _whose(alerts: Sequence[Alert]) -> str:
     if not all(alert.kind.rules.is_offer for alert in alerts):
-        return f"{len(alerts)} alerts, the newest: {alerts[-1].headline}"
+        return texts.NEWEST_OF.format(count=len(alerts), headline=alerts[-1].headline)
     watches = {alert.watch for alert in alerts}
-    return f"{len(watches)} watches have offers" if len(watches) > 1 else f"{alerts[0].watch}: {len(alerts)} alerts"
+    if len(watches) > 1:
+        return texts.SEVERAL_WATCHES.format(count=len(watches))
+    return texts.SEVERAL_ALERTS.format(watch=alerts[0].watch, count=len(alerts))
 
 
 def with_unreported(alert: Alert, unreported: Sequence[str]) -> Alert:
@@ -154,7 +159,8 @@ def with_unreported(alert: Alert, unreported: Sequence[str]) -> Alert:
     """
     if not unreported:
         return alert
-    newest = "; ".join(headline[:80] for headline in unreported[-3:])
-    before = f"{len(unreported) - 3} more and: " if len(unreported) > 3 else ""
-    number = f"{len(unreported)} earlier {'alert' if len(unreported) == 1 else 'alerts'}"
-    return msgspec.structs.replace(alert, facts=(*alert.facts, ("Not sent here", f"{number} ({before}{newest})")))
+    count, headlines = len(unreported), "; ".join(headline[:80] for headline in unreported[-3:])
+    if count > 3:
+        headlines = texts.AND_MORE.format(count=count - 3, headlines=headlines)
+    text = (texts.ONE_EARLIER if count == 1 else texts.EARLIER).format(count=count, headlines=headlines)
+    return msgspec.structs.replace(alert, facts=(*alert.facts, (texts.NOT_SENT_HERE, text)))

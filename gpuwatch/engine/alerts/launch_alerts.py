@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.alerts import launch_texts as texts
-from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec, OutboxAlert, Severity
+from gpuwatch.domain.alerts import offer_texts
+from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec, OutboxAlert, Severity, filled_facts
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR, MACHINE_FAULTS, is_of_any_machine
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
@@ -28,7 +29,6 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports.declarations import Adapter
 
 NONE: Mapping[str, Adapter] = {}
-NOT_READY = ("Check key, credit and instances: gpuwatch doctor",)
 _PRICE_STEP = 1.03  # a price that changes by less than this factor is not reported again
 _OVER = frozenset({LaunchState.ENDED, LaunchState.FAILED})
 _MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED, EndReason.NOT_RUN})
@@ -60,7 +60,7 @@ class LaunchAlerts:
             severity=max(kind.rules.severity, least, key=lambda one: one.rank),
             subject=launch.launch_id,
             watch=launch.watch,
-            facts=(*_facts(launch, now), *self._own_end(launch)),
+            facts=filled_facts(texts.LAUNCH_FACTS, self._figures(launch, now)),
             launch=launch.launch_id,
             provider=launch.provider,
             label=launch.label,
@@ -106,82 +106,70 @@ class LaunchAlerts:
             why=why,
         )
 
-    def _own_end(self, launch: Launch) -> tuple[tuple[str, str], ...]:
+    def _figures(self, launch: Launch, now: datetime) -> dict[str, Any]:
+        """Return the values of `LAUNCH_FACTS`."""
+        price, listed = distinct_prices([usd(launch.price_microusd_hour), usd(launch.listed_microusd_hour)])
+        by_command, is_over = launch.is_by_command, launch.state in _OVER
+        cost = cost_microusd(launch, now)
+        has_cost = cost or (is_over and launch.instance_id is not None)
+        return {
+            "launch": launch.launch_id,
+            "gpu": launch.gpu,
+            "gpu_count": launch.gpu_count,
+            "spot": texts.INTERRUPTIBLE if launch.spot else "",
+            "price": None if by_command else price,
+            "listed": listed,
+            "provider": None if by_command else launch.provider,
+            "offer": launch.offer_id,
+            "machine": launch.machine_id or texts.UNKNOWN_MACHINE,
+            "reserved": dollars(usd(launch.bound_microusd_hour)) if by_command else None,
+            "reserved_offer": launch.offer_id if by_command else None,
+            "instance": launch.instance_id,
+            "cost": dollars(usd(cost)) if has_cost and is_over else None,
+            "cost_so_far": dollars(usd(cost)) if has_cost and not is_over else None,
+            "own_end": self._own_end(launch),
+        }
+
+    def _own_end(self, launch: Launch) -> str | None:
         """Return when an active instance ends without gpuwatch, and what each hour costs until then."""
         watch, ends = stored_watch(launch.terms), self._ends.get(launch.provider)
         if ends is None or watch is None or watch.launch is None or not watch.launch.self_destruct:
-            return ()
+            return None
         if launch.state in _OVER or launch.instance_id is None:
-            return ()
-        return (("Self-destruct", ends.text(launch.disk_microusd_hour, launch.price_microusd_hour)),)
-
-
-def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
-    price, listed = distinct_prices([usd(launch.price_microusd_hour), usd(launch.listed_microusd_hour)])
-    facts = [
-        ("Launch", launch.launch_id),
-        ("GPU", f"{launch.gpu} × {launch.gpu_count}" + (", interruptible (spot)" if launch.spot else "")),
-        (
-            "Price",
-            f"${price} per hour; listed ${listed}",
-        ),
-        ("Provider", f"{launch.provider}, offer {launch.offer_id}, machine {launch.machine_id or 'unknown'}"),
-    ]
-    if launch.is_by_command:
-        facts[-2:] = [("Reserved", f"{dollars(usd(launch.bound_microusd_hour))} per hour"), ("Offer", launch.offer_id)]
-    if launch.instance_id is not None:
-        facts.append(("Instance", launch.instance_id))
-    cost, over = cost_microusd(launch, now), launch.state in _OVER
-    if cost or (over and launch.instance_id is not None):
-        facts.append(("Cost" if over else "Cost so far", dollars(usd(cost))))
-    return tuple(facts)
+            return None
+        return ends.text(launch.disk_microusd_hour, launch.price_microusd_hour)
 
 
 def _state_text(launch: Launch) -> str:
     """Return what gpuwatch did, by the launch's state."""
+    fields = {"launch": launch.launch_id, "machine": launch.machine_id, "is_in": launch.state.value}
     if launch.state in _OVER:
-        ended = f"Launch {launch.launch_id} {'has ended' if launch.state is LaunchState.ENDED else 'failed'}."
+        text = (texts.HAS_ENDED if launch.state is LaunchState.ENDED else texts.HAS_FAILED).format(**fields)
         if launch.state is LaunchState.ENDED or launch.machine_id is None or not launch.ended_because(*MACHINE_FAULTS):
-            return ended
-        if is_of_any_machine(launch):
-            return f"{ended} For an hour, gpuwatch tries other places and offers before {launch.machine_id}."
-        hours = AVOID_FOR // timedelta(hours=1)
-        avoided = f"gpuwatch does not rent machine {launch.machine_id} for {hours} hours (gpuwatch providers machines)."
-        return f"{ended} {avoided}"
+            return text
+        avoids = texts.OTHER_PLACES_FIRST if is_of_any_machine(launch) else texts.NOT_THAT_MACHINE
+        return avoids.format(text=text, hours=AVOID_FOR // timedelta(hours=1), **fields)
     if launch.state is LaunchState.STOPPING:
-        return f"Launch {launch.launch_id} is stopping; gpuwatch sends an alert when its end is confirmed."
+        return texts.IS_STOPPING.format(**fields)
     if launch.condition is not None:
-        return f"Launch {launch.launch_id} continues: state {launch.state.value}, {launch.condition.value}."
-    return f"Launch {launch.launch_id} is {launch.state.value}."
+        return texts.CONTINUES.format(condition=launch.condition.value, **fields)
+    return texts.IS_IN_STATE.format(**fields)
 
 
 def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
     """Return what the owner can do after a watch fired: about the started launches, or about the reason for none."""
     if reserved and reserved[0].dry_run:
-        return ("To rent for real, set dry_run = false",)
+        return (offer_texts.TO_RENT,)
     if reserved and reserved[0].is_by_command:
         return texts.FOLLOW_IT
     if reserved:
-        return (*texts.FOLLOW_IT, *(f"End it: gpuwatch launches stop {launch.launch_id}" for launch in reserved))
-    return () if refusal is None else _after_refusal(shlex.quote(watch.name), refusal)
-
-
-def _after_refusal(name: str, refusal: LaunchRefusal) -> tuple[str, ...]:
+        return (*texts.FOLLOW_IT, *(offer_texts.END_IT.format(launch=launch.launch_id) for launch in reserved))
+    if refusal is None:
+        return ()
+    lines = offer_texts.AFTER_REFUSAL.get(refusal.reason, offer_texts.AFTER_ANY_REFUSAL)
     if refusal.reason is RefusalReason.PAUSED:
-        return (
-            f"Resume renting: gpuwatch watches resume {name}"
-            if refusal.of_watch
-            else "Resume renting: gpuwatch watches resume",
-        )
-    if refusal.reason is RefusalReason.CHECKLIST:
-        return (f"Tick completed items: gpuwatch watches checklist tick {name} ITEM",)
-    if refusal.reason is RefusalReason.BREAKER:
-        return ("See what failed: gpuwatch launches", f"Resume renting now: gpuwatch watches resume {name}")
-    if refusal.reason is RefusalReason.MACHINE_FAILED:
-        return ("See blocked machines and clear them: gpuwatch providers machines",)
-    if refusal.reason is RefusalReason.MAX_PER_DAY:
-        return ("See today's launches: gpuwatch launches", f"Allow more: max_per_day in watch {name}")
-    return ("See launches and their cost: gpuwatch launches",)
+        lines = (offer_texts.RESUME_WATCH if refusal.of_watch else offer_texts.RESUME,)
+    return tuple(line.format(name=shlex.quote(watch.name)) for line in lines)
 
 
 def abandoned_alerts(
@@ -192,7 +180,7 @@ def abandoned_alerts(
     Args:
         held: new renting watches of the same settings: one of them may be the old watch under a new name.
     """
-    both = 'If both are intended: renamed_from = "" in the new watch' if held else ""
+    names = ", ".join(f'"{name}"' for name in held)
     for launch in abandoned:
         yield texts.ABANDONED.outbox(
             new_id(),
@@ -200,21 +188,10 @@ def abandoned_alerts(
             watch=launch.watch,
             launch=launch.launch_id,
             provider=launch.provider,
-            instance=launch.instance_id or "not known yet",
+            instance=launch.instance_id or texts.ID_UNKNOWN,
             held=",".join(held),
-            did=_did(launch, held),
-            both=both,
+            followed=texts.RULES_UNKNOWN if launch.terms is None else texts.RULES_KEPT,
+            new_watch=names if len(held) == 1 else None,
+            new_watches=names if len(held) > 1 else None,
+            both=texts.BOTH_INTENDED if held else "",
         )
-
-
-def _did(launch: Launch, held: Sequence[str]) -> str:
-    followed = (
-        "max_runtime and budgets still end it; the other rules of its watch are unknown."
-        if launch.terms is None
-        else "gpuwatch follows it by the settings it was rented with, but calls none of its hooks."
-    )
-    if not held:
-        return followed
-    names = ", ".join(f'"{name}"' for name in held)
-    watches = "watch" if len(held) == 1 else "watches"
-    return f"{followed} Until this is resolved, gpuwatch rents nothing for the new {watches} {names}."

@@ -1,4 +1,4 @@
-"""Alerts about offers: a decision as text. Pure; the channels lay it out and escape it.
+"""Alerts about offers: the figures of a decision, for the texts of `offer_texts`. Pure; the channels lay them out.
 
 An alert names the best offer with its facts (price, machine, certainty and terms, the cost of a job there), lists the
 next ones, one line each, and says what gpuwatch did and what the owner can do.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from decimal import Decimal
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import most_microusd_hour
 from gpuwatch.domain.launches.life.owner_decisions import Approval
@@ -23,19 +25,12 @@ from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.plan.job_total import JobBill, JobCost
 from gpuwatch.domain.setup.durations import format_duration, format_moment
 from gpuwatch.domain.watches.computed_limits import job_cost
-from gpuwatch.domain.watches.decide import REASON_TEXTS, Decision, DecisionReason, Match
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE
 from gpuwatch.domain.watches.watch import Action, Watch
-from gpuwatch.ports import Alert, AlertKind, OfferLine
+from gpuwatch.ports import Alert, OfferLine
 
 _OFFERS_SHOWN = 3
-
-_KINDS = {
-    OfferKind.LISTED: "list price; stock is unknown",
-    OfferKind.HISTORY: "past price",
-}
-
-_PAST_NAMES = {NEW_LOW: "New low", DROP_BY: "Drop", PERCENTILE: "Percentile"}
 
 
 def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
@@ -60,62 +55,47 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         can_do: what the owner can do about the result; empty: the advice of an alert without a launch.
         rank_of: returns the rank of an offer's price in its history; None: unknown.
     """
-    folded = _shown(watch, decision)
+    # resold stock is shown once; if something is rented or needs approval, as its own offer
+    folded = fold_resold(decision.matches, keep_first=watch.action is not Action.ALERT)
     decision = msgspec.structs.replace(decision, matches=tuple(one.primary for one in folded))
     best = decision.matches[0]
     by_hand = approval is None and not can_do  # gpuwatch does not rent it
     lines = _lines(watch, folded, links if by_hand else None)
-    facts = [
-        *price_facts(best, lines[0], rank_of(best.offer), with_total=approval is None),
-        *job_facts(watch, best),
-        *_threshold_facts(watch, best.offer),
-        *([] if approval is None else _quote_facts(approval, watch, zone)),
-        ("Place", lines[0].place),
-        *machine_facts(best.offer, zone),
-        *rare_facts(folded[0]),
-        *_traffic_facts(watch, best.offer),
-        ("Seen", format_moment(decision.decided_at, zone)),
-    ]
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.MATCH if approval is None else AlertKind.APPROVAL,
-        created_at=decision.decided_at,
-        headline=_offer_headline(watch, best, lines[0]),
+    alert = (texts.MATCH if approval is None else texts.APPROVAL).alert(
+        alert_id,
+        decision.decided_at,
         watch=watch.name,
-        approval_id=None if approval is None else approval.approval_id,
-        facts=tuple(facts),
-        offers=tuple(lines),
+        line=lines[0],
+        rank=rank_of(best.offer),
+        **_price_values(best, with_total=approval is None),
+        **_job_values(watch, best),
+        **_limit_values(watch, best.offer),
+        **_quote_values(approval, watch, zone),
+        **_machine_values(best.offer, zone),
+        **_terms_values(folded[0]),
+        **_traffic_values(watch, best.offer),
+        seen=format_moment(decision.decided_at, zone),
         why=decision_text(watch, decision),
-        did=did or "Nothing: the decision is yours.",
-        can_do=(*(can_do or _can_do(best.offer, approval)), _check_command(watch)),
+        did=did or texts.NOTHING,
+        **_to_rent_by_hand(best.offer, by_hand),
+        can_do=(*can_do, _check_command(watch)),
     )
+    approval_id = None if approval is None else approval.approval_id
+    return msgspec.structs.replace(alert, offers=tuple(lines), approval_id=approval_id)
 
 
 def decision_text(watch: Watch, decision: Decision) -> str:
     """Return the reason as text, with its name as in the log."""
-    words = REASON_TEXTS[decision.reason].format(
+    text = texts.REASON_TEXTS[decision.reason].format(
+        fits=texts.AS_WANTED if watch.unlimited else texts.AT_THE_LIMIT,
         improve_by=f"{watch.improve_by * 100:g} %",
         repeat_every=format_duration(watch.repeat_every_s or 0),
     )
-    if watch.unlimited:
-        words = words.replace("at or under the threshold", "what the watch waits for")
     if watch.hold_for_s and decision.reason is DecisionReason.FIRST_MATCH:
-        words += f", and has been for {format_duration(watch.hold_for_s)}"
+        text = texts.HELD_FOR.format(text=text, span=format_duration(watch.hold_for_s))
+    text = texts.REASON.format(text=text, reason=decision.reason.value)
     more = len(decision.matches) - 1
-    beside = f" {more} more {'fits' if more == 1 else 'fit'}." if more > 0 else ""
-    return f"{words} ({decision.reason.value}).{beside}"
-
-
-def _shown(watch: Watch, decision: Decision) -> list[FoldedOffer[Match]]:
-    """Show resold stock once. If something is rented or needs approval, its own offer is the one that is shown."""
-    return fold_resold(decision.matches, keep_first=watch.action is not Action.ALERT)
-
-
-def _offer_headline(watch: Watch, match: Match, line: OfferLine) -> str:
-    marks = "".join(f", {mark}" for mark in job_mark(match))
-    kind = match.offer.kind
-    sure = "" if kind is OfferKind.LIVE else f" ({kind.value})"
-    return f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour{marks}{sure}"
+    return text if more <= 0 else (texts.ONE_MORE if more == 1 else texts.MORE).format(text=text, count=more)
 
 
 def _lines(watch: Watch, folded: Sequence[FoldedOffer[Match]], links: Mapping[str, str] | None) -> list[OfferLine]:
@@ -123,18 +103,17 @@ def _lines(watch: Watch, folded: Sequence[FoldedOffer[Match]], links: Mapping[st
     shown = [one.primary for one in folded[:_OFFERS_SHOWN]]
     prices = [one.price.gpu_price_usd_hour(one.offer.gpu_count) for one in shown]
     listed = [usd(one.price.listed_microusd_hour) / one.offer.gpu_count for one in shown]
-    texts = distinct_prices([*prices, *listed, watch.max_price_usd_gpu_hour])
+    shown_prices = distinct_prices([*prices, *listed, watch.max_price_usd_gpu_hour])
     return [
-        offer_line(one.primary, price, its_listed, links, (*job_mark(one.primary), *line_marks(one)))
-        for one, price, its_listed in zip(folded, texts, texts[len(shown) :], strict=False)
+        _line(one, price, its_listed, links or {})
+        for one, price, its_listed in zip(folded, shown_prices, shown_prices[len(shown) :], strict=False)
     ][: len(shown)]
 
 
-def offer_line(
-    match: Match, price: str, listed: str, links: Mapping[str, str] | None = None, marks: tuple[str, ...] = ()
-) -> OfferLine:
+def _line(folded: FoldedOffer[Match], price: str, listed: str, links: Mapping[str, str]) -> OfferLine:
     """Return one offer as an alert shows it; `price` and `listed`: per GPU, as text."""
-    offer = match.offer
+    match, offer = folded.primary, folded.primary.offer
+    elsewhere = [folded.also_text] if folded.also else []
     return OfferLine(
         gpu=offer.gpu,
         gpu_count=offer.gpu_count,
@@ -148,14 +127,14 @@ def offer_line(
         machine_id=offer.machine_id,
         spot=offer.spot,
         verified=offer.verified,
-        url=_link(offer, links or {}),
-        marks=marks,
+        url=_link(offer, links),
+        marks=(*_job_mark(match), *marks(offer), *elsewhere),
     )
 
 
-def line_marks(folded: FoldedOffer[Match]) -> tuple[str, ...]:
-    """Return the short marks for one line, and other offers of the same stock."""
-    return (*marks(folded.primary.offer), *([folded.also_text] if folded.also else []))
+def _job_mark(match: Match) -> tuple[str, ...]:
+    cost = match.job_microusd
+    return () if cost is None else (texts.JOB_MARK.format(cost=dollars(usd(cost))),)
 
 
 def _link(offer: Offer, links: Mapping[str, str]) -> str | None:
@@ -166,172 +145,138 @@ def _link(offer: Offer, links: Mapping[str, str]) -> str | None:
     return filled.replace("{machine_id}", quote(offer.machine_id or "", safe=""))
 
 
-def price_facts(
-    match: Match, line: OfferLine, rank: PriceRank | None, with_total: bool = True
-) -> list[tuple[str, str]]:
-    """Return label and value of its costs.
+# --- the values of its facts; None: the fact is left out --------------------------------------------------------------
 
-    Args:
-        rank: None: the history is too short.
-        with_total: False: another fact, such as the quote of an approval, states the total.
-    """
+
+def _price_values(match: Match, *, with_total: bool) -> dict[str, Any]:
+    """Its costs. `with_total` False: another fact, such as the quote of an approval, states the total."""
     offer, price = match.offer, match.price
-    facts = [("GPU", f"{line.gpu} × {line.gpu_count}"), ("Price", f"${line.price_usd_gpu_hour} per GPU-hour")]
-    if rank is not None:
-        rental = "on spot" if offer.spot else "on demand"
-        facts.append(("Rank", f"{rank.text} of {offer.gpu} {rental} at {offer.provider}"))
-    listed = f"${line.listed_usd_gpu_hour} per GPU-hour"
-    facts.append(("Listed", f"{listed}, before {price.commission_rate * 100:g} % commission"))
-    if offer.gpu_count > 1 and with_total:
-        facts.append(("Total", f"{dollars(usd(price.price_microusd_hour))} per hour for {offer.gpu_count} GPUs"))
-    facts.append(("Rental", "spot (interruptible)" if offer.spot else "on demand"))
-    return facts
+    certainty = "" if offer.kind is OfferKind.LIVE else f" ({offer.kind.value})"
+    return {
+        "marks": "".join(f", {mark}" for mark in _job_mark(match)) + certainty,
+        "rank_among": texts.AMONG_SPOT if offer.spot else texts.AMONG_ON_DEMAND,
+        "commission": price.commission_rate * 100,
+        "total": dollars(usd(price.price_microusd_hour)) if offer.gpu_count > 1 and with_total else None,
+        "rental": texts.SPOT if offer.spot else texts.ON_DEMAND,
+    }
 
 
-def job_facts(watch: Watch, match: Match) -> list[tuple[str, str]]:
-    """Return label and value of the value per dollar; empty: the watch compares prices only."""
+def _job_values(watch: Watch, match: Match) -> dict[str, Any]:
+    """The value per dollar, if the watch compares it."""
     found = job_cost(watch, match.offer, match.price)
     if not isinstance(found, JobCost):
-        return []
-    low, high = found.low, found.high
-    span = "" if low.microusd == high.microusd else f"{dollars(usd(low.microusd))} to "
-    facts = [("Job", f"{span}{dollars(usd(high.microusd))} in all: {', '.join(_parts(high))}")]
-    facts.append(("Hours", f"{high.hours:.1f}, {found.how}"))
-    if found.unknown:
-        facts.append(("Excluded", f"{', '.join(found.unknown)}: unknown"))
-    return facts
-
-
-def job_mark(match: Match) -> tuple[str, ...]:
-    """Format it for one line of an alert."""
-    return () if match.job_microusd is None else (f"job {dollars(usd(match.job_microusd))}",)
+        return dict.fromkeys(("job", "job_cost", "job_parts", "job_unknown"))
+    low, high = dollars(usd(found.low.microusd)), dollars(usd(found.high.microusd))
+    is_span = found.low.microusd != found.high.microusd
+    return {
+        "job": found,
+        "job_cost": texts.JOB_SPAN.format(low=low, high=high) if is_span else high,
+        "job_parts": ", ".join(_parts(found.high)),
+        "job_unknown": ", ".join(found.unknown) or None,
+    }
 
 
 def _parts(bill: JobBill) -> list[str]:
     hours = {
         "work": bill.work_h,
-        "getting ready": bill.ready_h,
+        "ready": bill.ready_h,
         "restarts": bill.restart_h + bill.lost_h,
-        "least billing": bill.minimum_h,
+        "minimum": bill.minimum_h,
     }
-    found = [f"{name} {dollars(bill.usd_for(spent))}" for name, spent in hours.items() if bill.usd_for(spent) >= 0.005]
-    return [*found, f"traffic {dollars(bill.traffic_usd)}"] if bill.traffic_usd >= 0.005 else found
+    costs = [(texts.JOB_PARTS[name], bill.usd_for(spent)) for name, spent in hours.items()]
+    return [
+        f"{name} {dollars(cost)}" for name, cost in (*costs, (texts.TRAFFIC_PART, bill.traffic_usd)) if cost >= 0.005
+    ]
 
 
-def _threshold_facts(watch: Watch, best: Offer) -> list[tuple[str, str]]:
-    """Return the limit, and what the price was compared with."""
-    limit = [] if watch.unlimited else [("Threshold", _threshold(watch))]
-    mine = [] if watch.past is None else watch.past.limits_of(best)
-    return limit + [(_PAST_NAMES[one.clause], f"{one.how} {one.basis}") for one in mine]
+def _limit_values(watch: Watch, best: Offer) -> dict[str, Any]:
+    """The limit, and what the price was compared with."""
+    past = {} if watch.past is None else {one.clause: one for one in watch.past.limits_of(best)}
+    threshold = None if watch.unlimited else _threshold(watch)
+    return {"threshold": threshold, **{clause: past.get(clause) for clause in (NEW_LOW, DROP_BY, PERCENTILE)}}
 
 
 def _threshold(watch: Watch) -> str:
     if watch.max_job_cost_usd is not None:
-        return f"{dollars(watch.max_job_cost_usd)} for the whole job"
-    limit = f"${price_text(watch.max_price_usd_gpu_hour, most=6)} per GPU-hour"
+        return texts.OF_JOB.format(cost=dollars(watch.max_job_cost_usd))
+    limit = texts.PER_GPU_HOUR.format(limit=price_text(watch.max_price_usd_gpu_hour, most=6))
     if watch.auto is None:
         return limit
-    return f"{limit} now, never above ${price_text(watch.auto.cap_usd_gpu_hour, most=6)} (auto)"
+    return texts.AUTO.format(limit=limit, cap=price_text(watch.auto.cap_usd_gpu_hour, most=6))
 
 
-def _quote_facts(approval: Approval, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
-    quoted = approval.match.price.price_microusd_hour
-    facts = [
-        ("Quote", f"${price_text(usd(quoted))} per hour, or less; open until {format_moment(approval.deadline, zone)}")
-    ]
-    most = most_microusd_hour(approval.match, watch)
-    if most > quoted:
-        facts.append(("At most", f"${price_text(usd(most))} per hour, if its bid has to be raised"))
-    return facts
-
-
-def machine_facts(offer: Offer, zone: tzinfo) -> list[tuple[str, str]]:
-    """Return label and value of the facts that the provider states about the machine."""
-    sizes = (
-        (offer.gpu_memory_gib, "GiB per GPU"),
-        (offer.vcpu, "vCPU"),
-        (offer.ram_gib, "GiB RAM"),
-        (offer.disk_free_gb, "GB disk"),
-    )
-    speeds = (("down", offer.download_mbps), ("up", offer.upload_mbps))
-    values = {
-        "Machine": ", ".join(f"{_whole(size)} {unit}" for size, unit in sizes if size),
-        "Network": ", ".join(f"{_whole(mbps)} Mbit/s {way}" for way, mbps in speeds if mbps),
-        "CUDA": "" if offer.cuda_max is None else f"up to {offer.cuda_max:g}",
-        "Reliability": _reliability(offer),
-        "Available": "" if offer.available_until is None else f"until {_until(offer.available_until, offer, zone)}",
-        "Offer": f"{offer.offer_id} at {offer.provider}"
-        + (f", machine {offer.machine_id}" if offer.machine_id else ""),
+def _quote_values(approval: Approval | None, watch: Watch, zone: tzinfo) -> dict[str, Any]:
+    if approval is None:
+        return dict.fromkeys(("approval", "quote", "open_until", "at_most"))
+    quoted, most = approval.match.price.price_microusd_hour, most_microusd_hour(approval.match, watch)
+    return {
+        "approval": approval.approval_id,
+        "quote": price_text(usd(quoted)),
+        "open_until": format_moment(approval.deadline, zone),
+        "at_most": price_text(usd(most)) if most > quoted else None,
     }
-    return [(label, value) for label, value in values.items() if value]
 
 
-def _whole(size: float) -> str:
-    return f"{size:.0f}" if size >= 10 else f"{size:.2g}"
+def _machine_values(offer: Offer, zone: tzinfo) -> dict[str, Any]:
+    """What the provider states about the machine."""
+    until, own_id = offer.available_until, {"offer": offer.offer_id, "provider": offer.provider}
+    left_h = 0.0 if until is None else max((until - offer.observed_at).total_seconds(), 0) // 3600
+    return {
+        "machine": _stated(texts.SIZES, offer),
+        "network": _stated(texts.SPEEDS, offer),
+        "cuda": offer.cuda_max,
+        "verified": texts.VERIFIED[offer.verified],
+        "available_until": None if until is None else format_moment(until, zone),
+        "available_for": format_duration(left_h * 3600) if left_h else texts.SOON,
+        "offer": texts.OFFER_ON_MACHINE.format(machine=offer.machine_id, **own_id)
+        if offer.machine_id
+        else texts.OFFER.format(**own_id),
+    }
 
 
-def _reliability(offer: Offer) -> str:
-    known = "unknown" if offer.reliability is None else f"{offer.reliability * 100:.1f} %"
-    return known + {True: ", verified", False: ", not verified", None: ""}[offer.verified]
+def _stated(parts: Mapping[str, str], offer: Offer) -> str:
+    sizes = {text: getattr(offer, name) for name, text in parts.items()}
+    return ", ".join(
+        text.format(f"{size:.0f}" if size >= 10 else f"{size:.2g}") for text, size in sizes.items() if size
+    )
 
 
-def _until(moment: datetime, offer: Offer, zone: tzinfo) -> str:
-    left_h = max((moment - offer.observed_at).total_seconds(), 0) // 3600
-    return f"{format_moment(moment, zone)} ({format_duration(left_h * 3600) if left_h else 'less than an hour'})"
-
-
-def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
-    """Return label and value of unusual properties; empty for a plain offer."""
+def _terms_values(folded: FoldedOffer[Match]) -> dict[str, Any]:
+    """Unusual properties."""
     offer, terms = folded.primary.offer, folded.primary.offer.terms
-    facts = [("Kind", _KINDS[offer.kind])] if offer.kind in _KINDS else []
-    if terms.seller and terms.seller != offer.provider:
-        facts.append(("Sold by", f"{terms.seller}, through {offer.provider}"))
-    if folded.also:
-        facts.append(("Elsewhere", folded.also_text))
-    if arch_of(offer) == ARM64:
-        facts.append(("Processor", "Arm: x86 images do not run there"))
-    if shown := _terms(offer):
-        facts.append(("Terms", ", ".join(shown)))
-    if terms.note:
-        facts.append(("Note", terms.note))
-    return facts
+    explained = {OfferKind.LISTED.value, OfferKind.HISTORY.value, ARM64, f"via {terms.seller}"}  # by another fact
+    return {
+        "price_kind": texts.PRICE_KINDS.get(offer.kind),
+        "seller": terms.seller if terms.seller and terms.seller != offer.provider else None,
+        "elsewhere": folded.also_text if folded.also else None,
+        "processor": texts.ON_ARM if arch_of(offer) == ARM64 else None,
+        "terms": ", ".join(mark for mark in marks(offer) if mark not in explained),
+        "note": terms.note,
+    }
 
 
-def _terms(offer: Offer) -> list[str]:
-    """Return the marks that no other fact explains."""
-    shown = {OfferKind.LISTED.value, OfferKind.HISTORY.value, ARM64, f"via {offer.terms.seller}"}
-    return [mark for mark in marks(offer) if mark not in shown]
+def _traffic_values(watch: Watch, offer: Offer) -> dict[str, Any]:
+    """The cost of one job's traffic at the listed rates; the price does not include it."""
+    wanted = {
+        texts.MOVED["download"]: (watch.download_gb, offer.download_usd_gb),
+        texts.MOVED["upload"]: (watch.upload_gb, offer.upload_usd_gb),
+    }
+    known = {text: (gb, rate) for text, (gb, rate) in wanted.items() if gb and rate is not None}
+    cost = sum((Decimal(str(gb)) * Decimal(str(rate)) for gb, rate in known.values()), Decimal(0))
+    moved = ", ".join(text.format(f"{gb:g}") for text, (gb, _) in known.items())
+    return {"traffic": dollars(cost) if known else None, "moved": moved}
 
 
-def _traffic_facts(watch: Watch, offer: Offer) -> list[tuple[str, str]]:
-    """Return the cost of one job's traffic at the listed rates; the price does not include it."""
-    wanted = ((watch.download_gb, offer.download_usd_gb, "down"), (watch.upload_gb, offer.upload_usd_gb, "up"))
-    known = [(gb, rate, way) for gb, rate, way in wanted if gb and rate is not None]
-    if not known:
-        return []
-    cost = sum((Decimal(str(gb)) * Decimal(str(rate)) for gb, rate, _ in known), Decimal(0))
-    moved = ", ".join(f"{gb:g} GB {way}" for gb, _, way in known)
-    return [("Traffic", f"{dollars(cost)} listed for one job ({moved}), not in the price")]
-
-
-def _can_do(best: Offer, approval: Approval | None) -> tuple[str, ...]:
-    if approval is not None:
-        return (
-            f"Rent it: gpuwatch approvals approve {approval.approval_id}",
-            f"Reject it: gpuwatch approvals deny {approval.approval_id}",
-        )
-    return (hint(best),)
-
-
-def hint(offer: Offer) -> str:
-    """Return what an owner can do about an offer that gpuwatch only reports."""
-    if offer.kind is OfferKind.LIVE:
-        return f"Rent offer {offer.offer_id} at {offer.provider} before somebody else does"
-    return f"Check whether {offer.provider} has it in stock: {offer.terms.instance_type or offer.offer_id}"
+def _to_rent_by_hand(offer: Offer, by_hand: bool) -> dict[str, Any]:
+    is_live = offer.kind is OfferKind.LIVE
+    return {
+        "live": offer.offer_id if by_hand and is_live else None,
+        "listed": (offer.terms.instance_type or offer.offer_id) if by_hand and not is_live else None,
+    }
 
 
 def _check_command(watch: Watch) -> str:
     """The command to follow it: a job looks for offers as a watch does, but `check` does not list it."""
     if (job := watch.purpose.job) is not None:
-        return f"Follow the job: gpuwatch jobs show {shlex.quote(job)}"
-    return f"Check again: gpuwatch check {shlex.quote(watch.name)}"
+        return texts.FOLLOW_JOB.format(job=shlex.quote(job))
+    return texts.CHECK_AGAIN.format(name=shlex.quote(watch.name))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.alerts.alert import alert_id_from, outbox_alert, without_numbers
 from gpuwatch.domain.alerts.launch_texts import DAY_LIMIT
 from gpuwatch.domain.history.past_lows import PriceRank
@@ -29,7 +30,7 @@ from gpuwatch.domain.watches.decide import (
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.match import is_near, matches
 from gpuwatch.domain.watches.watch import Action, Watch
-from gpuwatch.engine.alerts.launch_alerts import NOT_READY, next_steps
+from gpuwatch.engine.alerts.launch_alerts import next_steps
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
 from gpuwatch.engine.launches.renting.candidate_selection import (
     StartsLaunches,
@@ -49,7 +50,6 @@ from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 
-_ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (action = "alert").'}
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
 _Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
 
@@ -276,7 +276,7 @@ class Evaluator:
         shown = with_rented_offer_first(decision, reserved[0][2][0] if reserved else None)
         self._alert(uow, watch, shown, done, can_do=can_do, once_key=once_key)
         not_ready.pop(watch.name, None)
-        if can_do == NOT_READY:
+        if can_do == texts.NOT_READY:
             not_ready[watch.name] = done
 
     def _request_approval(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> None:
@@ -306,7 +306,7 @@ class Evaluator:
     def _reserve(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> _Outcome:
         """Fill the free slots of the watch, one offer each; return the launches, the alert's text and advice."""
         if decision.best is None or not self._should_launch(watch, decision):
-            return [], _ONLY_ALERTED.get(watch.action, ""), ()
+            return [], texts.ONLY_ALERTS if watch.action is Action.ALERT else "", ()
         rules = self._rules
         not_ready = self._starter(watch).not_ready
         left, why = select_candidates(decision.matches, rules.unable_for(watch), not_ready, rules.dry_run, watch.name)
@@ -314,7 +314,7 @@ class Evaluator:
             self._slots.hold(watch.name)
             provider = decision.best.offer.provider
             self._notes.not_ready(uow, watch.name, provider, why, now, rules.age_of(provider))
-            return [], f"Not rented: {why}.", NOT_READY
+            return [], texts.NOT_RENTED.format(why=why), texts.NOT_READY
         self._notes.ready(uow, watch.name, now)
         reserved: list[ReservedLaunch] = []
         refusal: LaunchRefusal | None = None

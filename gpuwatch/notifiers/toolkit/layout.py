@@ -9,7 +9,8 @@ from enum import Enum, auto
 
 import msgspec
 
-from gpuwatch.ports import Alert, OfferLine, Severity
+from gpuwatch.domain.alerts import message_texts as texts
+from gpuwatch.ports import Alert, OfferLine
 
 MAX_TEXT = 300  # per value: a host's long text must not crowd out the rest of a message
 _MAX_FULL_PARTS = 3  # with more parts, each gets only one line …
@@ -17,7 +18,6 @@ _MAX_SHORT_PARTS = 20  # … up to this number; further parts are counted
 _COMMAND = ": gpuwatch "  # text after it can be pasted into a shell
 _MIN_SKIPPED_LENGTH = 6  # characters; shorter text may be in the headline by chance
 _SEPARATORS = frozenset({"\u2028", "\u2029"})
-_PREFIXES = {Severity.CRITICAL: "CRITICAL: ", Severity.WARNING: "Warning: "}
 
 
 class Role(Enum):
@@ -64,18 +64,18 @@ def plain(line: Line) -> str:
 
 def subject(alert: Alert) -> str:
     """Return the headline as one line, preceded by its severity."""
-    return cleaned(_PREFIXES.get(alert.severity, "") + alert.headline, 150)
+    return cleaned(texts.PREFIXES.get(alert.severity, "") + alert.headline, 150)
 
 
 def lines(alert: Alert) -> list[Line]:
     """Yield everything except the footer, most important first."""
-    title = _PREFIXES.get(alert.severity, "") + cleaned(alert.headline)
+    title = texts.PREFIXES.get(alert.severity, "") + cleaned(alert.headline)
     return [Line(Role.TITLE, (Piece(title, bold=True),)), *_body(alert)]
 
 
 def footer(alert: Alert) -> list[Line]:
     """Return the footer with the id, by which people recognise duplicates."""
-    return [GAP, Line(Role.FOOTER, (Piece(f"gpuwatch · alert {cleaned(alert.alert_id)}"),))]
+    return [GAP, Line(Role.FOOTER, (Piece(texts.FOOTER.format(alert_id=cleaned(alert.alert_id))),))]
 
 
 def cleaned(text: str, max_length: int = MAX_TEXT) -> str:
@@ -94,20 +94,20 @@ def _is_unprintable(character: str) -> bool:
 def _body(alert: Alert) -> Iterator[Line]:
     yield from (_fact(label, value) for label, value in alert.facts if not _is_in_headline(value, alert.headline))
     if alert.why:
-        yield _fact("Why now", alert.why)
+        yield _fact(texts.WHY_NOW, alert.why)
     if alert.did:
-        yield _fact("Done", alert.did)
+        yield _fact(texts.DONE, alert.did)
     link = _offer_link(alert.offers[0]) if alert.offers and not alert.parts else None
     if link is not None or alert.can_do:
         yield GAP
-        yield Line(Role.HEADING, (Piece("You can", bold=True),))
+        yield Line(Role.HEADING, (Piece(texts.YOU_CAN, bold=True),))
         if link is not None:
             yield Line(Role.LINK, (Piece("• "), link))
         yield from map(_hint, alert.can_do)
     yield from _parts(alert.parts)
     if len(alert.offers) > 1:  # the facts are about the first one
         yield GAP
-        yield Line(Role.HEADING, (Piece("Next cheapest", bold=True),))
+        yield Line(Role.HEADING, (Piece(texts.NEXT_CHEAPEST, bold=True),))
         yield from (_offer(number, offer) for number, offer in enumerate(alert.offers[1:], start=2))
 
 
@@ -115,20 +115,20 @@ def _parts(parts: Sequence[Alert]) -> Iterator[Line]:
     if len(parts) > _MAX_FULL_PARTS:
         yield from (_short_line(part) for part in parts[:_MAX_SHORT_PARTS])
         if len(parts) > _MAX_SHORT_PARTS:
-            yield _hint(f"{len(parts) - _MAX_SHORT_PARTS} more; see all: gpuwatch alerts")
+            yield _hint(texts.MORE_ALERTS.format(count=len(parts) - _MAX_SHORT_PARTS))
         return
     for part in parts:
         yield GAP
         title, *body = lines(part)
         yield Line(Role.PART, title.pieces)
         yield from body
-        yield Line(Role.FOOTER, (Piece(f"alert {cleaned(part.alert_id)}"),))
+        yield Line(Role.FOOTER, (Piece(texts.PART_FOOTER.format(alert_id=cleaned(part.alert_id))),))
 
 
 def _short_line(part: Alert) -> Line:
     place = f" · {cleaned(part.offers[0].place)} · {cleaned(part.offers[0].provider)}" if part.offers else ""
     action = f" · {cleaned(part.did)}" if part.did else ""
-    title = _PREFIXES.get(part.severity, "") + cleaned(part.headline)
+    title = texts.PREFIXES.get(part.severity, "") + cleaned(part.headline)
     details = f"{place}{action} · {cleaned(part.alert_id)}"
     return Line(Role.ITEM, (Piece("• "), Piece(title, bold=True), Piece(details)))
 
@@ -150,11 +150,15 @@ def _hint(hint: str) -> Line:
 
 
 def _offer(number: int, offer: OfferLine) -> Line:
-    spot = ", spot" if offer.spot else ""
-    marks = f" ({cleaned(', '.join(offer.marks))})" if offer.marks else ""
-    details = (
-        f" per GPU-hour · {cleaned(offer.gpu)} × {offer.gpu_count}{spot} · {cleaned(offer.place)}"
-        f" · {cleaned(offer.reliability)} · {cleaned(offer.provider)}{marks}, offer {cleaned(offer.offer_id)}"
+    details = texts.OFFER_LINE.format(
+        gpu=cleaned(offer.gpu),
+        gpu_count=offer.gpu_count,
+        spot=texts.SPOT if offer.spot else "",
+        place=cleaned(offer.place),
+        reliability=cleaned(offer.reliability),
+        provider=cleaned(offer.provider),
+        marks=f" ({cleaned(', '.join(offer.marks))})" if offer.marks else "",
+        offer_id=cleaned(offer.offer_id),
     )
     price = Piece(f"${cleaned(offer.price_usd_gpu_hour)}", bold=True)
     return Line(Role.ITEM, (Piece(f"{number}. "), price, Piece(details)))
@@ -166,5 +170,5 @@ def _offer_link(offer: OfferLine) -> Piece | None:
         return None
     url = cleaned(offer.url, 1000).replace(" ", "%20")
     is_offer_page = bool(offer.offer_id) and offer.offer_id in url
-    target = f"offer {cleaned(offer.offer_id)} at" if is_offer_page else "the console of"
-    return Piece(f"Open {target} {cleaned(offer.provider)}", url=url)
+    text = texts.OPEN_OFFER if is_offer_page else texts.OPEN_CONSOLE
+    return Piece(text.format(offer_id=cleaned(offer.offer_id), provider=cleaned(offer.provider)), url=url)

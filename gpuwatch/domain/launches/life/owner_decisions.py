@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.alerts import launch_texts as texts
+from gpuwatch.domain.alerts.offer_texts import NOT_TICKED
 from gpuwatch.domain.launches.launch import LOST_STATES, Launch, LaunchRefusal, LaunchState, PriceSpan, RefusalReason
 from gpuwatch.domain.launches.life.launch_events import (
     NO_TRANSITION,
@@ -141,7 +142,7 @@ def checklist_warning(missing: Sequence[str]) -> str:
     """
     if not missing:
         return ""
-    return f" Not ticked in the checklist: {_named(missing)}."
+    return NOT_TICKED.format(items=_named(missing))
 
 
 def _named(items: Sequence[str]) -> str:

@@ -61,8 +61,8 @@ class GuardAlerts:
     def contract_ends(self, launch: Launch, ends_at: datetime, near: str, now: datetime) -> None:
         """Report that the host ends the contract before `max_runtime` is over."""
         wanted, end = ends_by_itself_at(launch), format_moment(ends_at, self._zone)
-        until = "" if wanted is None else f"; its max_runtime extends to {format_moment(wanted, self._zone)}"
-        soon = "in less than an hour" if near == "soon" else f"at {end}"
+        until = "" if wanted is None else texts.RUNTIME_IS_LONGER.format(end=format_moment(wanted, self._zone))
+        soon = texts.IN_LESS_THAN_AN_HOUR if near == "soon" else texts.AT.format(end=end)
         self.report(launch, texts.CONTRACT, now, near=near, ends=ends_at, end=end, until=until, soon=soon)
 
     def maintenance(self, launch: Launch, at: datetime, now: datetime) -> None:
@@ -147,12 +147,12 @@ def _disk(launch: Launch, instance: Instance) -> str:
     if usd_hour is not None and 0 <= usd_hour <= MAX_USD_HOUR:
         listed = round(usd_hour * MICRO)
     if not listed:
-        return "its price is unknown"
-    return f"{dollars(usd(launch.with_commission(listed) * 24))} a day"
+        return texts.DISK_PRICE_UNKNOWN
+    return texts.DISK_PRICE.format(usd_day=dollars(usd(launch.with_commission(listed) * 24)))
 
 
 def _bid(instance: Instance) -> str:
     if instance.min_bid_usd_hour is None:
         return ""
-    bid = "unknown" if instance.bid_usd_hour is None else f"${price_text(instance.bid_usd_hour)}"
-    return f"{bid} an hour, listed; ${price_text(instance.min_bid_usd_hour)} would run"
+    bid = texts.BID_UNKNOWN if instance.bid_usd_hour is None else f"${price_text(instance.bid_usd_hour)}"
+    return texts.BID.format(bid=bid, least=price_text(instance.min_bid_usd_hour))

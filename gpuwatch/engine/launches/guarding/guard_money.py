@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.alerts.guard_texts import PRICE_RAISED, PRICE_RAISED_UNANSWERED
+from gpuwatch.domain.alerts import guard_texts as texts
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.end_rules import (
     EndCause,
@@ -188,17 +188,18 @@ class PriceGuard:
             self._followed.of(launch).refused_increase = refused
         extra = ""
         if raised is not None:
-            span = "per day" if launch.max_runtime_s is None else "until its max_runtime ends"
-            extra = f"{dollars(usd(extra_microusd(launch, raised, proposal.effective_at, now)))} {span}"
+            text = texts.EXTRA_PER_DAY if launch.max_runtime_s is None else texts.EXTRA_IN_ALL
+            more = extra_microusd(launch, raised, proposal.effective_at, now)
+            extra = text.format(extra=dollars(usd(more)))
         self._alerts.report(
             launch,
-            PRICE_RAISED_UNANSWERED if answer is IncreaseAnswer.NONE else PRICE_RAISED,
+            texts.PRICE_RAISED_UNANSWERED if answer is IncreaseAnswer.NONE else texts.PRICE_RAISED,
             now,
             increase=proposal.increase_id,
             answer=did.split(maxsplit=1)[0],
             words=words,
             did=did,
-            at="an unknown time" if proposal.effective_at is None else format_moment(proposal.effective_at),
+            at=texts.UNKNOWN_TIME if proposal.effective_at is None else format_moment(proposal.effective_at),
             extra=extra,
         )
 
@@ -228,12 +229,8 @@ class PriceGuard:
     def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:
         """Send the answer once; return what was done, as text for the owner."""
         if answer is IncreaseAnswer.NONE:
-            return "Nothing was sent: the decision is yours."
-        done = (
-            "Accepted: the new price is at or under max_price, and the budget allows it."
-            if answer is IncreaseAnswer.ACCEPT
-            else "Rejected; the instance ends before the new price applies."
-        )
+            return texts.NOT_ANSWERED
+        done = texts.ACCEPTED if answer is IncreaseAnswer.ACCEPT else texts.REJECTED
         if proposal.increase_id in self._answered:
             return done
         try:
@@ -241,8 +238,8 @@ class PriceGuard:
         except (OrderError, ProviderError) as error:
             log.warning("price increase %s: cannot reply: %s", proposal.increase_id, error)
             if answer is IncreaseAnswer.ACCEPT:
-                return "Accepting it; the provider has not confirmed yet. gpuwatch retries every minute."
-            return "The provider did not confirm the rejection; the instance ends before the new price applies."
+                return texts.ACCEPTING
+            return texts.NOT_CONFIRMED
         self._answered.add(proposal.increase_id)
         return done
 
@@ -251,4 +248,4 @@ def _price_change(launch: Launch, proposal: PriceIncrease, raised: int | None) -
     prices = (
         "" if raised is None else f"${price_text(usd(launch.price_microusd_hour))} → ${price_text(usd(raised))} an hour"
     )
-    return "; ".join(part for part in (prices, proposal.words) if part) or "the provider does not state the amount"
+    return "; ".join(part for part in (prices, proposal.words) if part) or texts.UNKNOWN_AMOUNT

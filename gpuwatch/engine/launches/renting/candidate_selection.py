@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.launches.launch import Launch, LaunchRefusal
 from gpuwatch.domain.watches.decide import Decision, Match
 from gpuwatch.domain.watches.watch import Watch
@@ -110,11 +111,9 @@ def reservation_summary(started: Sequence[Launch], refusal: LaunchRefusal | None
         left_out: why cheaper matches are left out.
     """
     if not started:
-        return f"Not rented: {refusal.text}." if refusal else ""
-    why = f" A cheaper offer was skipped: {left_out}." if left_out else ""
+        return texts.NOT_RENTED.format(why=refusal.text) if refusal else ""
+    text = texts.RENTING if len(started) == 1 else texts.RENTING_SEVERAL
     if started[0].dry_run:
-        return f"Dry run: gpuwatch would rent it now (dry_run = true).{why}"
-    ids = ", ".join(launch.launch_id for launch in started)
-    if len(started) == 1:
-        return f"Renting it now: launch {ids}.{why}"
-    return f"Renting {len(started)} now: launches {ids}.{why}"
+        text = texts.DRY_RUN
+    text = text.format(count=len(started), ids=", ".join(launch.launch_id for launch in started))
+    return texts.CHEAPER_SKIPPED.format(text=text, why=left_out) if left_out else text

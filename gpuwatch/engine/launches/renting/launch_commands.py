@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.launches.launch import COMMAND_PLACE, EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.launches.life.command_life import (
     CommandEnded,
@@ -186,4 +187,4 @@ def command_summary(reserved: Sequence[tuple[Launch, Watch, Sequence[Match]]]) -
         for launch, watch, candidates in reserved
         if watch.action is Action.COMMAND
     ]
-    return "".join(f" Its command: {redact(shlex.join(words))}" for words in found)
+    return "".join(texts.ITS_COMMAND.format(command=redact(shlex.join(words))) for words in found)

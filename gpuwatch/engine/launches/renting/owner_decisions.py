@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.alerts.launch_texts import STILL_BACK, STILL_HELD, STILL_HELD_BY_COMMAND, UNMANAGED
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
@@ -97,13 +98,11 @@ def request_approval(
     now = decision.decided_at
     able = terms.unable.able(decision.matches, terms.dry_run)
     if not able:
-        why = terms.unable.why_none(decision.matches)
-        return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {why}.")
+        did = texts.NOT_ASKED.format(why=terms.unable.why_none(decision.matches))
+        return ApprovalRequest(decision=decision, ask=None, did=did)
     quotes = [quote for match in able if (quote := payable_quote(match, watch, terms.commissions)) is not None]
     if not quotes:
-        return ApprovalRequest(
-            decision=decision, ask=None, did="No approval requested: the minimum bid is over the limit."
-        )
+        return ApprovalRequest(decision=decision, ask=None, did=texts.BID_OVER_LIMIT)
     deadline = now + timedelta(seconds=(watch.launch or LaunchSpec()).approve_within_s)
     ignores_denials = decision.reason is DecisionReason.FIRST_MATCH
     got = uow.request_approval(intent_of(quotes), terms.budget, deadline, now, ignores_denials)
@@ -112,7 +111,7 @@ def request_approval(
             log.info("watch %s: every offer was denied recently; no alert", watch.name, extra={"watch": watch.name})
         return None
     if isinstance(got, LaunchRefusal):
-        return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {got.text}.")
+        return ApprovalRequest(decision=decision, ask=None, did=texts.NOT_ASKED.format(why=got.text))
     mine = next(quote for quote in quotes if quote.offer.identity == got.match.offer.identity)
     others = tuple(match for match in decision.matches if match.offer.identity != mine.offer.identity)
     first = msgspec.structs.replace(decision, matches=(mine, *others))
@@ -125,9 +124,8 @@ def payable_quote(match: Match, watch: Watch, commissions: Mapping[str, Commissi
 
 
 def _did(ask: Approval, terms: ApprovalTerms) -> str:
-    asked = f"It awaits your approval until {format_moment(ask.deadline, terms.zone)}."
-    dry = " An approval rents nothing and reports what it would rent (dry_run = true)." if terms.dry_run else ""
-    return f"{asked} gpuwatch rents nothing without your approval.{dry}"
+    text = texts.AWAITS_APPROVAL.format(deadline=format_moment(ask.deadline, terms.zone))
+    return texts.APPROVAL_IN_DRY_RUN.format(text=text) if terms.dry_run else text
 
 
 class ApprovalOutcome(StrEnum):
