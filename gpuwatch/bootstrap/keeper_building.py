@@ -75,7 +75,7 @@ def build_keeper(
         daemon_fault: one line: why the daemon itself may not be ending instances; None: it works.
         is_followed: whether the daemon follows launches at a provider.
     """
-    from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
+    from gpuwatch.engine.alerts.channel_failures import FallbackAlerts
     from gpuwatch.engine.launches.guarding.keeper import AFTER_S, Keeper
     from gpuwatch.storage.launches.extension_lookup import ExtensionLookup
 

@@ -30,7 +30,7 @@ from gpuwatch.bootstrap.rules import build_routing
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonSigner
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
-from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
+from gpuwatch.engine.alerts.channel_failures import FallbackAlerts
 from gpuwatch.engine.alerts.launch_alerts import abandoned_alerts
 from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor

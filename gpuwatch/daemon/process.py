@@ -26,7 +26,7 @@ from gpuwatch.daemon.service_manager import REFRESH_EVERY_S, Notifier, StatusLin
 from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
 from gpuwatch.daemon.task_supervisor import TaskSupervisor, reload_accepted_alert, reload_refused_alert
 from gpuwatch.daemon.tasks import log_start_up_warnings, periodic_tasks
-from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
+from gpuwatch.engine.alerts.channel_failures import FallbackAlerts
 from gpuwatch.errors import SettingsError, StoreDiskFailed, StoreError, StoreInUse
 from gpuwatch.ports import Alert, AlertKind, Channel, OutboxAlert
 from gpuwatch.redaction import redact

@@ -11,22 +11,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault, TaskProgress
+from gpuwatch.domain.alerts import service_texts as texts
 from gpuwatch.domain.alerts.alert import AlertSpec, alert_id_from, outbox_alert
-from gpuwatch.domain.alerts.service_texts import (
-    MORE_FAULTS,
-    OTHER_CONSEQUENCE,
-    RELOAD_REFUSED,
-    RELOADED,
-    RESCUE,
-    TASK_CONSEQUENCES,
-    TASK_FAILS,
-    TASK_FAULT,
-    TASK_HANGS,
-    TASK_OTHERS,
-    TASK_RESTARTED,
-    TASK_RETRIED,
-    TASK_WORKS,
-)
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
@@ -136,7 +122,7 @@ _FAULTS_SHOWN = 5
 def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
     """Alert that a task hangs or keeps failing."""
     hangs = fault.kind is FaultKind.HANGS
-    return TASK_FAULT.alert(
+    return texts.TASK_FAULT.alert(
         alert_id_from(f"task:{fault.task}:{fault.kind}:{now.isoformat()}"),
         now,
         subject=fault.task,
@@ -144,9 +130,9 @@ def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
         fault=fault.kind.value,
         since=format_moment(fault.since),
         error=redact(fault.cause),
-        why=TASK_HANGS if hangs else TASK_FAILS.format(failures=fault.failures),
-        consequence=TASK_CONSEQUENCES.get(fault.task.split()[0], OTHER_CONSEQUENCE),
-        advice=(TASK_RESTARTED if hangs else TASK_RETRIED) if is_essential else TASK_OTHERS,
+        why=texts.TASK_HANGS if hangs else texts.TASK_FAILS.format(failures=fault.failures),
+        consequence=texts.TASK_CONSEQUENCES.get(fault.task.split()[0], texts.OTHER_CONSEQUENCE),
+        advice=(texts.TASK_RESTARTED if hangs else texts.TASK_RETRIED) if is_essential else texts.TASK_OTHERS,
     )
 
 
@@ -156,7 +142,7 @@ def task_recovery_alert(task: str, since: datetime, *, now: datetime) -> Alert:
     Args:
         since: when the fault was reported.
     """
-    return TASK_WORKS.alert(
+    return texts.TASK_WORKS.alert(
         alert_id_from(f"task-works:{task}:{now.isoformat()}"),
         now,
         subject=task,
@@ -171,20 +157,20 @@ def rescue_alert(reason: str, *, now: datetime) -> OutboxAlert:
     Args:
         reason: as in the log and the status line.
     """
-    return _settings_alert(RESCUE, now, error=redact(reason.partition(": ")[2]))
+    return _settings_alert(texts.RESCUE, now, error=redact(reason.partition(": ")[2]))
 
 
 def reload_refused_alert(faults: Sequence[str], *, now: datetime) -> OutboxAlert:
     """Alert, once an hour for the same faults, that a reload was refused and the old settings stay."""
     shown = [redact(fault) for fault in faults[:_FAULTS_SHOWN]]
     if len(faults) > len(shown):
-        shown.append(MORE_FAULTS.format(count=len(faults) - len(shown)))
-    return _settings_alert(RELOAD_REFUSED, now, error="; ".join(shown), faults=alert_id_from(" ".join(faults)))
+        shown.append(texts.MORE_FAULTS.format(count=len(faults) - len(shown)))
+    return _settings_alert(texts.RELOAD_REFUSED, now, error="; ".join(shown), faults=alert_id_from(" ".join(faults)))
 
 
 def reload_accepted_alert(*, now: datetime) -> OutboxAlert:
     """Alert that the settings are in effect after a reload was refused."""
-    return _settings_alert(RELOADED, now)
+    return _settings_alert(texts.RELOADED, now)
 
 
 def _settings_alert(spec: AlertSpec, now: datetime, **fields: str) -> OutboxAlert:

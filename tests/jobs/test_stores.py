@@ -15,7 +15,7 @@ from gpuwatch.domain.alerts.job_texts import NOT_STORED_REASON
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_definition import JobFiles
 from gpuwatch.domain.jobs.run_plan import pull_script
-from gpuwatch.engine.alerts.job_alerts import goes_on
+from gpuwatch.engine.alerts.launch_alerts import goes_on
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 from gpuwatch.remote.rclone import Rclone
 from tests.jobs.job_world import CHECKPOINTS, JobWorld

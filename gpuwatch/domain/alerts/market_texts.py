@@ -10,6 +10,9 @@ import msgspec
 from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec
 from gpuwatch.domain.alerts.launch_texts import DOCTOR
 
+NO_ERROR = "no complete answer"
+AND_MORE = "{shown}; and {count} more"
+SHORT = "less than a minute"
 _NEWER = "Check for a newer gpuwatch"
 _PROVIDER = ("Provider", "{subject}")
 _FEWER_ROWS = "Use fewer rows: raise sweep_every, or record fewer GPUs"

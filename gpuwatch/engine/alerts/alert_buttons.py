@@ -20,7 +20,7 @@ import msgspec
 
 from gpuwatch.domain.alerts import message_texts as texts
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
-from gpuwatch.engine.alerts.job_alerts import goes_on, job_id_of
+from gpuwatch.engine.alerts.launch_alerts import goes_on, job_id_of
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.ports.alerts import DATA_BYTES, ButtonRows, MessageButton

@@ -1,22 +1,23 @@
-"""Channels that accept no alerts: what is reported about them, and which channels take over.
+"""Channels that accept no alerts, or an outbox that stores none: what is reported, and which channels take over.
 
 - `ChannelReports` reports a failing channel once in the log, and on the other channels.
 - `ChannelFailover` sends alerts to the other channels if a channel has not accepted them for 15 minutes.
+- `FallbackAlerts` sends them past the outbox while that is broken.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.domain.alerts.alert import AlertSpec, OutboxAlert
-from gpuwatch.domain.alerts.service_texts import REFUSES, REFUSES_IN_PART, SILENT
+from gpuwatch.domain.alerts.service_texts import DATABASE, REFUSES, REFUSES_IN_PART, SILENT
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.engine.alerts.alert_routing import AlertRouting
-from gpuwatch.ports import WaitingAlert
+from gpuwatch.ports import Alert, Channel, WaitingAlert
 from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 ALERT_EVERY = timedelta(hours=1)
 FAILOVER_AFTER = timedelta(minutes=15)
 _EVERY = timedelta(seconds=15)
+PATIENCE = timedelta(seconds=5)  # shorter errors of the database are not reported
+REPEAT_AFTER = timedelta(hours=1)
 Enqueue = Callable[[OutboxAlert, Sequence[str]], None]  # an alert, its channels
 
 
@@ -150,3 +153,52 @@ class ChannelFailover:
             for name in self._routing.channels
             if name not in one.channels and (one.kind.rules.is_money or self._routing.takes(name, one.severity))
         )
+
+
+class FallbackAlerts:
+    """While the database is broken, logs one message an hour and sends it to every channel, past the outbox.
+
+    Such a message is not durable and may be sent twice after a restart. Without it gpuwatch would fail silently.
+    """
+
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        new_id: Callable[[], str],
+        log_alert: Callable[[Alert], None] = lambda alert: None,
+    ) -> None:
+        self._channels = channels
+        self._new_id = new_id
+        self._log_alert = log_alert
+        self._since: datetime | None = None
+        self._alerted_at: datetime | None = None
+
+    def check(self, fault: str | None, now: datetime) -> bool:
+        """Check the database's state; return whether the owner is being alerted.
+
+        Args:
+            fault: its last error; None: the last write succeeded.
+        """
+        if fault is None:
+            self._since = None
+            return False
+        self._since = self._since or now
+        lately = self._alerted_at is not None and timedelta(0) <= now - self._alerted_at < REPEAT_AFTER
+        if lately or timedelta(0) <= now - self._since < PATIENCE:
+            return False
+        self._alerted_at = now
+        self.send(DATABASE.alert(self._new_id(), now, subject="database", error=redact(fault)))
+        return True
+
+    def send(self, alert: Alert) -> None:
+        """Log it and send it on every channel, each on a thread of its own, without waiting for them."""
+        self._log_alert(alert)
+        for channel in self._channels.values():
+            threading.Thread(target=_send, args=(channel, alert), name=f"direct-{channel.name}", daemon=True).start()
+
+
+def _send(channel: Channel, alert: Alert) -> None:
+    try:
+        channel.send(alert)
+    except Exception as error:  # a channel may raise anything, and there is no other way to report it
+        log.error("%s did not deliver %r: %s", channel.name, alert.headline, redact(str(error)))  # noqa: TRY400

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from gpuwatch.domain.alerts import market_texts as texts
 from gpuwatch.domain.alerts.alert import Alert, Severity
-from gpuwatch.domain.alerts.market_texts import (
-    ANSWERS_AGAIN,
-    FORMAT_CHANGED,
-    LANE_TEXTS,
-    NOT_ANSWERING,
-    NOT_UNDERSTOOD,
-    UNDERSTOOD_AGAIN,
-)
 from gpuwatch.domain.setup.durations import format_duration, format_moment
 from gpuwatch.ports import ProviderHealth
 from gpuwatch.redaction import redact
@@ -37,19 +30,19 @@ def blind_alert(
         changes: of the format, as far as the parser can tell.
     """
     since = health.blind_since or now
-    spec = NOT_UNDERSTOOD if health.not_understood else NOT_ANSWERING
+    spec = texts.NOT_UNDERSTOOD if health.not_understood else texts.NOT_ANSWERING
     return spec.alert(
         alert_id,
         now,
         subject=provider,
         severity=_severity(changes),
-        lane=LANE_TEXTS[lane],
+        lane=texts.LANE_TEXTS[lane],
         lane_name=lane,
         span=span_text(now - since),
         since=format_moment(since),
         worst=_worst(changes, " (", ")"),
         changed=_shown(changes),
-        error=redact(health.last_error or "no complete answer"),
+        error=redact(health.last_error or texts.NO_ERROR),
     )
 
 
@@ -60,12 +53,12 @@ def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id
         health: as it was while the lane was blind.
     """
     since = health.blind_since or now
-    spec = UNDERSTOOD_AGAIN if health.not_understood else ANSWERS_AGAIN
+    spec = texts.UNDERSTOOD_AGAIN if health.not_understood else texts.ANSWERS_AGAIN
     return spec.alert(
         alert_id,
         now,
         subject=provider,
-        lane=LANE_TEXTS[lane],
+        lane=texts.LANE_TEXTS[lane],
         span=span_text(now - since),
         since=format_moment(since),
         back=format_moment(now),
@@ -74,7 +67,7 @@ def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id
 
 def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: datetime) -> Alert:
     """Alert that a provider's format changed."""
-    return FORMAT_CHANGED.alert(
+    return texts.FORMAT_CHANGED.alert(
         alert_id, now, subject=provider, worst=_worst(notes), changed=_shown(notes), severity=_severity(notes)
     )
 
@@ -84,7 +77,8 @@ def _severity(notes: Sequence[str]) -> Severity:
 
 
 def _shown(notes: Sequence[str]) -> str:
-    return "; ".join(notes[:10]) + (f"; and {len(notes) - 10} more" if len(notes) > 10 else "")
+    shown = "; ".join(notes[:10])
+    return shown if len(notes) <= 10 else texts.AND_MORE.format(shown=shown, count=len(notes) - 10)
 
 
 def _worst(notes: Sequence[str], before: str = ": ", behind: str = "") -> str:
@@ -96,4 +90,4 @@ def _worst(notes: Sequence[str], before: str = ": ", behind: str = "") -> str:
 def span_text(gone: timedelta) -> str:
     """Return a span, to the minute."""
     minutes = max(round(gone.total_seconds() / 60), 0)
-    return format_duration(minutes * 60) if minutes else "less than a minute"
+    return format_duration(minutes * 60) if minutes else texts.SHORT

@@ -1,7 +1,8 @@
-"""Alerts about launches, as they are stored: the facts of the launch with the texts of its event. Pure.
+"""Alerts about launches and jobs, as they are stored: their facts with the texts of the event. Pure.
 
 - `LaunchAlerts` adds the facts of a launch to a text.
 - `next_steps`: what the owner can do after a watch fired, about its launches or about the reason why there is none.
+- `job_alert` does the same for a job.
 - `abandoned_alerts`: launches whose watch is no longer in the settings, because it was renamed or removed.
 """
 
@@ -17,7 +18,9 @@ import msgspec
 
 from gpuwatch.domain.alerts import launch_texts as texts
 from gpuwatch.domain.alerts import offer_texts
-from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec, OutboxAlert, Severity, filled_facts
+from gpuwatch.domain.alerts.alert import Alert, AlertKind, AlertSpec, OutboxAlert, Severity, filled_facts
+from gpuwatch.domain.alerts.job_texts import GOES_ON
+from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR, MACHINE_FAULTS, is_of_any_machine
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
@@ -25,11 +28,14 @@ from gpuwatch.domain.launches.life.launch_events import Notification
 from gpuwatch.domain.launches.life.launch_record import stored_watch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text, usd
-from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.watches.watch import Purpose, Watch
 from gpuwatch.ports.declarations import Adapter
+from gpuwatch.redaction import redact
 
 NONE: Mapping[str, Adapter] = {}
 _PRICE_STEP = 1.03  # a price that changes by less than this factor is not reported again
+_LOG_LINES = 8  # of a job's command
 _OVER = frozenset({LaunchState.ENDED, LaunchState.FAILED})
 _MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED, EndReason.NOT_RUN})
 
@@ -195,3 +201,35 @@ def abandoned_alerts(
             new_watches=names if len(held) > 1 else None,
             both=texts.BOTH_INTENDED if held else "",
         )
+
+
+def job_alert(job: Job, spec: AlertSpec, now: datetime, *, log: Sequence[str] = (), **fields: Any) -> OutboxAlert:
+    """Return an alert about a job; at most one of each spec per run.
+
+    Args:
+        log: the last lines of the command's output.
+        fields: those of the texts, and what `AlertSpec.alert` takes.
+    """
+    launch = (("Launch", job.launch_id),) if job.launch_id else ()
+    lines = [("Log", clean(redact(line))) for line in log[-_LOG_LINES:] if line.strip()]
+    return spec.outbox(
+        None,
+        now,
+        watch=job.watch_name,
+        facts=(("Job", job.job_id), ("Run", str(job.run_number)), *launch),
+        **{"more_facts": lines, **fields},
+        job=job.name,
+        job_id=job.job_id,
+        run=job.run_number,
+    )
+
+
+def job_id_of(alert: Alert) -> str | None:
+    """Return which job an alert is about; None: it is not about a job."""
+    is_job = Purpose.of(alert.watch or "").job is not None and alert.subject == alert.watch
+    return next((value for label, value in alert.facts if label == "Job"), None) if is_job else None
+
+
+def goes_on(alert: Alert) -> bool:
+    """Whether the job continues by itself after this alert."""
+    return alert.headline.endswith(tuple(spec.headline.removeprefix("job {job}") for spec in GOES_ON))

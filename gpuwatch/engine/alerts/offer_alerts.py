@@ -192,8 +192,12 @@ def _parts(bill: JobBill) -> list[str]:
 def _limit_values(watch: Watch, best: Offer) -> dict[str, Any]:
     """The limit, and what the price was compared with."""
     past = {} if watch.past is None else {one.clause: one for one in watch.past.limits_of(best)}
-    threshold = None if watch.unlimited else _threshold(watch)
-    return {"threshold": threshold, **{clause: past.get(clause) for clause in (NEW_LOW, DROP_BY, PERCENTILE)}}
+    return {
+        "threshold": None if watch.unlimited else _threshold(watch),
+        "new_low": past.get(NEW_LOW),
+        "drop_by": past.get(DROP_BY),
+        "percentile": past.get(PERCENTILE),
+    }
 
 
 def _threshold(watch: Watch) -> str:

@@ -32,7 +32,7 @@ from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.windows import is_open
-from gpuwatch.engine.alerts.job_alerts import job_alert
+from gpuwatch.engine.alerts.launch_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots

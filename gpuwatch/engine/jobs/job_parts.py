@@ -27,7 +27,7 @@ from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts.job_alerts import job_alert
+from gpuwatch.engine.alerts.launch_alerts import job_alert
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.home_folder import expand_home
 from gpuwatch.ports.jobs import JobStore

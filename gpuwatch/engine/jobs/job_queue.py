@@ -20,7 +20,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, L
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
-from gpuwatch.engine.alerts.job_alerts import job_alert
+from gpuwatch.engine.alerts.launch_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.errors import JobConflict

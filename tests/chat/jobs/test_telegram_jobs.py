@@ -13,7 +13,7 @@ from gpuwatch.domain.alerts.alert import AlertSpec
 from gpuwatch.domain.alerts.job_texts import COMMAND_FAILED, FINISHED, INTERRUPTED, STOPPED_AFTER_PILOT
 from gpuwatch.domain.jobs.job import JobState, JobTransition
 from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonAction, ButtonSigner, SignedButton
-from gpuwatch.engine.alerts.job_alerts import job_alert
+from gpuwatch.engine.alerts.launch_alerts import job_alert
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import Database
 from tests.builders_jobs import a_job

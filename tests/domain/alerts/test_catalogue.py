@@ -23,9 +23,9 @@ CATALOGUE: dict[str, AlertSpec] = {
     for name, spec in vars(import_module(f"gpuwatch.domain.alerts.{path.stem}")).items()
     if isinstance(spec, AlertSpec)
 }
-# `AlertSpec` itself, `LaunchAlerts.of`, `job_alert` and the keeper fill these in
+# `AlertSpec` itself, `LaunchAlerts`, `job_alert` and the keeper fill these in
 COMMON = {"now", "subject", "watch", "launch", "provider", "label", "instance", "state", "price_step", "ten_minutes"}
-COMMON |= {"job", "job_id", "run", "end"}
+COMMON |= {"job", "job_id", "run", "end", "advice"}
 
 
 def fields(spec: AlertSpec) -> set[str]:
@@ -54,21 +54,27 @@ def _uses() -> Iterator[tuple[str, str, set[str]]]:
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
-        aliases = origin.keys() & {"texts"}
+        modules = {
+            alias.asname or alias.name: alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if alias.name.endswith("_texts")
+        }
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         passed_on = set[str]().union(
             *(_keywords(one) for one in functions if any(a.arg == "spec" for a in one.args.args))
         )
         for function in (*functions, tree):
             nodes = ast.walk(function) if function is not tree else _outside_functions(tree)
-            given = (_keywords(function) if function is not tree else _keywords(tree)) | passed_on
+            given = _keywords(function) | _keywords_of_helpers(function, functions) | passed_on
             for node in nodes:
                 name = None
                 if isinstance(node, ast.Name) and f"{origin.get(node.id)}.{node.id}" in CATALOGUE:
                     name = f"{origin[node.id]}.{node.id}"
-                elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
-                    name = next((key for key in CATALOGUE if key.endswith(f"_texts.{node.attr}")), None)
-                if name is not None:
+                elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    name = f"{modules.get(node.value.id)}.{node.attr}"
+                if name in CATALOGUE:
                     yield str(path.relative_to(ROOT)), name, given
 
 
@@ -76,6 +82,14 @@ def _outside_functions(tree: ast.Module) -> Iterator[ast.AST]:
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             yield from ast.walk(statement)
+
+
+def _keywords_of_helpers(node: ast.AST, functions: list[ast.FunctionDef]) -> set[str]:
+    """Return those of the functions of the module whose results it passes on: `**figures(…)`."""
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    passed_on = (keyword.value for call in calls for keyword in call.keywords if keyword.arg is None)
+    names = {one.func.id for one in passed_on if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    return set[str]().union(*(_keywords(one) for one in functions if one.name in names))
 
 
 def _keywords(node: ast.AST) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-from gpuwatch.engine.alerts.fallback_alerts import PATIENCE, REPEAT_AFTER, FallbackAlerts
+from gpuwatch.engine.alerts.channel_failures import PATIENCE, REPEAT_AFTER, FallbackAlerts
 from gpuwatch.ports import Alert, Severity
 from tests.builders import NOON
 
