@@ -222,7 +222,8 @@ def merge_sources(
             usable.append(one)
         except ValueError as error:
             errors.append((one.path, f"{one.label}: {'.'.join(one.path)}: {error}"))
-    given: list[ExternalSource] = [source(usable) for source in EXTERNAL_SOURCES]
+    kinds = {one.kind for one in usable}  # the library reads every key of the settings in each source
+    given: list[ExternalSource] = [source(usable) for source in EXTERNAL_SOURCES if source.kind in kinds]
     merged = MergedTables.from_sources(*given, SettingsFile(file_tables))
     _raise_or_collect(errors, unreadable)
     return merged.model_extra or {}, _origins(file_tables, given)
