@@ -1,4 +1,4 @@
-"""Google Cloud's list prices of machines with GPUs: on demand and spot, per region. Prices only, no stock.
+"""Reads Google Cloud's prices from one of two sources.
 
 With an API key they are computed from Google's own price list. Without one they are read from the weekly pricing.yml of
 a public project, which computes prices of whole machines from the same list. A program writes the file, always in the
@@ -19,8 +19,9 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
 from gpuwatch.ports import ProviderSettings, Query
-from gpuwatch.ports.declarations import Adapter, OptionSpec, ProviderInfo, Tools, web_address
+from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.gcp import INFO
 from gpuwatch.providers.gcp.parts import MACHINES, GcpMachine, PartPrices, machine_price, read_skus, regions_of
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, reading_error
@@ -29,27 +30,6 @@ from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult
 from gpuwatch.providers.toolkit.validation import at, number, time_from_unix, usd_hour, word
 
-INFO: Final = ProviderInfo(
-    name="gcp",
-    title="Google Cloud",
-    base_url="https://cloudbilling.googleapis.com",
-    key_names=("GCP_API_KEY",),
-    searches_without_key=True,
-    runs_images=False,
-    kinds=(OfferKind.LISTED, OfferKind.HISTORY),
-    spots=(False, True),
-    options=(
-        OptionSpec(
-            name="pricing_url",
-            kind="text",
-            about="URL of the weekly pricing.yml, read without a key; default: GitHub, or a custom base_url.",
-            check=web_address,
-        ),
-    ),
-    poll_every_s=12 * 3600.0,
-    search_interval_s=0.0,
-    console_url="https://console.cloud.google.com/compute",
-)
 _LINE: Final = re.compile(r"( *)([A-Za-z0-9_.-]{1,60}):(?: (.{1,100}))?$")
 _PRICES: Final = {"hour": False, "hour_spot": True}
 _MAX_UNIX_S: Final = 4_102_444_800.0  # 2100
@@ -276,8 +256,3 @@ def _map_read_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime)
     if reply.status == 400 and body.has("api key", "api_key_invalid"):
         return KeyRejected(f"{name}: {body.summary}")
     return reading_error(name, body, reply, now)
-
-
-def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """Build the adapter."""
-    return Adapter(name=INFO.name, info=INFO, market=GoogleMarket(settings, tools))

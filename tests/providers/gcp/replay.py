@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuwatch.providers.gcp import parse_weekly, read_weekly
+from gpuwatch.providers.gcp.market import parse_weekly, read_weekly
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.checkout import TESTS
 

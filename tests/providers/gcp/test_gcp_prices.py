@@ -17,7 +17,8 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, RateLimited
 from gpuwatch.ports import Completeness, Query
-from gpuwatch.providers.gcp import INFO, WEEKLY_URL, parse_weekly, read_weekly
+from gpuwatch.providers.gcp import INFO
+from gpuwatch.providers.gcp.market import WEEKLY_URL, parse_weekly, read_weekly
 from gpuwatch.providers.gcp.parts import MACHINES, PartPrices, PricedPart, machine_price, part_of, read_skus
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
