@@ -15,7 +15,7 @@ from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Query
 from gpuwatch.providers.aws.offers import parse_instance_type
-from gpuwatch.providers.azure import parse_prices as azure_prices
+from gpuwatch.providers.azure.market import parse_prices as azure_prices
 from gpuwatch.providers.gcp.parts import PartPrices, read_skus
 from gpuwatch.providers.gpuhunt.market import parse_items
 from gpuwatch.providers.hyperstack import parse_prices as book_prices

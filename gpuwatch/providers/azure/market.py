@@ -1,4 +1,4 @@
-"""Microsoft Azure's retail price list: on demand and spot, per region, without an account. Prices only, no stock.
+"""Reads Microsoft Azure's retail price list.
 
 All pages of a family are read and cached for a while. Most rows are not hourly prices of Linux machines.
 source: the vendor's pages of the Retail Prices API (2023-01-01-preview), of its filters and of machine sizes, and
@@ -21,7 +21,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import ProviderSettings, Query
-from gpuwatch.ports.declarations import Adapter, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.announced_end import marks_an_end
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import merge_answers, query_in_turn
@@ -29,24 +29,6 @@ from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, 
 from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult
 from gpuwatch.providers.toolkit.validation import number, parse_utc, usd_hour, word
-
-INFO = ProviderInfo(
-    name="azure",
-    title="Microsoft Azure",
-    base_url="https://prices.azure.com",
-    searches_without_key=True,
-    runs_images=False,
-    kinds=(OfferKind.LISTED,),
-    spots=(False, True),
-    options=(
-        OptionSpec(
-            name="regions", kind="texts", about='Regions to search, such as ["eastus", "westeurope"]; default: all.'
-        ),
-    ),
-    poll_every_s=6 * 3600.0,
-    search_interval_s=1.0,
-    console_url="https://portal.azure.com",
-)
 
 
 class AzureMachine(NamedTuple):
@@ -359,8 +341,3 @@ def _regions(option: object) -> tuple[str, ...]:
     values = option if isinstance(option, tuple) else ()
     names = (str(value).replace(" ", "").lower() for value in values)
     return tuple(dict.fromkeys(name for name in names if _REGION.fullmatch(name)))
-
-
-def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """Build the adapter; the price list is public, and no key is ever sent to it."""
-    return Adapter(name=INFO.name, info=INFO, market=AzureMarket(settings, tools))

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuwatch.providers.azure import parse_prices
+from gpuwatch.providers.azure.market import parse_prices
 from tests.checkout import TESTS
 
 RECORDED = TESTS / "recorded" / "azure"

@@ -14,7 +14,8 @@ import respx
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.ports.declarations import Adapter
-from gpuwatch.providers.azure import INFO, filter_of
+from gpuwatch.providers.azure import INFO
+from gpuwatch.providers.azure.market import filter_of
 from tests.checkout import TESTS
 from tests.clouds.azure import price_row
 from tests.providers.azure.bench import BENCH

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.azure import families_of, filter_of, machine, parse_prices
+from gpuwatch.providers.azure.market import families_of, filter_of, machine, parse_prices
 from tests.clouds.azure import price_row
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
