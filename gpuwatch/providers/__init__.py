@@ -1,7 +1,7 @@
 """GPU marketplaces: one module or folder each, named after the provider. Adding one edits no other file.
 
 A provider's module contains `INFO`, a `ProviderInfo`, and `build`, which gets its settings and `Tools` and returns an
-`Adapter`. Start-up imports it to read `INFO`, so heavy imports (wire structs, tables) wait until `build` is called.
+`Adapter`. Every start imports it to read `INFO`: a folder's other modules, and libraries, are imported by `build`.
 Other packages add theirs by the entry point `gpuwatch.providers`: a module or object with the same two names. One that
 cannot be used is skipped with a warning; none may have the name of a built-in provider.
 """
