@@ -18,11 +18,11 @@ DOCTOR = "See what is wrong: gpuwatch doctor"
 _CHECK_LABEL = "Check your instances at {provider} for the label {label}"
 _CHECK_KEY = "Check the key's permissions: gpuwatch doctor"
 
-LAUNCH_FACTS = (
+LAUNCH_FACTS = (  # `of` is the launch
     ("Launch", "{launch}"),
-    ("GPU", "{gpu} × {gpu_count}{spot}"),
+    ("GPU", "{of.gpu} × {of.gpu_count}{spot}"),
     ("Price", "${price} per hour; listed ${listed}"),
-    ("Provider", "{provider}, offer {offer}, machine {machine}"),
+    ("Provider", "{provider}, offer {of.offer_id}, machine {machine}"),
     ("Reserved", "{reserved} per hour"),
     ("Offer", "{reserved_offer}"),
     ("Instance", "{instance}"),
@@ -222,13 +222,12 @@ RULES_UNKNOWN = "max_runtime and budgets still end it; the other rules of its wa
 RULES_KEPT = "gpuwatch follows it by the settings it was rented with, but calls none of its hooks."
 BOTH_INTENDED = 'If both are intended: renamed_from = "" in the new watch'
 ID_UNKNOWN = "not known yet"
-HOOK_FAILED = AlertSpec(
-    kind=AlertKind.RENT,
+HOOK_FAILED = about_launch(
+    "its hook {event} failed",
+    "{tried}",
     severity=Severity.WARNING,
     once="hook:{launch}:{event}",
-    headline="{watch}: its hook {event} failed",
     facts=(("Launch", "{launch}"), ("Hook", "{event}"), ("Error", "{error}")),
-    why="{tried}",
     did="The launch continues: hooks never block a launch.",
     can_do=("Do the hook's task manually", "Fix {event} in [watch.launch]"),
 )
@@ -325,21 +324,21 @@ UNKNOWN_STATUS = AlertSpec(
 
 # --- the keeper: its alerts bypass the outbox -------------------------------------------------------------------------
 
-KEEPER_ENDED = AlertSpec(
+KEEPER_ENDED = about_launch(
+    "its instance outlived its end; the keeper destroyed it",
+    "Its end at {end} passed, and gpuwatch had not recorded its end.",
     kind=AlertKind.END,
     severity=Severity.CRITICAL,
-    headline="{watch}: its instance outlived its end; the keeper destroyed it",
     facts=(("Destroyed", "{destroyed}"),),
-    why="Its end at {end} passed, and gpuwatch had not recorded its end.",
     did="{provider} accepted the destroy request. gpuwatch checks that the instance is gone.",
     can_do=("Check the instances at {provider}", DOCTOR),
 )
-KEEPER_CANNOT_END = AlertSpec(
+KEEPER_CANNOT_END = about_launch(
+    "its instance outlived its end and cannot be destroyed",
+    "Its end at {end} passed. It may still be billed.",
     kind=AlertKind.END,
     severity=Severity.CRITICAL,
-    headline="{watch}: its instance outlived its end and cannot be destroyed",
     facts=(("Error", "{error}"),),
-    why="Its end at {end} passed. It may still be billed.",
     did="gpuwatch retries every few seconds.",
     can_do=("Destroy {what} at {provider} manually", DOCTOR),
 )

@@ -120,13 +120,11 @@ class LaunchAlerts:
         has_cost = cost or (is_over and launch.instance_id is not None)
         return {
             "launch": launch.launch_id,
-            "gpu": launch.gpu,
-            "gpu_count": launch.gpu_count,
+            "of": launch,
             "spot": texts.INTERRUPTIBLE if launch.spot else "",
             "price": None if by_command else price,
             "listed": listed,
             "provider": None if by_command else launch.provider,
-            "offer": launch.offer_id,
             "machine": launch.machine_id or texts.UNKNOWN_MACHINE,
             "reserved": dollars(usd(launch.bound_microusd_hour)) if by_command else None,
             "reserved_offer": launch.offer_id if by_command else None,
