@@ -21,6 +21,7 @@ from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.migrate import upgrade
 from tests.drawn import QUICK_PART
+from tests.loopback_client import NO_CERTIFICATES
 from tests.memory_folder import use_memory
 from tests.own_process import plugin_for
 from tests.run_order import arranged
@@ -130,7 +131,7 @@ def _resident_mb() -> int:
 @pytest.fixture
 def http() -> Iterator[PooledHttpClient]:
     """The real HTTP client. With the fixture `respx_mock`, no request leaves the process."""
-    client = PooledHttpClient()
+    client = PooledHttpClient(verify=NO_CERTIFICATES)
     yield client
     client.close()
 

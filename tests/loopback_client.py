@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 
-_NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # loading every trusted certificate takes 25 ms
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # loading every trusted certificate takes 25 ms
 
 
 def client(**options: Any) -> httpx.Client:
     """Return a client; its options are those of httpx."""
-    return httpx.Client(verify=_NO_CERTIFICATES, **{"timeout": 60.0} | options)
+    return httpx.Client(verify=NO_CERTIFICATES, **{"timeout": 60.0} | options)
 
 
 def request(method: str, url: str, **options: Any) -> httpx.Response:

@@ -175,10 +175,10 @@ def test_an_alert_arrives_with_its_price_and_its_id(case: Case) -> None:
         assert part in text
 
 
-@pytest.mark.parametrize("kind", AlertKind)
-def test_every_kind_of_alert_arrives(case: Case, kind: AlertKind) -> None:
-    case.channel.send(an_alert(kind=kind, facts=(), offers=(), why="", did="", can_do=()))
-    assert len(case.arrived()) == 1
+def test_every_kind_of_alert_arrives(case: Case) -> None:
+    for number, kind in enumerate(AlertKind, 1):
+        case.channel.send(an_alert(kind=kind, facts=(), offers=(), why="", did="", can_do=()))
+        assert len(case.arrived()) == number, kind
 
 
 def test_a_hostile_alert_arrives(case: Case) -> None:

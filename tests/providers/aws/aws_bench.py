@@ -13,6 +13,7 @@ from gpuwatch.ports import Instance, Launcher, Order, ProviderSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
 from tests.clouds.aws import Ec2
+from tests.loopback_client import NO_CERTIFICATES
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = "demo-key:demo-secret"
@@ -39,7 +40,7 @@ def asking(
     settings = ProviderSettings(
         name="aws", base_url=url, api_key=key, search_interval_s=0.0, timeout_s=timeout_s, options=given
     )
-    http = PooledHttpClient(secrets=[])
+    http = PooledHttpClient(secrets=[], verify=NO_CERTIFICATES)
     try:
         yield providers.build(settings, http, now, clock, clock.sleep, stop)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -13,15 +12,15 @@ from gpuwatch.ports.http import NetError, NotSent
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.http.wire import open_transport
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
+from tests.loopback_client import NO_CERTIFICATES
 from tests.providers.toolkit.http.faulty_sockets import closed_port
 
 KEY = "0123456789abcdef-secret"
-NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @pytest.fixture
 def http() -> Iterator[PooledHttpClient]:
-    http = PooledHttpClient(secrets=[KEY])
+    http = PooledHttpClient(secrets=[KEY], verify=NO_CERTIFICATES)
     yield http
     http.close()
 

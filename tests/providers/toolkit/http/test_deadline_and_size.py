@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import socket
-import ssl
 import subprocess
 import sys
 import textwrap
@@ -21,14 +20,13 @@ from gpuwatch.ports.http import NoReply, NotSent, UnusableReply
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.http.wire import MAX_CONNECTIONS, open_transport
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
+from tests.loopback_client import NO_CERTIFICATES
 from tests.providers.toolkit.http.faulty_sockets import black_hole, listening
-
-NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @pytest.fixture
 def http() -> Iterator[PooledHttpClient]:
-    http = PooledHttpClient()
+    http = PooledHttpClient(verify=NO_CERTIFICATES)
     yield http
     http.close()
 

@@ -11,6 +11,7 @@ import pytest
 from gpuwatch.ports.http import NoReply, NotSent
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
+from tests.loopback_client import NO_CERTIFICATES
 from tests.providers.toolkit.http.faulty_sockets import closed_port
 
 KEY = "0123456789abcdef-secret"
@@ -18,7 +19,7 @@ KEY = "0123456789abcdef-secret"
 
 @pytest.fixture
 def http() -> Iterator[PooledHttpClient]:
-    http = PooledHttpClient(secrets=[KEY])
+    http = PooledHttpClient(secrets=[KEY], verify=NO_CERTIFICATES)
     yield http
     http.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-import ssl
 import sys
 import time
 from contextlib import closing
@@ -15,9 +14,8 @@ from gpuwatch.ports.http import NotSent
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.http.wire import Exchange, bind_deadline, open_transport
 from gpuwatch.testing.loopback import serving
+from tests.loopback_client import NO_CERTIFICATES
 from tests.providers.toolkit.http.faulty_sockets import black_hole
-
-NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @pytest.mark.parametrize("proxy", [None, "http://127.0.0.1:9"])
