@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +13,7 @@ from gpuwatch.providers.hyperstack import parse_prices
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.verda import parse_stock
 from gpuwatch.providers.vultr import parse_plans
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.providers.clouds import cloud
 
@@ -47,30 +47,32 @@ def _hyperstack(field: str) -> object:
     return cloud("hyperstack").parse_flavors(value, {"A100-80G-PCIe": 1.35}, NOW)
 
 
-@pytest.mark.parametrize(
-    ("parse", "field"),
-    [
+def test_a_renamed_field_is_a_changed_format_and_no_empty_market() -> None:
+    cases: list[Any] = [
         (_vultr, "hourly_cost"), (_vultr, "type"), (_verda, "price_per_hour"), (_verda, "instance_type"),
         (_hyperstack, "stock_available"), (_hyperstack, "name"),
-    ],
-)  # fmt: skip
-def test_a_renamed_field_is_a_changed_format_and_no_empty_market(parse: Callable[[str], object], field: str) -> None:
-    with pytest.raises(PayloadChanged, match="none of"):
-        parse(field)
+    ]  # fmt: skip
+    for parse, field in cases:
+        with case((parse, field)), pytest.raises(PayloadChanged, match="none of"):
+            parse(field)
 
 
-@pytest.mark.parametrize("costs", [[{"region": "ewr", "hourly_cost": 3.5}], [3.5], "3.50", 3.5])
-def test_places_own_prices_of_another_format_are_no_reason_to_show_the_plans_price(costs: object) -> None:
-    [plan, *_] = json.loads((RECORDED / "vultr" / "plans-quoted.json").read_text())
-    parsed, plans = parse_plans([plan, plan | {"location_cost": costs}])
-    assert (len(plans), parsed.skipped) == (1, {"places' own prices that cannot be read": 1})
+def test_places_own_prices_of_another_format_are_no_reason_to_show_the_plans_price() -> None:
+    cases: list[Any] = [[{"region": "ewr", "hourly_cost": 3.5}], [3.5], "3.50", 3.5]
+    for costs in cases:
+        with case(costs):
+            [plan, *_] = json.loads((RECORDED / "vultr" / "plans-quoted.json").read_text())
+            parsed, plans = parse_plans([plan, plan | {"location_cost": costs}])
+            assert (len(plans), parsed.skipped) == (1, {"places' own prices that cannot be read": 1})
 
 
-@pytest.mark.parametrize("costs", [None, [], {}])
-def test_a_plan_without_own_prices_of_places_costs_its_price_everywhere(costs: object) -> None:
-    row = json.loads((RECORDED / "vultr" / "plans-quoted.json").read_text())[0]
-    [plan] = parse_plans([row | {"location_cost": costs}])[1]
-    assert plan.price_at("ewr") == 1.671
+def test_a_plan_without_own_prices_of_places_costs_its_price_everywhere() -> None:
+    cases: list[Any] = [None, [], {}]
+    for costs in cases:
+        with case(costs):
+            row = json.loads((RECORDED / "vultr" / "plans-quoted.json").read_text())[0]
+            [plan] = parse_plans([row | {"location_cost": costs}])[1]
+            assert plan.price_at("ewr") == 1.671
 
 
 def test_no_plan_at_all_is_a_changed_format_because_sold_out_plans_stay_listed() -> None:
@@ -83,18 +85,20 @@ def test_stock_of_verda_that_cannot_be_read_is_no_sold_out_market() -> None:
         parse_stock([{"location_code": "FIN-01", "availabilities": [{"type": "8V100.48M"}]}], ParseResult())
 
 
-@pytest.mark.parametrize(
-    ("on_demand", "spot", "is_partial"),
-    [({}, {}, True), ({"FIN-01": []}, {}, False), ({}, {"FIN-01": []}, False), ({"FIN-01": []}, {"FIN-01": []}, False)],
-)
-def test_verda_is_sold_out_if_a_place_is_listed_and_has_nothing(
-    on_demand: dict[str, list[str]], spot: dict[str, list[str]], is_partial: bool
-) -> None:
+def test_verda_is_sold_out_if_a_place_is_listed_and_has_nothing() -> None:
     """A list of no place at all may be a rental type that nobody offers; both lists are empty only by mistake."""
-    types = json.loads((RECORDED / "verda" / "instance-types-client-tests.json").read_text())
-    result = cloud("verda").parse_offers(types, {False: on_demand, True: spot}, 0.2, NOW)
-    assert result.offers == []
-    assert bool(result.missing) == is_partial
+    cases: list[Any] = [
+        ({}, {}, True),
+        ({"FIN-01": []}, {}, False),
+        ({}, {"FIN-01": []}, False),
+        ({"FIN-01": []}, {"FIN-01": []}, False),
+    ]
+    for on_demand, spot, is_partial in cases:
+        with case((on_demand, spot, is_partial)):
+            types = json.loads((RECORDED / "verda" / "instance-types-client-tests.json").read_text())
+            result = cloud("verda").parse_offers(types, {False: on_demand, True: spot}, 0.2, NOW)
+            assert result.offers == []
+            assert bool(result.missing) == is_partial
 
 
 def test_a_place_that_verda_lists_twice_has_the_stock_of_both() -> None:

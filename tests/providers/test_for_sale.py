@@ -26,6 +26,7 @@ from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogu
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_locations
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult, matching
+from gpuwatch.testing.suite import case
 from tests.builders import an_offer
 from tests.checkout import TESTS
 from tests.providers.clouds import cloud
@@ -130,15 +131,19 @@ def test_the_reported_edition_is_the_catalogued_card() -> None:
     assert {offer.gpu for offer in runpod_offers()} == {"RTX PRO 4500"}
 
 
-@pytest.mark.parametrize(("value", "spots"), [(None, [False]), (False, [False]), (True, [True]), ("true", []), (1, [])])
-def test_a_rental_type_that_is_not_stated_plainly_is_no_offer_at_prime_intellect(value: Any, spots: list[bool]) -> None:
-    assert [offer.spot for offer in prime_offers(isSpot=value)] == spots
+def test_a_rental_type_that_is_not_stated_plainly_is_no_offer_at_prime_intellect() -> None:
+    cases: list[Any] = [(None, [False]), (False, [False]), (True, [True]), ("true", []), (1, [])]
+    for value, spots in cases:
+        with case((value, spots)):
+            assert [offer.spot for offer in prime_offers(isSpot=value)] == spots
 
 
-@pytest.mark.parametrize("changes", [{"name": "n3-A100x1-spot"}, {"gpu": "A100-80G-PCIe-spot"}, {"is_spot": True},
-                                     {"name": "n3-A100x1-reserved"}])  # fmt: skip
-def test_a_flavor_of_another_rental_type_is_not_on_demand(changes: dict[str, Any]) -> None:
-    assert flavor_offers(**changes) == []
+def test_a_flavor_of_another_rental_type_is_not_on_demand() -> None:
+    cases: list[Any] = [{"name": "n3-A100x1-spot"}, {"gpu": "A100-80G-PCIe-spot"}, {"is_spot": True},
+    {"name": "n3-A100x1-reserved"}]  # fmt: skip
+    for changes in cases:
+        with case(changes):
+            assert flavor_offers(**changes) == []
 
 
 def test_verda_shows_spot_only_at_a_price_of_its_own() -> None:
@@ -182,14 +187,18 @@ def test_of_two_prices_in_force_the_newest_counts(other: dict[str, Any], price: 
     assert offer.quoted_usd_hour == price
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"meterName": "ND96isr H100 v5 - Expired"}, {"skuName": "ND96isr H100 v5 (deprecated)"},
-     {"reservationTerm": "1 Year"}, {"type": "DevTestConsumption"}, {"effectiveEndDate": "2026-01-01T00:00:00Z"}],
-)  # fmt: skip
-def test_a_price_that_ended_or_is_not_for_everyone_is_no_offer_at_azure(other: dict[str, Any]) -> None:
-    rows = [azure_row(armRegionName="westus"), azure_row(retailPrice=1.0, **other)]
-    assert [offer.region for offer in azure_prices(rows, NOW).offers] == ["westus"]
+def test_a_price_that_ended_or_is_not_for_everyone_is_no_offer_at_azure() -> None:
+    cases: list[Any] = [
+        {"meterName": "ND96isr H100 v5 - Expired"},
+        {"skuName": "ND96isr H100 v5 (deprecated)"},
+        {"reservationTerm": "1 Year"},
+        {"type": "DevTestConsumption"},
+        {"effectiveEndDate": "2026-01-01T00:00:00Z"},
+    ]
+    for other in cases:
+        with case(other):
+            rows = [azure_row(armRegionName="westus"), azure_row(retailPrice=1.0, **other)]
+            assert [offer.region for offer in azure_prices(rows, NOW).offers] == ["westus"]
 
 
 # --- Google Cloud -----------------------------------------------------------------------------------------------------
@@ -214,39 +223,55 @@ def test_of_a_timeline_of_prices_the_newest_in_force_counts() -> None:
     assert list(prices.values()) == [2.0]
 
 
-@pytest.mark.parametrize(
-    ("description", "usage", "skips"),
-    [
+def test_a_sku_of_another_rental_type_is_no_price() -> None:
+    cases: list[Any] = [
         ("Spot Preemptible Nvidia L4 GPU running in Iowa", "OnDemand", 1),
         ("Nvidia L4 GPU running in Iowa", "Preemptible", 1),
         ("Nvidia L4 GPU attached to DWS Flex Start running in Iowa", "OnDemand", 0),
         ("Nvidia L4 GPU running in Iowa (Deprecated)", "OnDemand", 0),
         ("Nvidia L4 GPU running in Iowa", "Commit1Yr", 0),
-    ],
-)
-def test_a_sku_of_another_rental_type_is_no_price(description: str, usage: str, skips: int) -> None:
-    prices, result = PartPrices(), ParseResult()
-    read_skus({"skus": [sku(description, usage, ("2024-01-01T00:00:00Z", 1))]}, prices, result, NOW)
-    assert (prices, sum(result.skipped.values())) == ({}, skips)
+    ]
+    for description, usage, skips in cases:
+        with case((description, usage, skips)):
+            prices, result = PartPrices(), ParseResult()
+            read_skus({"skus": [sku(description, usage, ("2024-01-01T00:00:00Z", 1))]}, prices, result, NOW)
+            assert (prices, sum(result.skipped.values())) == ({}, skips)
 
 
 # --- others -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("flags", "offers"),
-    [([], 1), (["gcp-g4"], 1), (["gcp-dws-calendar-mode"], 0), (["runpod-cluster"], 0), (["aws-capacity-block"], 0)],
-)
-def test_a_catalogue_row_that_is_reserved_or_a_cluster_is_no_offer(flags: list[str], offers: int) -> None:
-    item = SimpleNamespace(
-        instance_name="g4-standard-48", gpu_name="L4", location="us-central1", gpu_count=1, price=1.0, gpu_memory=24.0,
-        gpu_vendor="nvidia", spot=False, disk_size=0, cpu=8, memory=32, cpu_arch="x86", flags=flags, provider_data={},
-    )  # fmt: skip
-    assert len(parse_items([item], "gcp", "note", OfferKind.LISTED, NOW).offers) == offers
+def test_a_catalogue_row_that_is_reserved_or_a_cluster_is_no_offer() -> None:
+    cases: list[Any] = [
+        ([], 1),
+        (["gcp-g4"], 1),
+        (["gcp-dws-calendar-mode"], 0),
+        (["runpod-cluster"], 0),
+        (["aws-capacity-block"], 0),
+    ]
+    for flags, offers in cases:
+        with case((flags, offers)):
+            item = SimpleNamespace(
+                instance_name="g4-standard-48",
+                gpu_name="L4",
+                location="us-central1",
+                gpu_count=1,
+                price=1.0,
+                gpu_memory=24.0,
+                gpu_vendor="nvidia",
+                spot=False,
+                disk_size=0,
+                cpu=8,
+                memory=32,
+                cpu_arch="x86",
+                flags=flags,
+                provider_data={},
+            )
+            assert len(parse_items([item], "gcp", "note", OfferKind.LISTED, NOW).offers) == offers
 
 
-@pytest.mark.parametrize(
-    ("usages", "sold"), [(["on-demand", "spot"], True), (["spot"], True), (["capacity-block"], False), (None, True)]
-)
-def test_a_type_that_is_sold_as_blocks_only_is_no_machine_to_rent(usages: list[str] | None, sold: bool) -> None:
-    gpu = {"Name": "H100", "Count": 8, "MemoryInfo": {"SizeInMiB": 81920}}
-    row = {"InstanceType": "p9.48xlarge", "GpuInfo": {"Gpus": [gpu]}, "SupportedUsageClasses": usages}
-    assert (parse_instance_type(row) is not None) is sold
+def test_a_type_that_is_sold_as_blocks_only_is_no_machine_to_rent() -> None:
+    cases: list[Any] = [(["on-demand", "spot"], True), (["spot"], True), (["capacity-block"], False), (None, True)]
+    for usages, sold in cases:
+        with case((usages, sold)):
+            gpu = {"Name": "H100", "Count": 8, "MemoryInfo": {"SizeInMiB": 81920}}
+            row = {"InstanceType": "p9.48xlarge", "GpuInfo": {"Gpus": [gpu]}, "SupportedUsageClasses": usages}
+            assert (parse_instance_type(row) is not None) is sold

@@ -12,6 +12,7 @@ import pytest
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.providers.aws.offers import parse_instance_type, table
+from gpuwatch.testing.suite import case
 
 
 def _rows_with_gpu() -> list[dict[str, Any]]:
@@ -39,29 +40,30 @@ def test_the_type_data_has_gpus_to_compare_with() -> None:
     assert len(WITH_GPU) > 40
 
 
-@pytest.mark.parametrize("row", WITH_GPU, ids=lambda row: row["InstanceType"])
-def test_the_table_says_what_ec2_says(row: dict[str, Any]) -> None:
-    reported, ours = parse_instance_type(row), table()[row["InstanceType"]]
-    assert reported is not None
-    assert (reported.gpu_wire, reported.count, reported.memory_mib, reported.fraction, reported.arch) == (
-        ours.gpu_wire, ours.count, ours.memory_mib, ours.fraction, ours.arch,
-    )  # fmt: skip
+def test_the_table_says_what_ec2_says() -> None:
+    for row in WITH_GPU:
+        with case(row):
+            reported, ours = parse_instance_type(row), table()[row["InstanceType"]]
+            assert reported is not None
+            assert (reported.gpu_wire, reported.count, reported.memory_mib, reported.fraction, reported.arch) == (
+                ours.gpu_wire, ours.count, ours.memory_mib, ours.fraction, ours.arch,
+            )  # fmt: skip
 
 
-@pytest.mark.parametrize("machine", table().values(), ids=lambda machine: machine.name)
-def test_every_gpu_of_the_table_is_in_the_catalogue_with_its_memory(machine: Any) -> None:
-    gpu = catalog().get(machine.gpu.name)
-    assert gpu is not None
-    assert machine.gpu.known
-    if machine.fraction == 1.0:
-        assert machine.sold_memory_gib == pytest.approx(gpu.memory_gib, rel=0.02)
-    else:
-        assert machine.sold_memory_gib < gpu.memory_gib
+def test_every_gpu_of_the_table_is_in_the_catalogue_with_its_memory() -> None:
+    for machine in table().values():
+        with case(machine):
+            gpu = catalog().get(machine.gpu.name)
+            assert gpu is not None
+            assert machine.gpu.known
+            if machine.fraction == 1.0:
+                assert machine.sold_memory_gib == pytest.approx(gpu.memory_gib, rel=0.02)
+            else:
+                assert machine.sold_memory_gib < gpu.memory_gib
 
 
-@pytest.mark.parametrize(
-    ("name", "gpu", "count", "gib"),
-    [
+def test_types_have_the_gpus_that_their_pages_name() -> None:
+    cases: list[Any] = [
         ("p5.48xlarge", "H100 SXM", 8, 80),
         ("p4d.24xlarge", "A100 SXM 40GB", 8, 40),
         ("p4de.24xlarge", "A100 SXM 80GB", 8, 80),
@@ -70,11 +72,11 @@ def test_every_gpu_of_the_table_is_in_the_catalogue_with_its_memory(machine: Any
         ("g4dn.metal", "T4", 8, 16),
         ("g5g.16xlarge", "T4G", 2, 16),
         ("g7e.24xlarge", "RTX PRO 6000 Server", 4, 96),
-    ],
-)
-def test_types_have_the_gpus_that_their_pages_name(name: str, gpu: str, count: int, gib: float) -> None:
-    machine = table()[name]
-    assert (machine.gpu.name, machine.count, machine.sold_memory_gib) == (gpu, count, gib)
+    ]
+    for name, gpu, count, gib in cases:
+        with case((name, gpu, count, gib)):
+            machine = table()[name]
+            assert (machine.gpu.name, machine.count, machine.sold_memory_gib) == (gpu, count, gib)
 
 
 def test_slices_and_arm_machines_are_marked() -> None:
@@ -104,9 +106,8 @@ def test_a_gpu_that_nobody_knows_keeps_its_spelling() -> None:
     assert (machine.gpu.name, machine.gpu.known) == ("Z1000", False)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_a_type_that_makes_no_sense_is_none() -> None:
+    cases: list[Any] = [
         {},
         {"InstanceType": "p9.48xlarge"},
         TAKEN | {"GpuInfo": None},
@@ -119,7 +120,7 @@ def test_a_gpu_that_nobody_knows_keeps_its_spelling() -> None:
         _with(MemoryInfo={"SizeInMiB": float("nan")}),
         _with(MemoryInfo={}),
         _with(Name=""),
-    ],
-)
-def test_a_type_that_makes_no_sense_is_none(row: dict[str, Any]) -> None:
-    assert parse_instance_type(row) is None
+    ]
+    for row in cases:
+        with case(row):
+            assert parse_instance_type(row) is None

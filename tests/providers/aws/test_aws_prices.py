@@ -23,6 +23,7 @@ from gpuwatch.providers.aws.catalog import (
 )
 from gpuwatch.providers.aws.offers import RegionZones, offer_in_zone, table
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
+from gpuwatch.testing.suite import case
 
 HERE, NOW = "us-east-1", datetime(2026, 11, 21, 12, tzinfo=UTC)
 ATTRIBUTES = {
@@ -49,9 +50,8 @@ def test_a_list_price_is_read_with_the_machines_size() -> None:
     assert found.skipped == {}
 
 
-@pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [
+def test_rows_that_were_not_asked_for_or_make_no_sense_are_counted() -> None:
+    cases: list[Any] = [
         ({"tenancy": "Dedicated"}, "a list price of another kind"),
         ({"operatingSystem": "Windows"}, "a list price of another kind"),
         ({"preInstalledSw": "SQL Std"}, "a list price of another kind"),
@@ -66,18 +66,20 @@ def test_a_list_price_is_read_with_the_machines_size() -> None:
         ({"terms": {}}, "a list price without a price"),
         ({"terms": {"OnDemand": []}}, "a list price without a price"),
         ({"instanceType": 17}, "a list price without a price"),
-    ],
-)
-def test_rows_that_were_not_asked_for_or_make_no_sense_are_counted(attributes: Any, reason: str) -> None:
-    found = parse_machines([_product(**attributes), _product(instanceType="g5.xlarge", usd="1.006")], HERE)
-    assert list(found.types) == ["g5.xlarge"]
-    assert found.skipped == {reason: 1}
+    ]
+    for attributes, reason in cases:
+        with case((attributes, reason)):
+            found = parse_machines([_product(**attributes), _product(instanceType="g5.xlarge", usd="1.006")], HERE)
+            assert list(found.types) == ["g5.xlarge"]
+            assert found.skipped == {reason: 1}
 
 
-@pytest.mark.parametrize("product", [None, 17, "", "{", "[]", '"x"', "[" * 200_000, '{"product": 1}', "\ud800"])
-def test_what_is_no_product_is_counted(product: object) -> None:
-    found = parse_machines([product], HERE)
-    assert (found.types, found.skipped) == ({}, {"a list price that is not understood": 1})
+def test_what_is_no_product_is_counted() -> None:
+    cases: list[Any] = [None, 17, "", "{", "[]", '"x"', "[" * 200_000, '{"product": 1}', "\ud800"]
+    for product in cases:
+        with case(product):
+            found = parse_machines([product], HERE)
+            assert (found.types, found.skipped) == ({}, {"a list price that is not understood": 1})
 
 
 def test_of_two_prices_for_one_type_neither_is_believed() -> None:
@@ -124,18 +126,17 @@ def test_the_price_of_disks_is_read() -> None:
     assert parse_disk([disk, _product("0.125", "GB-Mo", volumeApiName="io2")], HERE) == 0.08
 
 
-@pytest.mark.parametrize(
-    "products",
-    [
+def test_a_disks_price_that_is_not_sure_is_none() -> None:
+    cases: list[Any] = [
         [],
         [None, "{"],
         [_product("0.08", "GB-Mo", volumeApiName="gp3"), _product("0.09", "GB-Mo", volumeApiName="gp3")],
         [_product("0.005", "IOPS-Mo", volumeApiName="gp3")],
         [_product("0.08", "GB-Mo", volumeApiName="gp3", regionCode="eu-west-1")],
-    ],
-)
-def test_a_disks_price_that_is_not_sure_is_none(products: list[object]) -> None:
-    assert parse_disk(products, HERE) is None
+    ]
+    for products in cases:
+        with case(products):
+            assert parse_disk(products, HERE) is None
 
 
 def test_of_several_changes_the_newest_is_the_price_in_force() -> None:
@@ -150,9 +151,8 @@ def test_old_accounts_name_the_product_otherwise() -> None:
     assert len(parse_spot([SPOT | {"ProductDescription": "Linux/UNIX (Amazon VPC)"}], ParseResult(), NOW)) == 1
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_odd_spot_rows_are_counted_and_alone_no_answer() -> None:
+    cases: list[Any] = [
         (SPOT | {"ProductDescription": "Windows"}, "a spot price of another product"),
         (None, "a spot price of another product"),
         (SPOT | {"SpotPrice": "0.0"}, "a spot price that is not understood"),
@@ -163,15 +163,15 @@ def test_old_accounts_name_the_product_otherwise() -> None:
         (SPOT | {"Timestamp": "2026-11-21"}, "a spot price that is not understood"),
         (SPOT | {"Timestamp": datetime(2026, 11, 21)}, "a spot price that is not understood"),
         (SPOT | {"Timestamp": NOW + timedelta(hours=1)}, "a spot price of the future"),
-    ],
-)
-def test_odd_spot_rows_are_counted_and_alone_no_answer(row: object, reason: str) -> None:
-    result = ParseResult(rows=1)
-    assert len(parse_spot([row, SPOT], result, NOW)) == 1
-    assert (result.rows, result.skipped) == (3, {reason: 1})
-    with pytest.raises(NoRowUnderstood, match="none of 2 spot prices can be used"):
-        parse_spot([row, row], result, NOW)
-    assert parse_spot([], result, NOW) == {}  # not sold as spot
+    ]
+    for row, reason in cases:
+        with case((row, reason)):
+            result = ParseResult(rows=1)
+            assert len(parse_spot([row, SPOT], result, NOW)) == 1
+            assert (result.rows, result.skipped) == (3, {reason: 1})
+            with pytest.raises(NoRowUnderstood, match="none of 2 spot prices can be used"):
+                parse_spot([row, row], result, NOW)
+            assert parse_spot([], result, NOW) == {}  # not sold as spot
 
 
 def test_a_placeholder_is_no_price_of_a_machine() -> None:

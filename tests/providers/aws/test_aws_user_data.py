@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuwatch.providers.aws.create import BYTES_MAX, exports, user_data
+from gpuwatch.testing.suite import case
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NASTY = 'it\'s $HOME `id` \\ "quoted" \n second line; ü'
@@ -69,20 +71,18 @@ def test_an_end_that_is_past_is_the_next_minute() -> None:
     assert "shutdown -h +1\n" in user_data(None, {}, NOW - timedelta(hours=1), NOW)
 
 
-@pytest.mark.parametrize(
-    ("script", "env", "words"),
-    [
+def test_what_cannot_be_written_is_refused() -> None:
+    cases: list[Any] = [
         (None, {"A B": "x"}, "invalid name of an environment variable"),
         (None, {"A;reboot": "x"}, "invalid name of an environment variable"),
         (None, {"A": "x\0"}, "zero byte"),
         ("x" * BYTES_MAX, {}, f"EC2 accepts {BYTES_MAX}"),
         ("echo\nGPUWATCH_ONSTART_ENDS_HERE\nreboot", {}, "must not contain the line"),
         (None, {"A": "x\nGPUWATCH_ONSTART_ENDS_HERE\nreboot"}, "must not contain the line"),
-    ],
-)
-def test_what_cannot_be_written_is_refused(script: str | None, env: dict[str, str], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        user_data(script, env, None, NOW)
+    ]
+    for script, env, words in cases:
+        with case((script, env, words)), pytest.raises(ValueError, match=words):
+            user_data(script, env, None, NOW)
 
 
 def test_a_refusal_shows_no_value() -> None:

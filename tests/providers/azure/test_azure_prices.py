@@ -10,6 +10,7 @@ import pytest
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.azure.market import families_of, filter_of, machine, parse_prices
+from gpuwatch.testing.suite import case
 from tests.clouds.azure import price_row
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -18,9 +19,8 @@ NVL = "Standard_NC40ads_H100_v5"
 REAL = price_row(H100, "eastus", 98.32)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_row_that_is_no_linux_hour_for_everyone_is_left_out_without_a_fault() -> None:
+    cases: list[Any] = [
         {"type": "Reservation", "reservationTerm": "1 Year"},
         {"type": "DevTestConsumption"},
         {"unitOfMeasure": "1/Month"},
@@ -35,21 +35,36 @@ REAL = price_row(H100, "eastus", 98.32)
         {"armRegionName": "centraluseuap"},
         {"armRegionName": "eastusstg"},
         {"tierMinimumUnits": 100.0},
-    ],
-)
-def test_a_row_that_is_no_linux_hour_for_everyone_is_left_out_without_a_fault(changes: dict[str, Any]) -> None:
-    seen = parse_prices([REAL, REAL | changes | {"retailPrice": 90.0}], NOW)
-    assert [offer.quoted_usd_hour for offer in seen.offers] == [98.32]
-    assert seen.skipped == {}
+    ]
+    for changes in cases:
+        with case(changes):
+            seen = parse_prices([REAL, REAL | changes | {"retailPrice": 90.0}], NOW)
+            assert [offer.quoted_usd_hour for offer in seen.offers] == [98.32]
+            assert seen.skipped == {}
 
 
-@pytest.mark.parametrize(
-    "price", [0, 0.0, 0.00001, 999_999, -3.0, float("nan"), float("inf"), None, "", "cheap", [1], {}, True, 10**400]
-)
-def test_a_placeholder_or_a_hostile_price_is_skipped_and_counted(price: object) -> None:
-    seen = parse_prices([REAL, price_row(NVL, "eastus", price)], NOW)  # type: ignore[arg-type]
-    assert [offer.gpu for offer in seen.offers] == ["H100 SXM"]
-    assert seen.skipped == {"no price, or a placeholder": 1}
+def test_a_placeholder_or_a_hostile_price_is_skipped_and_counted() -> None:
+    cases: list[Any] = [
+        0,
+        0.0,
+        0.00001,
+        999_999,
+        -3.0,
+        float("nan"),
+        float("inf"),
+        None,
+        "",
+        "cheap",
+        [1],
+        {},
+        True,
+        10**400,
+    ]
+    for price in cases:
+        with case(price):
+            seen = parse_prices([REAL, price_row(NVL, "eastus", price)], NOW)  # type: ignore[arg-type]
+            assert [offer.gpu for offer in seen.offers] == ["H100 SXM"]
+            assert seen.skipped == {"no price, or a placeholder": 1}
 
 
 def test_a_price_under_a_fifth_of_its_types_median_is_a_placeholder() -> None:
@@ -74,9 +89,8 @@ def test_spot_is_reported_by_the_meters_name_and_a_full_price_says_so() -> None:
     assert "without a discount" in (found[f"{NVL}/uksouth/spot"].terms.note or "")
 
 
-@pytest.mark.parametrize(
-    ("sku", "gpu", "gpus"),
-    [
+def test_the_number_in_a_machines_name_is_not_its_gpus() -> None:
+    cases: list[Any] = [
         ("ND128isr_NDR_GB200_v6", "GB200", 4),
         ("ND96isr_H200_v5", "H200 SXM", 8),
         ("ND96is_H100_v5", "H100 SXM", 8),
@@ -89,19 +103,21 @@ def test_spot_is_reported_by_the_meters_name_and_a_full_price_says_so() -> None:
         ("NC64as_T4_v3", "T4", 4),
         ("NC24rs_v3", "V100 PCIe 16GB", 4),
         ("ND40rs_v2", "V100 SXM2 32GB", 8),
-    ],
-)
-def test_the_number_in_a_machines_name_is_not_its_gpus(sku: str, gpu: str, gpus: int) -> None:
-    found = machine(f"Standard_{sku}")
-    assert found is not None
-    assert (found.gpu, found.gpus) == (gpu, gpus)
+    ]
+    for sku, gpu, gpus in cases:
+        with case((sku, gpu, gpus)):
+            found = machine(f"Standard_{sku}")
+            assert found is not None
+            assert (found.gpu, found.gpus) == (gpu, gpus)
 
 
-@pytest.mark.parametrize(("sku", "parts", "gib"), [("NV6", 6, 4.0), ("NV12", 3, 8.0), ("NV18", 2, 12.0)])
-def test_a_part_of_a_gpu_is_no_gpu(sku: str, parts: int, gib: float) -> None:
-    [offer] = parse_prices([price_row(f"Standard_{sku}ads_A10_v5", "eastus", 0.9)], NOW).offers
-    assert offer.terms.gpu_fraction == pytest.approx(1 / parts)
-    assert (offer.gpu, offer.gpu_count, offer.gpu_memory_gib) == ("A10", 1, gib)
+def test_a_part_of_a_gpu_is_no_gpu() -> None:
+    cases: list[Any] = [("NV6", 6, 4.0), ("NV12", 3, 8.0), ("NV18", 2, 12.0)]
+    for sku, parts, gib in cases:
+        with case((sku, parts, gib)):
+            [offer] = parse_prices([price_row(f"Standard_{sku}ads_A10_v5", "eastus", 0.9)], NOW).offers
+            assert offer.terms.gpu_fraction == pytest.approx(1 / parts)
+            assert (offer.gpu, offer.gpu_count, offer.gpu_memory_gib) == ("A10", 1, gib)
 
 
 def test_an_unknown_machine_is_reported_by_name_and_never_guessed() -> None:
@@ -171,9 +187,11 @@ def test_spot_and_low_priority_are_seen_in_either_name(field: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("field", ["productName", "meterName", "armRegionName"])
-def test_a_row_without_its_words_is_not_taken_for_linux_on_demand(field: str) -> None:
-    for value in (None, 5, ["x"], {}):
-        seen = parse_prices([REAL, price_row(NVL, "eastus", 1.0, **{field: value})], NOW)
-        assert [offer.quoted_usd_hour for offer in seen.offers] == [98.32]
-        assert seen.skipped == {"a row without what a price needs": 1}
+def test_a_row_without_its_words_is_not_taken_for_linux_on_demand() -> None:
+    cases: list[Any] = ["productName", "meterName", "armRegionName"]
+    for field in cases:
+        with case(field):
+            for value in (None, 5, ["x"], {}):
+                seen = parse_prices([REAL, price_row(NVL, "eastus", 1.0, **{field: value})], NOW)
+                assert [offer.quoted_usd_hour for offer in seen.offers] == [98.32]
+                assert seen.skipped == {"a row without what a price needs": 1}

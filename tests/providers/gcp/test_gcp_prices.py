@@ -22,6 +22,7 @@ from gpuwatch.providers.gcp.market import WEEKLY_URL, parse_weekly, read_weekly
 from gpuwatch.providers.gcp.parts import MACHINES, PartPrices, PricedPart, machine_price, part_of, read_skus
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.clouds.gcp import GooglePrices, price_list, sku
 
@@ -247,33 +248,32 @@ def test_the_recorded_file_is_read_as_it_was_published() -> None:
     assert len(offers) == 15  # the a3-highgpu-4g is not sold on demand
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_file_of_another_form_is_reported_and_not_guessed_at() -> None:
+    cases: list[Any] = [
         "", "---", "compute:\n  instance:\n", "<html>", "\0\xff", "compute: &a [*a, *a]", "a" * 100_000,
         "compute:\n  instance:\n    a2-highgpu-1g: {cost: {us-central1: {hour: 3}}}", " " * 100_000 + "hour: 1",
         "compute:\n  instance:\n    a2-highgpu-1g:\n      cost:\n        us-central1:\n              hour: 3",
-    ],
-)  # fmt: skip
-def test_a_file_of_another_form_is_reported_and_not_guessed_at(text: str) -> None:
-    with pytest.raises(PayloadChanged):
-        read_weekly(text.encode("utf-8", "surrogateescape"))
+    ]  # fmt: skip
+    for text in cases:
+        with case(text), pytest.raises(PayloadChanged):
+            read_weekly(text.encode("utf-8", "surrogateescape"))
 
 
-@pytest.mark.parametrize("price", ["nan", "-1", "0", "1e999", "!!python/object", "2,5", "999999"])
-def test_a_price_that_is_none_costs_its_row(price: str) -> None:
-    rows = ["compute:", "  instance:", "    g2-standard-4:", "      cost:"]
-    rows += ["        a:", f"          hour: {price}", "        b:", "          hour: 0.7"]
-    text = "\n".join(rows)
-    seen = ParseResult()
-    offers = parse_weekly(read_weekly(text.encode()), seen, NOW)
-    assert [offer.region for offer in offers] == ["b"]
-    assert seen.skipped == {"a price that nobody would ask": 1}
+def test_a_price_that_is_none_costs_its_row() -> None:
+    cases: list[Any] = ["nan", "-1", "0", "1e999", "!!python/object", "2,5", "999999"]
+    for price in cases:
+        with case(price):
+            rows = ["compute:", "  instance:", "    g2-standard-4:", "      cost:"]
+            rows += ["        a:", f"          hour: {price}", "        b:", "          hour: 0.7"]
+            text = "\n".join(rows)
+            seen = ParseResult()
+            offers = parse_weekly(read_weekly(text.encode()), seen, NOW)
+            assert [offer.region for offer in offers] == ["b"]
+            assert seen.skipped == {"a price that nobody would ask": 1}
 
 
-@pytest.mark.parametrize(
-    ("description", "part"),
-    [
+def test_a_description_names_a_part_or_none() -> None:
+    cases: list[Any] = [
         ("Nvidia Tesla A100 GPU running in Americas", PricedPart("gpu", "a100")),
         ("Nvidia Tesla A100 80GB GPU attached to Spot Preemptible VMs running in Iowa", PricedPart("gpu", "a100 80gb")),
         ("Nvidia H100 80GB GPU running in Tokyo", PricedPart("gpu", "h100 80gb")),
@@ -302,10 +302,10 @@ def test_a_price_that_is_none_costs_its_row(price: str) -> None:
         ("Nvidia Tesla T4 GPU running in Iowa", None),
         ("Network Internet Egress from Iowa", None),
         ("", None),
-    ],
-)
-def test_a_description_names_a_part_or_none(description: str, part: PricedPart | None) -> None:
-    assert part_of(description) == part
+    ]
+    for description, part in cases:
+        with case((description, part)):
+            assert part_of(description) == part
 
 
 def _read(*skus: dict[str, Any]) -> tuple[PartPrices, ParseResult]:

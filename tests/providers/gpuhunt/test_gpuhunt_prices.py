@@ -22,6 +22,7 @@ from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.gpuhunt.market import read_items, resolve_gpu, unpack_csv
 from gpuwatch.testing.bench import Bench
+from gpuwatch.testing.suite import case
 from tests.clouds.gpuhunt import COLUMNS, GpuhuntCatalogs, archive, market, row
 
 
@@ -65,9 +66,8 @@ def test_a_catalog_that_was_collected_days_ago_is_history() -> None:
     assert only(row("a", "b", 2.0, "L40S", 48.0), version="19991399").kind is OfferKind.LISTED
 
 
-@pytest.mark.parametrize(
-    ("seller", "instance", "wire", "memory", "name"),
-    [
+def test_a_socket_that_the_catalog_drops_is_taken_from_what_the_cloud_sells_or_stays_open() -> None:
+    cases: list[Any] = [
         ("nebius", "gpu-h100-sxm 8gpu-128vcpu-1600gb", "H100", 80.0, "H100 SXM"),
         ("oci", "BM.GPU.H100.8", "H100", 80.0, "H100 SXM"),
         ("aws", "p4d.24xlarge", "A100", 40.0, "A100 SXM 40GB"),
@@ -80,12 +80,10 @@ def test_a_catalog_that_was_collected_days_ago_is_history() -> None:
         ("runpod", "x", "A100", 80.0, "A100 80GB"),
         ("cloudrift", "x", "H100NVL", 94.0, "H100 NVL"),
         ("verda", "x", "RTXPRO6000", 96.0, "RTX PRO 6000"),
-    ],
-)
-def test_a_socket_that_the_catalog_drops_is_taken_from_what_the_cloud_sells_or_stays_open(
-    seller: str, instance: str, wire: str, memory: float, name: str
-) -> None:
-    assert resolve_gpu(seller, instance, wire, memory).name == name
+    ]
+    for seller, instance, wire, memory, name in cases:
+        with case((seller, instance, wire, memory, name)):
+            assert resolve_gpu(seller, instance, wire, memory).name == name
 
 
 def test_an_open_socket_is_reported_with_its_candidates() -> None:
@@ -109,9 +107,8 @@ def test_an_arm_machine_is_reported() -> None:
     assert (offer.cpu_arch, offer.gpu) == ("arm64", "GH200 96GB")
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_a_bad_row_is_skipped_with_its_reason_and_the_others_stay() -> None:
+    cases: list[Any] = [
         ({"price": "nan"}, "price: none that anybody would ask"),
         ({"price": "-2"}, "price: none that anybody would ask"),
         ({"price": "0"}, "price: none that anybody would ask"),
@@ -124,13 +121,13 @@ def test_an_arm_machine_is_reported() -> None:
         ({"location": ""}, "a row that gpuhunt cannot read"),
         ({"gpu_name": "tpu-v5", "gpu_vendor": "google"}, "an accelerator that is no GPU"),
         ({"spot": "perhaps"}, "a row that gpuhunt cannot read"),
-    ],
-)
-def test_a_bad_row_is_skipped_with_its_reason_and_the_others_stay(changes: dict[str, str], reason: str) -> None:
-    good, bad = row("good", "x", 2.0, "L40S", 48.0), row("bad", "x", 2.0, "L40S", 48.0)
-    answer = found({"verda": [bad | changes, good]}, sellers=("verda",))
-    assert [offer.terms.instance_type for offer in answer.offers] == ["good"]
-    assert answer.skipped == {reason: 1}
+    ]
+    for changes, reason in cases:
+        with case((changes, reason)):
+            good, bad = row("good", "x", 2.0, "L40S", 48.0), row("bad", "x", 2.0, "L40S", 48.0)
+            answer = found({"verda": [bad | changes, good]}, sellers=("verda",))
+            assert [offer.terms.instance_type for offer in answer.offers] == ["good"]
+            assert answer.skipped == {reason: 1}
 
 
 def test_a_machine_without_a_gpu_is_no_offer_and_no_fault() -> None:
@@ -185,14 +182,11 @@ def test_a_catalog_with_far_fewer_rows_than_before_is_a_part() -> None:
         assert asking.search(Query()).completeness is Completeness.PARTIAL
 
 
-@pytest.mark.parametrize(
-    "packed",
-    [b"", b"PK\x03\x04 no", b"\x00" * 100, archive("aws", [])],
-    ids=["nothing", "half", "zeros", "another cloud's"],
-)
-def test_an_archive_that_is_none_is_refused(packed: bytes) -> None:
-    with pytest.raises(PayloadChanged):
-        unpack_csv(packed, "verda")
+def test_an_archive_that_is_none_is_refused() -> None:
+    cases: list[Any] = [b"", b"PK\x03\x04 no", b"\x00" * 100, archive("aws", [])]
+    for packed in cases:
+        with case(packed), pytest.raises(PayloadChanged):
+            unpack_csv(packed, "verda")
 
 
 def test_a_catalog_that_swells_is_not_unpacked_whole() -> None:

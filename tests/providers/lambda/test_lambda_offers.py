@@ -16,6 +16,7 @@ from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.clocks import Clock
 from tests.providers.clouds import cloud
@@ -83,18 +84,17 @@ def test_every_recorded_type_gets_its_gpu() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "gpu"),
-    [
+def test_without_a_description_the_name_and_the_number_of_gpus_decide() -> None:
+    cases: list[Any] = [
         ("gpu_8x_a100", "A100 SXM 40GB"),
         ("gpu_4x_a100", "A100 PCIe 40GB"),
         ("gpu_1x_rtx6000", "Quadro RTX 6000"),
         ("gpu_8x_h100_sxm5gdr", "H100 SXM"),
         ("gpu_8x_a100_80gb_sxm4", "A100 SXM 80GB"),
-    ],
-)
-def test_without_a_description_the_name_and_the_number_of_gpus_decide(name: str, gpu: str) -> None:
-    assert the_offer(name, None).gpu == gpu
+    ]
+    for name, gpu in cases:
+        with case((name, gpu)):
+            assert the_offer(name, None).gpu == gpu
 
 
 def test_where_name_and_description_disagree_the_description_is_right() -> None:
@@ -127,21 +127,20 @@ def test_types_without_a_gpu_and_without_a_region_are_no_offers_and_no_fault() -
     assert (seen.offers, seen.skipped, seen.rows) == ([], {}, 2)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_an_odd_type_is_skipped_with_its_reason() -> None:
+    cases: list[Any] = [
         ({"price_cents_per_hour": 0}, "no usable price"),
         ({"price_cents_per_hour": float("nan")}, "no usable price"),
         ({"price_cents_per_hour": 10**12}, "no usable price"),
         ({"specs": {"gpus": "eight"}}, "no number of GPUs"),
         ({"specs": {"gpus": 1}}, "its name and its specs tell different numbers of GPUs"),
         ({"name": "a/b"}, "no name"),
-    ],
-)
-def test_an_odd_type_is_skipped_with_its_reason(changes: dict[str, Any], reason: str) -> None:
-    good, odd = a_type("gpu_1x_a10", "A10"), a_type("gpu_8x_a100", "A100 (40 GB SXM4)", **changes)
-    seen = parsed({"data": {"good": good, "odd": odd}})
-    assert ([offer.gpu for offer in seen.offers], seen.skipped) == (["A10"], {reason: 1})
+    ]
+    for changes, reason in cases:
+        with case((changes, reason)):
+            good, odd = a_type("gpu_1x_a10", "A10"), a_type("gpu_8x_a100", "A100 (40 GB SXM4)", **changes)
+            seen = parsed({"data": {"good": good, "odd": odd}})
+            assert ([offer.gpu for offer in seen.offers], seen.skipped) == (["A10"], {reason: 1})
 
 
 def test_a_missing_list_of_regions_is_not_an_empty_one() -> None:
@@ -151,10 +150,11 @@ def test_a_missing_list_of_regions_is_not_an_empty_one() -> None:
         parsed({"data": {"odd": odd}})
 
 
-@pytest.mark.parametrize("value", [{"data": []}, {"data": {}}, {"data": None}, [], {"data": {"a": {}}}])
-def test_what_is_no_map_of_types_is_no_market_without_offers(value: Any) -> None:
-    with pytest.raises(PayloadChanged):
-        parsed(value)
+def test_what_is_no_map_of_types_is_no_market_without_offers() -> None:
+    cases: list[Any] = [{"data": []}, {"data": {}}, {"data": None}, [], {"data": {"a": {}}}]
+    for value in cases:
+        with case(value), pytest.raises(PayloadChanged):
+            parsed(value)
 
 
 def test_a_new_field_is_reported() -> None:

@@ -16,6 +16,7 @@ from gpuwatch import providers
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.testing.suite import case
 from tests.clocks import Clock
 from tests.clouds.lambda_cloud import LambdaCloud
 from tests.providers.clouds import cloud
@@ -176,16 +177,15 @@ def test_a_list_with_a_row_that_is_none_is_no_list() -> None:
             lambda_cloud.parse_instances(lambda_cloud.rows_of({"data": [row]}))
 
 
-@pytest.mark.parametrize(
-    ("tags", "name", "label"),
-    [
+def test_name_and_tag_may_disagree_ours_is_the_label() -> None:
+    cases: list[Any] = [
         ([{"key": "gpuwatch", "value": "prod"}], "gpuwatch-abcdefgh2345", "gpuwatch-abcdefgh2345"),
         ([{"key": "gpuwatch", "value": "gpuwatch-abcdefgh2345"}], "renamed", "gpuwatch-abcdefgh2345"),
         ([{"key": "gpuwatch", "value": "prod"}], "mine", "mine"),
         ([], None, None),
-    ],
-)
-def test_name_and_tag_may_disagree_ours_is_the_label(tags: list[Any], name: str | None, label: str | None) -> None:
-    row = {"id": "1", "status": "active", "tags": tags, "name": name}
-    [found] = cloud("lambda").parse_instances([row])
-    assert found.label == label
+    ]
+    for tags, name, label in cases:
+        with case((tags, name, label)):
+            row = {"id": "1", "status": "active", "tags": tags, "name": name}
+            [found] = cloud("lambda").parse_instances([row])
+            assert found.label == label

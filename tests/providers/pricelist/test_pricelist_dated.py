@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,6 +26,7 @@ from gpuwatch.providers.pricelist.dated_lists import (
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.testing.bench import Bench
 from gpuwatch.testing.invariants import offer_problems
+from gpuwatch.testing.suite import case
 from tests.checkout import ROOT, TESTS
 from tests.clouds.pricelist import PriceListServer
 
@@ -55,19 +57,20 @@ def ovh(respx_mock: respx.MockRouter) -> None:
     respx_mock.get("https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml").respond(text=rates)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_list_has_a_source_a_past_day_and_sound_offers_of_known_gpus(name: str) -> None:
-    listed = load_dated_list(name)
-    assert listed.name == name
-    assert listed.source.startswith("https://")
-    assert date(2026, 1, 1) <= listed.read_on <= date(2026, 11, 23)
-    offers = list(offers_of(listed, ExchangeRate(listed.currency, 1.1, date(2026, 11, 20)), NOON))
-    assert offers
-    assert [odd for offer in offers for odd in offer_problems(offer, INFO)] == []
-    assert all(offer.gpu_known and offer.terms.seller == name for offer in offers)
-    assert all(0.02 < offer.quoted_usd_hour / offer.gpu_count < 20 for offer in offers)
-    assert len({offer.offer_id for offer in offers}) == len(offers)
-    assert len({(offer.identity, offer.spot) for offer in offers}) == len(offers)
+def test_every_list_has_a_source_a_past_day_and_sound_offers_of_known_gpus() -> None:
+    for name in NAMES:
+        with case(name):
+            listed = load_dated_list(name)
+            assert listed.name == name
+            assert listed.source.startswith("https://")
+            assert date(2026, 1, 1) <= listed.read_on <= date(2026, 11, 23)
+            offers = list(offers_of(listed, ExchangeRate(listed.currency, 1.1, date(2026, 11, 20)), NOON))
+            assert offers
+            assert [odd for offer in offers for odd in offer_problems(offer, INFO)] == []
+            assert all(offer.gpu_known and offer.terms.seller == name for offer in offers)
+            assert all(0.02 < offer.quoted_usd_hour / offer.gpu_count < 20 for offer in offers)
+            assert len({offer.offer_id for offer in offers}) == len(offers)
+            assert len({(offer.identity, offer.spot) for offer in offers}) == len(offers)
 
 
 def test_the_page_names_every_list_and_its_day() -> None:
@@ -90,13 +93,15 @@ def test_after_ninety_days_it_is_a_price_of_the_past_and_counts_the_days(days: i
     assert "https://example.com/prices" in note
 
 
-@pytest.mark.parametrize(("per", "price"), [("hour", 3.6), ("second", 0.001), ("month", 2628.0)])
-def test_any_unit_of_time_becomes_an_hour(per: str, price: float) -> None:
-    row = DatedPrice(gpu="H100", memory_gib=80, price=price)
-    listed = msgspec.structs.replace(LISTED, per=per, prices=(row,))
-    [offer] = offers_of(listed, DOLLAR, NOON)
-    assert offer.quoted_usd_hour == pytest.approx(3.6)
-    assert offer.gpu == "H100", "a socket is never guessed"
+def test_any_unit_of_time_becomes_an_hour() -> None:
+    cases: list[Any] = [("hour", 3.6), ("second", 0.001), ("month", 2628.0)]
+    for per, price in cases:
+        with case((per, price)):
+            row = DatedPrice(gpu="H100", memory_gib=80, price=price)
+            listed = msgspec.structs.replace(LISTED, per=per, prices=(row,))
+            [offer] = offers_of(listed, DOLLAR, NOON)
+            assert offer.quoted_usd_hour == pytest.approx(3.6)
+            assert offer.gpu == "H100", "a socket is never guessed"
 
 
 @pytest.mark.usefixtures("ovh")

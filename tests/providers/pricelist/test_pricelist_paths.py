@@ -17,6 +17,7 @@ from gpuwatch.providers.pricelist.declaration import (
     rows_of,
 )
 from gpuwatch.providers.pricelist.declaration import first_text as text_of
+from gpuwatch.testing.suite import case
 
 NESTED = {"name": "all", "items": [{"id": "a", "prices": {"eu": {"usd": 1}, "us": {"usd": 2}}}, {"id": "b"}, 5, None]}
 
@@ -33,18 +34,23 @@ def test_a_row_remembers_what_it_lies_in() -> None:
     assert field_value(rows[0], "../../../name") is None
 
 
-@pytest.mark.parametrize(
-    ("value", "path", "found"),
-    [([1, 2], "*", [1, 2]), ({"a": 1}, "*", [1]), ({"a": {"b": [3]}}, "a.b.*", [3]), ({"a": []}, "a.*", [])],
-)
-def test_a_star_goes_through_a_list_or_the_values_of_an_object(value: Any, path: str, found: list[Any]) -> None:
-    assert [field_value(row, ".") for row in rows_of(value, path)] == found
+def test_a_star_goes_through_a_list_or_the_values_of_an_object() -> None:
+    cases: list[Any] = [
+        ([1, 2], "*", [1, 2]),
+        ({"a": 1}, "*", [1]),
+        ({"a": {"b": [3]}}, "a.b.*", [3]),
+        ({"a": []}, "a.*", []),
+    ]
+    for value, path, found in cases:
+        with case((value, path, found)):
+            assert [field_value(row, ".") for row in rows_of(value, path)] == found
 
 
-@pytest.mark.parametrize("value", [None, 5, "text", {}, {"items": None}, {"items": "x"}, [], {"Items": []}])
-def test_no_list_where_the_rows_should_be_is_a_changed_format(value: Any) -> None:
-    with pytest.raises(PayloadChanged):
-        rows_of(value, "items.*.prices.*")
+def test_no_list_where_the_rows_should_be_is_a_changed_format() -> None:
+    cases: list[Any] = [None, 5, "text", {}, {"items": None}, {"items": "x"}, [], {"Items": []}]
+    for value in cases:
+        with case(value), pytest.raises(PayloadChanged):
+            rows_of(value, "items.*.prices.*")
 
 
 def test_the_first_path_with_something_counts() -> None:
@@ -80,16 +86,18 @@ def test_a_page_is_full_of_the_outermost_entries() -> None:
     assert count_entries({"items": 5}, "items.*") == 0
 
 
-@pytest.mark.parametrize("path", ["", "items", "items..x.*", ".*", "items.*.", "../*", "a.{b}.*"])
-def test_what_is_no_path_to_rows_is_reported(path: str) -> None:
-    with pytest.raises(ValueError, match="expected a path to rows"):
-        check_rows_path(path)
+def test_what_is_no_path_to_rows_is_reported() -> None:
+    cases: list[Any] = ["", "items", "items..x.*", ".*", "items.*.", "../*", "a.{b}.*"]
+    for path in cases:
+        with case(path), pytest.raises(ValueError, match="expected a path to rows"):
+            check_rows_path(path)
 
 
-@pytest.mark.parametrize("path", ["", "a..b", "a.", "/a", "../", "..", "{a..b}", "x {} y", "a.*"])
-def test_what_is_no_path_to_a_field_is_reported(path: str) -> None:
-    with pytest.raises(ValueError, match="expected a path to a field"):
-        check_field_path(path)
+def test_what_is_no_path_to_a_field_is_reported() -> None:
+    cases: list[Any] = ["", "a..b", "a.", "/a", "../", "..", "{a..b}", "x {} y", "a.*"]
+    for path in cases:
+        with case(path), pytest.raises(ValueError, match="expected a path to a field"):
+            check_field_path(path)
 
 
 def test_hostile_nesting_and_keys_lead_nowhere() -> None:

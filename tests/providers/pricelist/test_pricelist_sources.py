@@ -16,6 +16,7 @@ from gpuwatch.providers.pricelist.declaration import PriceSource, built_in_sourc
 from gpuwatch.providers.pricelist.source_reader import SourceReader
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 
 RECORDED = TESTS / "recorded" / "pricelist"
@@ -153,36 +154,41 @@ def test_a_price_without_a_rate_is_skipped() -> None:
     assert seen.skipped == {"a price in a currency without a rate": 9}
 
 
-@pytest.mark.parametrize("name", sorted(built_in_sources()))
-def test_a_renamed_price_or_list_is_a_changed_format_and_never_no_offers(name: str) -> None:
-    source = msgspec.structs.replace(built_in_sources()[name], least_rows=max(built_in_sources()[name].least_rows, 1))
-    body = json.dumps(recorded(name))
-    for path in (source.fields.price, source.rows):
-        word = (path if isinstance(path, str) else path[0]).replace("../", "").split(".")[0]
-        if word in {"*", "price"}:
-            continue
-        renamed = json.loads(body.replace(f'"{word}":', f'"{word}_":'))
-        with pytest.raises(PayloadChanged):
-            read(source, renamed)
+def test_a_renamed_price_or_list_is_a_changed_format_and_never_no_offers() -> None:
+    for name in sorted(built_in_sources()):
+        with case(name):
+            source = msgspec.structs.replace(
+                built_in_sources()[name], least_rows=max(built_in_sources()[name].least_rows, 1)
+            )
+            body = json.dumps(recorded(name))
+            for path in (source.fields.price, source.rows):
+                word = (path if isinstance(path, str) else path[0]).replace("../", "").split(".")[0]
+                if word in {"*", "price"}:
+                    continue
+                renamed = json.loads(body.replace(f'"{word}":', f'"{word}_":'))
+                with pytest.raises(PayloadChanged):
+                    read(source, renamed)
 
 
-@pytest.mark.parametrize("price", [0, 0.00001, 99999, -1, "NaN", "1e999", None, True, [], {}, "free"])
-def test_a_placeholder_is_skipped_and_counted(price: Any) -> None:
-    value = recorded("lium") | {"nodes": [{**recorded("lium")["nodes"][0], "price_per_gpu_hour": price}]}
-    source = msgspec.structs.replace(built_in_sources()["lium"], least_rows=0)
-    seen = read(source, value)
-    assert seen.offers == []
-    assert sum(seen.skipped.values()) == 1
+def test_a_placeholder_is_skipped_and_counted() -> None:
+    cases: list[Any] = [0, 0.00001, 99999, -1, "NaN", "1e999", None, True, [], {}, "free"]
+    for price in cases:
+        with case(price):
+            value = recorded("lium") | {"nodes": [{**recorded("lium")["nodes"][0], "price_per_gpu_hour": price}]}
+            source = msgspec.structs.replace(built_in_sources()["lium"], least_rows=0)
+            seen = read(source, value)
+            assert seen.offers == []
+            assert sum(seen.skipped.values()) == 1
 
 
-@pytest.mark.parametrize(
-    ("price", "skipped"), [("NaN", 1), ("0,80", 1), (1e300, 1), (-0.8, 1), (0, 0), ("", 0), (None, 0)]
-)
-def test_a_spot_price_that_cannot_be_read_is_counted_and_one_that_is_missing_is_not(price: Any, skipped: int) -> None:
-    row = {key: value for key, value in recorded("verda")[0].items() if not key.startswith("spot_price")}
-    source = msgspec.structs.replace(built_in_sources()["verda"], least_rows=0)
-    seen = read(source, [row | {"spot_price": price}])
-    assert ([offer.spot for offer in seen.offers], sum(seen.skipped.values())) == ([False], skipped)
+def test_a_spot_price_that_cannot_be_read_is_counted_and_one_that_is_missing_is_not() -> None:
+    cases: list[Any] = [("NaN", 1), ("0,80", 1), (1e300, 1), (-0.8, 1), (0, 0), ("", 0), (None, 0)]
+    for price, skipped in cases:
+        with case((price, skipped)):
+            row = {key: value for key, value in recorded("verda")[0].items() if not key.startswith("spot_price")}
+            source = msgspec.structs.replace(built_in_sources()["verda"], least_rows=0)
+            seen = read(source, [row | {"spot_price": price}])
+            assert ([offer.spot for offer in seen.offers], sum(seen.skipped.values())) == ([False], skipped)
 
 
 def test_spot_prices_under_another_name_are_reported() -> None:
@@ -206,18 +212,21 @@ def test_a_long_name_keeps_a_stable_id_that_fits_the_store() -> None:
     assert offer.offer_id == read(built_in_sources()["lium"], recorded("lium")).offers[-1].offer_id
 
 
-@pytest.mark.parametrize(
-    ("name", "word", "field"),
-    [
+def test_a_field_that_no_row_has_any_more_is_reported() -> None:
+    cases: list[Any] = [
         ("lium", "available_gpu_count", "free"),
         ("lium", "min_rentable_gpu_count", "least_count"),
         ("verda", "size_in_gigabytes", "memory"),
         ("scaleway", "gpu", "count"),
-    ],
-)
-def test_a_field_that_no_row_has_any_more_is_reported(name: str, word: str, field: str) -> None:
-    body = json.dumps(recorded(name))
-    assert not [line for line in read(built_in_sources()[name], json.loads(body), "here").drift if "field gone" in line]
-    seen = read(built_in_sources()[name], json.loads(body.replace(f'"{word}":', f'"{word}_":')), "here")
-    assert f"{name}: field gone: {field}" in seen.drift
-    assert not [offer for offer in seen.offers if word == "available_gpu_count" and offer.kind is OfferKind.LIVE]
+    ]
+    for name, word, field in cases:
+        with case((name, word, field)):
+            body = json.dumps(recorded(name))
+            assert not [
+                line for line in read(built_in_sources()[name], json.loads(body), "here").drift if "field gone" in line
+            ]
+            seen = read(built_in_sources()[name], json.loads(body.replace(f'"{word}":', f'"{word}_":')), "here")
+            assert f"{name}: field gone: {field}" in seen.drift
+            assert not [
+                offer for offer in seen.offers if word == "available_gpu_count" and offer.kind is OfferKind.LIVE
+            ]

@@ -20,6 +20,7 @@ from gpuwatch.providers.primeintellect import INFO, page_of, parse_rows
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.clouds.primeintellect import PrimeIntellectServer, part, row
 from tests.sent_requests import sent
@@ -120,29 +121,32 @@ def test_a_currency_without_a_rate_makes_no_price(currency: Any) -> None:
     assert (seen.offers, seen.skipped) == ([], {"a price in a currency without a rate": 1})
 
 
-@pytest.mark.parametrize("price", [None, 0, -1, "free", float("nan"), 1e9, True])
-def test_a_price_that_is_none_is_skipped(price: Any) -> None:
-    seen = parsed(row("runpod", "x", "H100_80GB", "PCIe", 2.0, **prices(onDemand=price)))
-    assert (seen.offers, list(seen.skipped.values())) == ([], [1])
+def test_a_price_that_is_none_is_skipped() -> None:
+    cases: list[Any] = [None, 0, -1, "free", float("nan"), 1e9, True]
+    for price in cases:
+        with case(price):
+            seen = parsed(row("runpod", "x", "H100_80GB", "PCIe", 2.0, **prices(onDemand=price)))
+            assert (seen.offers, list(seen.skipped.values())) == ([], [1])
 
 
 # --- seller, hardware, and availability -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seller", "known"), [("lambdalabs", "lambda"), ("runpod", "runpod"), ("nebius", "nebius")])
-def test_the_seller_is_named_as_gpuwatch_names_it(seller: str, known: str) -> None:
-    [offer] = parsed(row(seller, "gpu_1x_h100", "H100_80GB", "PCIe", 2.0)).offers
-    assert (offer.terms.seller, offer.terms.instance_type) == (known, "gpu_1x_h100")
+def test_the_seller_is_named_as_gpuwatch_names_it() -> None:
+    cases: list[Any] = [("lambdalabs", "lambda"), ("runpod", "runpod"), ("nebius", "nebius")]
+    for seller, known in cases:
+        with case((seller, known)):
+            [offer] = parsed(row(seller, "gpu_1x_h100", "H100_80GB", "PCIe", 2.0)).offers
+            assert (offer.terms.seller, offer.terms.instance_type) == (known, "gpu_1x_h100")
 
 
-@pytest.mark.parametrize(
-    ("stock", "kind"),
-    [("Available", "live"), ("Low", "live"), ("High", "live"), (None, "live"), ("Perhaps", "listed")],
-)
-def test_stock_tells_the_kind_of_a_price(stock: str | None, kind: str) -> None:
-    offer = one(stockStatus=stock)
-    assert offer.kind is OfferKind(kind)
-    assert (offer.terms.note is None) == (stock in ("Available", "High", None))
+def test_stock_tells_the_kind_of_a_price() -> None:
+    cases: list[Any] = [("Available", "live"), ("Low", "live"), ("High", "live"), (None, "live"), ("Perhaps", "listed")]
+    for stock, kind in cases:
+        with case((stock, kind)):
+            offer = one(stockStatus=stock)
+            assert offer.kind is OfferKind(kind)
+            assert (offer.terms.note is None) == (stock in ("Available", "High", None))
 
 
 def test_what_is_sold_out_or_has_no_gpu_is_left_out_without_a_fault() -> None:
@@ -153,21 +157,18 @@ def test_what_is_sold_out_or_has_no_gpu_is_left_out_without_a_fault() -> None:
     assert (seen.offers, seen.skipped, seen.rows) == ([], {}, 2)
 
 
-@pytest.mark.parametrize(
-    ("wire", "socket", "reported", "name", "memory"),
-    [
+def test_names_are_understood_with_their_socket() -> None:
+    cases: list[Any] = [
         ("H100_80GB", "PCIe", 80, "H100 PCIe", 80), ("H100_80GB", "SXM5", 80, "H100 SXM", 80),
         ("A100_80GB", "SXM4", 80, "A100 SXM 80GB", 80), ("A6000_48GB", "PCIe", 48, "RTX A6000", 48),
         ("RTX6000Ada_48GB", "PCIe", 48, "RTX 6000 Ada", 48), ("RTX6000_24GB", "PCIe", 24, "Quadro RTX 6000", 24),
         ("RTX4000_8GB", "PCIe", 8, "Quadro RTX 4000", 8), ("GH200_480GB", "SXM5", 480, "GH200 96GB", 96),
         ("B300_262GB", "SXM6", 262, "B300 SXM", 262), ("H200_141GB", "PCIe", 141, "H200 NVL", 141),
-    ],
-)  # fmt: skip
-def test_names_are_understood_with_their_socket(
-    wire: str, socket: str, reported: int, name: str, memory: float
-) -> None:
-    offer = one(gpu=wire, socket=socket, gpuMemory=reported)
-    assert (offer.gpu, offer.gpu_known, offer.gpu_memory_gib) == (name, True, memory)
+    ]  # fmt: skip
+    for wire, socket, reported, name, memory in cases:
+        with case((wire, socket, reported, name, memory)):
+            offer = one(gpu=wire, socket=socket, gpuMemory=reported)
+            assert (offer.gpu, offer.gpu_known, offer.gpu_memory_gib) == (name, True, memory)
 
 
 def test_a_gpu_that_leaves_its_socket_open_is_not_guessed() -> None:
@@ -289,10 +290,11 @@ def test_the_older_answer_and_one_without_empty_fields_are_understood(
     assert parsed(sparse).offers == parsed(newer["items"][0]).offers
 
 
-@pytest.mark.parametrize("value", [{}, {"items": None}, {"items": {}}, [], None, {"detail": "no"}])
-def test_no_list_is_no_market_without_offers(value: Any) -> None:
-    with pytest.raises(PayloadChanged):
-        page_of(value)
+def test_no_list_is_no_market_without_offers() -> None:
+    cases: list[Any] = [{}, {"items": None}, {"items": {}}, [], None, {"detail": "no"}]
+    for value in cases:
+        with case(value), pytest.raises(PayloadChanged):
+            page_of(value)
 
 
 def test_nothing_is_asked_without_a_key(respx_mock: respx.MockRouter) -> None:

@@ -29,6 +29,7 @@ from gpuwatch.providers.runpod.catalogue import (
 from gpuwatch.providers.runpod.market import catalogue_query, parse_keyless
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.providers.runpod.bench import BENCH
 
@@ -85,9 +86,8 @@ def test_without_a_list_of_places_it_is_somewhere() -> None:
     assert (offer.region, offer.offer_id) == (None, "NVIDIA GeForce RTX 4090/COMMUNITY/1/*")
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_a_row_that_is_not_understood_is_skipped_with_its_reason() -> None:
+    cases: list[Any] = [
         ({"price": {"secure": 0}}, "no price"),
         ({"price": None}, "no price"),
         ({"price": {"secure": -1}}, "no price"),
@@ -99,18 +99,19 @@ def test_without_a_list_of_places_it_is_somewhere() -> None:
         ({"id": 17}, "no id of a GPU type"),
         ({"id": "a\u202eb"}, "no id of a GPU type"),
         ({"secure": "yes"}, "secure is not true or false"),
-    ],
-)
-def test_a_row_that_is_not_understood_is_skipped_with_its_reason(changes: dict[str, Any], reason: str) -> None:
-    seen = of(a_type(id="NVIDIA L4"), a_type(**changes))
-    assert [offer.gpu for offer in seen.offers] == ["L4"]
-    assert seen.skipped == {reason: 1}
+    ]
+    for changes, reason in cases:
+        with case((changes, reason)):
+            seen = of(a_type(id="NVIDIA L4"), a_type(**changes))
+            assert [offer.gpu for offer in seen.offers] == ["L4"]
+            assert seen.skipped == {reason: 1}
 
 
-@pytest.mark.parametrize("rows", [[], None, {}, [17], [{}], [{"id": "NVIDIA L4"}]])
-def test_a_catalogue_without_a_row_that_is_understood_is_no_market_without_offers(rows: Any) -> None:
-    with pytest.raises(PayloadChanged):
-        parse_catalogue({"gpus": rows}, SECURE)
+def test_a_catalogue_without_a_row_that_is_understood_is_no_market_without_offers() -> None:
+    cases: list[Any] = [[], None, {}, [17], [{}], [{"id": "NVIDIA L4"}]]
+    for rows in cases:
+        with case(rows), pytest.raises(PayloadChanged):
+            parse_catalogue({"gpus": rows}, SECURE)
 
 
 def test_what_is_sold_out_everywhere_is_no_offer_and_no_fault() -> None:
@@ -139,22 +140,23 @@ def test_a_slice_is_reported_and_a_whole_card_is_none() -> None:
     assert offers[1].gpu == "RTX PRO 6000 Server"
 
 
-@pytest.mark.parametrize("row", json.loads((RECORDED / "gpu-types-table-2026-02-12.json").read_bytes()))
-def test_every_recorded_type_makes_ids_that_can_be_kept_and_read(row: dict[str, Any]) -> None:
-    for cloud, place in (("SECURE", "EUR-IS-1"), ("COMMUNITY", None), ("COMMUNITY", "CA-MTL-1")):
-        wanted = PodPlacement(row["id"], cloud, 8, place)
-        kept, machine = offer_id(wanted), machine_id(wanted)
-        assert kept is not None
-        assert machine is not None
-        assert max(len(kept), len(machine)) <= 64
-        assert parse_offer_id(kept) == wanted
+def test_every_recorded_type_makes_ids_that_can_be_kept_and_read() -> None:
+    for row in json.loads((RECORDED / "gpu-types-table-2026-02-12.json").read_bytes()):
+        with case(row):
+            for cloud, place in (("SECURE", "EUR-IS-1"), ("COMMUNITY", None), ("COMMUNITY", "CA-MTL-1")):
+                wanted = PodPlacement(row["id"], cloud, 8, place)
+                kept, machine = offer_id(wanted), machine_id(wanted)
+                assert kept is not None
+                assert machine is not None
+                assert max(len(kept), len(machine)) <= 64
+                assert parse_offer_id(kept) == wanted
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a/SECURE/1", "a/SECURE/0/*", "a/ALL/1/*", "a/SECURE/1/eu", "\n/S/1/*", "a/S/1/*/"]
-)
-def test_what_is_no_offer_id_stands_for_nothing(text: str) -> None:
-    assert parse_offer_id(text) is None
+def test_what_is_no_offer_id_stands_for_nothing() -> None:
+    cases: list[Any] = ["", "a/SECURE/1", "a/SECURE/0/*", "a/ALL/1/*", "a/SECURE/1/eu", "\n/S/1/*", "a/S/1/*/"]
+    for text in cases:
+        with case(text):
+            assert parse_offer_id(text) is None
 
 
 def test_a_country_is_known_for_known_data_centres_alone() -> None:

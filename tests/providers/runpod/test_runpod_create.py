@@ -14,6 +14,7 @@ from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Order, Registry, Volume
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.runpod.create import create_body, parse_created
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.clouds.runpod_pods import faults_of
 
@@ -61,9 +62,11 @@ def test_the_documented_request_is_what_we_send_for_the_same() -> None:
     assert ours == asked | {"cloud": "SECURE", "env": {}}
 
 
-@pytest.mark.parametrize(("wanted", "sent"), [(0.0, 1), (0.5, 1), (20.0, 20), (20.2, 21)])
-def test_a_disk_is_whole_gigabytes(wanted: float, sent: int) -> None:
-    assert body(disk_gb=wanted)["disk"] == sent
+def test_a_disk_is_whole_gigabytes() -> None:
+    cases: list[Any] = [(0.0, 1), (0.5, 1), (20.0, 20), (20.2, 21)]
+    for wanted, sent in cases:
+        with case((wanted, sent)):
+            assert body(disk_gb=wanted)["disk"] == sent
 
 
 def test_a_runtype_opens_its_ports_and_starts_its_servers() -> None:
@@ -107,9 +110,8 @@ def test_a_template_may_stand_for_the_image() -> None:
     assert "image" not in sent
 
 
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
+def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
+    cases: list[Any] = [
         ({"bid_usd_hour": 1.0}, "bids"),
         ({"self_destruct_at": LATER}, "onstart"),
         ({"self_destruct_at": LATER, "onstart": "python -m x", "runtype": "args"}, "args"),
@@ -129,10 +131,10 @@ def test_a_template_may_stand_for_the_image() -> None:
         ({"volume": Volume(mount="/data", volume_id="v"), "offer_id": "NVIDIA L4/COMMUNITY/1/*"}, "data centre"),
         ({"offer_id": "NVIDIA L4"}, "offer"),
         ({"onstart": "echo 'x", "runtype": "args"}, "unclosed quote"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_with_the_reason(values: dict[str, Any], says: str) -> None:
-    assert says in refusal(**values)
+    ]
+    for values, says in cases:
+        with case((values, says)):
+            assert says in refusal(**values)
 
 
 def test_the_recorded_answer_names_the_pod() -> None:
@@ -144,17 +146,20 @@ def test_a_pod_that_is_made_and_does_not_run_is_reported_so() -> None:
     assert parse_created(HttpReply(201, {}, b'{"id": "a1", "status": "EXITED"}')).starting is False
 
 
-@pytest.mark.parametrize(
-    "answer", [b"", b"{}", b"[]", b'{"id": null}', b'{"id": "../x"}', b'{"id": 17}', b"[" * 10_000]
-)
-def test_an_answer_that_names_no_pod_leaves_its_fate_open(answer: bytes) -> None:
-    with pytest.raises(OutcomeUnknown):
-        parse_created(HttpReply(201, {}, answer))
+def test_an_answer_that_names_no_pod_leaves_its_fate_open() -> None:
+    cases: list[Any] = [b"", b"{}", b"[]", b'{"id": null}', b'{"id": "../x"}', b'{"id": 17}', b"[" * 10_000]
+    for answer in cases:
+        with case(answer), pytest.raises(OutcomeUnknown):
+            parse_created(HttpReply(201, {}, answer))
 
 
-@pytest.mark.parametrize("status", ["[]", "{}", "17", "null"])
-def test_a_pod_whose_status_is_no_word_was_made(status: str) -> None:
-    assert parse_created(HttpReply(201, {}, b'{"id": "a1", "status": %b}' % status.encode())).instance_id == "a1"
+def test_a_pod_whose_status_is_no_word_was_made() -> None:
+    cases: list[Any] = ["[]", "{}", "17", "null"]
+    for status in cases:
+        with case(status):
+            assert (
+                parse_created(HttpReply(201, {}, b'{"id": "a1", "status": %b}' % status.encode())).instance_id == "a1"
+            )
 
 
 def test_a_job_gets_an_ssh_server_where_the_image_starts_none(tmp_path: Path) -> None:

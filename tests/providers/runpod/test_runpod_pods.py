@@ -13,6 +13,7 @@ from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.runpod.launcher import charges_of, charges_params
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 
 RECORDED = TESTS / "recorded" / "runpod"
@@ -31,9 +32,8 @@ def read(**changes: Any) -> Instance:
     return pod.instance
 
 
-@pytest.mark.parametrize(
-    ("status", "runtime", "state"),
-    [
+def test_running_is_what_has_a_container_that_is_up() -> None:
+    cases: list[Any] = [
         ("PROVISIONING", {}, S.STARTING),
         ("STARTING", None, S.STARTING),
         ("RUNNING", None, S.STARTING),
@@ -47,10 +47,10 @@ def read(**changes: Any) -> Instance:
         ("EXITED", {}, S.STOPPED),
         ("ERROR", None, S.FAILED),
         ("HIBERNATING", None, S.UNKNOWN),
-    ],
-)
-def test_running_is_what_has_a_container_that_is_up(status: str, runtime: Any, state: InstanceState) -> None:
-    assert read(status=status, runtime=runtime).state is state
+    ]
+    for status, runtime, state in cases:
+        with case((status, runtime, state)):
+            assert read(status=status, runtime=runtime).state is state
 
 
 def test_what_is_terminated_is_no_instance() -> None:
@@ -65,14 +65,15 @@ def test_a_pod_costs_its_rate_and_its_disks_and_stopped_its_volume() -> None:
     assert (stopped.listed_usd_hour, stopped.stopped_usd_hour) == (None, 0.0)
 
 
-@pytest.mark.parametrize("cost", [None, "x", -1, 1e9, {}, True])
-def test_a_cost_that_is_none_is_not_known(cost: Any) -> None:
-    assert read(cost=cost).listed_usd_hour is None
+def test_a_cost_that_is_none_is_not_known() -> None:
+    cases: list[Any] = [None, "x", -1, 1e9, {}, True]
+    for cost in cases:
+        with case(cost):
+            assert read(cost=cost).listed_usd_hour is None
 
 
-@pytest.mark.parametrize(
-    ("gpus", "used"),
-    [
+def test_use_is_that_of_the_busiest_gpu_if_each_is_reported() -> None:
+    cases: list[Any] = [
         (None, None),
         ([], None),
         ([{"util": 3}], None),  # of two
@@ -80,11 +81,11 @@ def test_a_cost_that_is_none_is_not_known(cost: Any) -> None:
         ([{"util": 3}, {"util": 140}], None),
         ([{"util": 0}, {"util": 87}], 87.0),
         ([{"util": 0}, {"util": 0}], 0.0),
-    ],
-)
-def test_use_is_that_of_the_busiest_gpu_if_each_is_reported(gpus: Any, used: float | None) -> None:
-    runtime = {"uptime": 500, "gpus": gpus}
-    assert read(runtime=runtime, gpu={"id": "NVIDIA L4", "count": 2}).gpu_utilisation == used
+    ]
+    for gpus, used in cases:
+        with case((gpus, used)):
+            runtime = {"uptime": 500, "gpus": gpus}
+            assert read(runtime=runtime, gpu={"id": "NVIDIA L4", "count": 2}).gpu_utilisation == used
 
 
 def test_ssh_is_reported_where_it_answers_by_itself() -> None:
@@ -102,19 +103,20 @@ def test_the_label_is_the_name_as_it_was_sent() -> None:
     assert reported.started_at == datetime(2026, 6, 1, 12, 2, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "row", [None, 17, {}, {"id": "a"}, {"id": "../a", "status": "RUNNING"}, {"id": 5, "status": "x"}]
-)
-def test_a_pod_that_is_not_understood_spoils_the_list(row: Any) -> None:
-    with pytest.raises(PayloadChanged):
-        parse_pods({"pods": [a_pod(), row]})
+def test_a_pod_that_is_not_understood_spoils_the_list() -> None:
+    cases: list[Any] = [None, 17, {}, {"id": "a"}, {"id": "../a", "status": "RUNNING"}, {"id": 5, "status": "x"}]
+    for row in cases:
+        with case(row), pytest.raises(PayloadChanged):
+            parse_pods({"pods": [a_pod(), row]})
 
 
-@pytest.mark.parametrize("more", [{"nextToken": "x"}, {"next": "/v2/pods?page=2"}, {"hasMore": True}, {"total": 2}])
-def test_a_list_that_hints_at_more_pages_is_not_whole(more: dict[str, Any]) -> None:
-    with pytest.raises(ProviderError, match="incomplete"):
-        parse_pods({"pods": [a_pod()]} | more)
-    assert len(parse_pods({"pods": [a_pod()], "nextToken": None, "total": 1})) == 1
+def test_a_list_that_hints_at_more_pages_is_not_whole() -> None:
+    cases: list[Any] = [{"nextToken": "x"}, {"next": "/v2/pods?page=2"}, {"hasMore": True}, {"total": 2}]
+    for more in cases:
+        with case(more):
+            with pytest.raises(ProviderError, match="incomplete"):
+                parse_pods({"pods": [a_pod()]} | more)
+            assert len(parse_pods({"pods": [a_pod()], "nextToken": None, "total": 1})) == 1
 
 
 # --- restarts ---
@@ -180,16 +182,14 @@ def test_a_day_that_was_not_asked_for_is_left_out_and_today_is_not_final() -> No
     assert {(one.day, one.final) for one in found} == {(date(2026, 6, 2), False)}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_charge_that_is_not_understood_is_an_error() -> None:
+    cases: list[Any] = [
         {"podId": None}, {"totalAmount": -1}, {"totalAmount": None}, {"gpuAmount": "x"}, {"startTime": "yesterday"},
         {"endTime": "2026-06-08T00:00:00Z"}, {"endTime": "2026-06-01T00:00:00Z"}, {"startTime": "2026-06-01T00:00:00"},
-    ],
-)  # fmt: skip
-def test_a_charge_that_is_not_understood_is_an_error(changes: dict[str, Any]) -> None:
-    with pytest.raises(PayloadChanged):
-        charges_of({"records": [a_record(**changes)]}, DAY, DAY, NOW)
+    ]  # fmt: skip
+    for changes in cases:
+        with case(changes), pytest.raises(PayloadChanged):
+            charges_of({"records": [a_record(**changes)]}, DAY, DAY, NOW)
 
 
 def test_a_list_of_charges_that_is_short_is_an_error() -> None:

@@ -12,6 +12,7 @@ from gpuwatch.errors import OfferGone, OrderRefused, RefusalKind
 from gpuwatch.ports import InstanceState, Launcher, Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, PrerequisiteProbe
 from gpuwatch.providers.runpod.client import RESERVED, Quota, RunpodClient, parse_windows
+from gpuwatch.testing.suite import case
 from tests.clocks import Clock
 from tests.clouds.runpod import RunPod
 from tests.clouds.runpod_pods import Lags
@@ -122,11 +123,20 @@ def test_a_429_that_names_no_window_closes_all() -> None:
     assert (quota.take(urgent=True), quota.take(urgent=False)) == (12.0, 12.0)
 
 
-@pytest.mark.parametrize(
-    "header", [None, "", "x", '"minute"', '"minute";r=x;t=1', '"minute";r=1', "\u202e" * 50, '"a";r=1;t=1' * 5000]
-)
-def test_a_header_that_is_none_is_no_quota(header: str | None) -> None:
-    assert len(parse_windows(header)) <= 1
+def test_a_header_that_is_none_is_no_quota() -> None:
+    cases: list[Any] = [
+        None,
+        "",
+        "x",
+        '"minute"',
+        '"minute";r=x;t=1',
+        '"minute";r=1',
+        "\u202e" * 50,
+        '"a";r=1;t=1' * 5000,
+    ]
+    for header in cases:
+        with case(header):
+            assert len(parse_windows(header)) <= 1
 
 
 def test_requests_wait_for_a_window_and_never_go_beyond_it() -> None:

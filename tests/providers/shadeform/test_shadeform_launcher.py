@@ -107,13 +107,12 @@ def test_every_order_has_an_end_that_shadeform_keeps(
     assert body(created)["auto_delete"]["date_threshold"] == ends
 
 
-@pytest.mark.parametrize(
-    ("cents", "hours", "limit"),
-    [("240", 10, "26.40"), ("57", 1, "0.63"), ("6", 1, "0.50")],  # rounded up, and never so low that it ends at once
-)
-def test_the_spending_limit_is_the_price_of_its_time_and_a_tenth(cents: str, hours: int, limit: str) -> None:
-    order = an_order(self_destruct_at=NOW + timedelta(hours=hours))
-    assert auto_delete(order, Decimal(cents) / 100, {}, NOW)["spend_threshold"] == limit
+def test_the_spending_limit_is_the_price_of_its_time_and_a_tenth() -> None:
+    cases: list[Any] = [("240", 10, "26.40"), ("57", 1, "0.63"), ("6", 1, "0.50")]
+    for cents, hours, limit in cases:
+        with case((cents, hours, limit)):
+            order = an_order(self_destruct_at=NOW + timedelta(hours=hours))
+            assert auto_delete(order, Decimal(cents) / 100, {}, NOW)["spend_threshold"] == limit
 
 
 def test_start_commands_are_a_script_and_variables_are_not_in_it(created: respx.Route, launcher: Any) -> None:
@@ -262,13 +261,16 @@ def test_a_renamed_instance_keeps_its_label() -> None:
     assert [instance.label for instance in cloud("shadeform").parse_instances([row | {"tags": None}])] == ["mine"]
 
 
-@pytest.mark.parametrize("row", [{"status": "active"}, {"id": "1"}, None, 17, {"id": 1, "status": "active"}])
-def test_a_list_with_a_row_that_is_none_is_no_list(row: Any) -> None:
-    with pytest.raises(PayloadChanged):
-        cloud("shadeform").parse_instances([row])
+def test_a_list_with_a_row_that_is_none_is_no_list() -> None:
+    cases: list[Any] = [{"status": "active"}, {"id": "1"}, None, 17, {"id": 1, "status": "active"}]
+    for row in cases:
+        with case(row), pytest.raises(PayloadChanged):
+            cloud("shadeform").parse_instances([row])
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-05:00", "yesterday", 17, None])
-def test_a_moment_that_is_none_is_not_reported(moment: Any) -> None:
-    [one] = cloud("shadeform").parse_instances([{"id": "1", "status": "active", "active_at": moment}])
-    assert one.started_at is None
+def test_a_moment_that_is_none_is_not_reported() -> None:
+    cases: list[Any] = ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-05:00", "yesterday", 17, None]
+    for moment in cases:
+        with case(moment):
+            [one] = cloud("shadeform").parse_instances([{"id": "1", "status": "active", "active_at": moment}])
+            assert one.started_at is None

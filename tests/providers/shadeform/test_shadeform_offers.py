@@ -16,6 +16,7 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Query
 from gpuwatch.providers.shadeform import INFO, hardware_of
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.providers.clouds import cloud
 from tests.providers.shadeform.bench import BENCH
@@ -62,9 +63,8 @@ def test_the_vendors_example_is_three_offers_of_other_sellers() -> None:
     assert (seen.skipped, list(seen.drift)) == ({}, [])
 
 
-@pytest.mark.parametrize(
-    ("gpu_type", "vram_gb", "interconnect", "gpu"),
-    [
+def test_a_gpu_is_reported_by_model_memory_and_form() -> None:
+    cases: list[Any] = [
         ("A100", 40, "pcie", "A100 PCIe 40GB"),
         ("A100_80G", 80, "pcie", "A100 PCIe 80GB"),
         ("A100_80G", 80, "sxm4", "A100 SXM 80GB"),
@@ -74,11 +74,16 @@ def test_the_vendors_example_is_three_offers_of_other_sellers() -> None:
         ("A6000", 48, "pcie", "RTX A6000"),
         ("MI300X", 192, "oam", "MI300X"),
         ("GAUDI2", 96, "", "Gaudi 2"),
-    ],
-)
-def test_a_gpu_is_reported_by_model_memory_and_form(gpu_type: str, vram_gb: int, interconnect: str, gpu: str) -> None:
-    reported = {"gpu_type": gpu_type, "vram_per_gpu_in_gb": vram_gb, "interconnect": interconnect, "num_gpus": 8}
-    assert hardware_of(reported).gpu.name == gpu
+    ]
+    for gpu_type, vram_gb, interconnect, gpu in cases:
+        with case((gpu_type, vram_gb, interconnect, gpu)):
+            reported = {
+                "gpu_type": gpu_type,
+                "vram_per_gpu_in_gb": vram_gb,
+                "interconnect": interconnect,
+                "num_gpus": 8,
+            }
+            assert hardware_of(reported).gpu.name == gpu
 
 
 def test_a_gpu_whose_form_nobody_tells_is_noted_as_open() -> None:
@@ -102,9 +107,8 @@ def test_a_region_that_is_free_as_spot_only_is_not_on_demand() -> None:
     assert seen.skipped == {}
 
 
-@pytest.mark.parametrize(
-    ("entry", "found", "skipped"),
-    [
+def test_an_entry_is_an_offer_of_its_rental_type_at_its_own_price() -> None:
+    cases: list[Any] = [
         ({}, [(False, 2.4)], None),
         ({"rental_type": None}, [(False, 2.4)], None),
         ({"hourly_price": 300}, [(False, 3.0)], None),  # a region's own price
@@ -117,30 +121,25 @@ def test_a_region_that_is_free_as_spot_only_is_not_on_demand() -> None:
         ({"rental_type": "auction", "hourly_price": 100}, [], "a rental type that is not known: auction"),
         ({"rental_type": 7}, [], "a rental type that is not known"),
         ({"deprecated": True}, [], None),
-    ],
-)
-def test_an_entry_is_an_offer_of_its_rental_type_at_its_own_price(
-    entry: dict[str, Any], found: list[tuple[bool, float]], skipped: str | None
-) -> None:
-    seen = parsed(a_type(availability=[an_entry(**entry)]))
-    assert [(offer.spot, offer.quoted_usd_hour) for offer in seen.offers] == found
-    assert seen.skipped == ({} if skipped is None else {skipped: 1})
+    ]
+    for entry, found, skipped in cases:
+        with case((entry, found, skipped)):
+            seen = parsed(a_type(availability=[an_entry(**entry)]))
+            assert [(offer.spot, offer.quoted_usd_hour) for offer in seen.offers] == found
+            assert seen.skipped == ({} if skipped is None else {skipped: 1})
 
 
-@pytest.mark.parametrize(
-    ("changes", "gpu", "link"),
-    [
+def test_a_socket_in_a_name_against_the_field_leaves_the_card_open() -> None:
+    cases: list[Any] = [
         ({"shade_instance_type": "A100_80G_sxm4x8", "cloud_instance_type": "a100-80gb-sxm-ib.8x"}, "A100 80GB", None),
         ({"shade_instance_type": "A100_80Gx8"}, "A100 PCIe 80GB", "PCIe"),
         ({"shade_instance_type": "A100_80Gx8", "cloud_instance_type": "A100-SXM4-80GB"}, "A100 80GB", None),
-    ],
-)
-def test_a_socket_in_a_name_against_the_field_leaves_the_card_open(
-    changes: dict[str, Any], gpu: str, link: str | None
-) -> None:
-    hardware = {"gpu_type": "A100_80G", "num_gpus": 8, "interconnect": "pcie"}
-    offer = the_offer(**changes, configuration=hardware)
-    assert (offer.gpu, offer.terms.interconnect) == (gpu, link)
+    ]
+    for changes, gpu, link in cases:
+        with case((changes, gpu, link)):
+            hardware = {"gpu_type": "A100_80G", "num_gpus": 8, "interconnect": "pcie"}
+            offer = the_offer(**changes, configuration=hardware)
+            assert (offer.gpu, offer.terms.interconnect) == (gpu, link)
 
 
 def test_a_slice_is_seen_in_the_sellers_own_name() -> None:
@@ -153,20 +152,24 @@ def test_a_seller_bears_the_name_that_gpuwatch_knows_it_by() -> None:
     assert the_offer(cloud="hyperstack").terms.seller == "hyperstack"
 
 
-@pytest.mark.parametrize(
-    ("configuration", "reported"),
-    [({"nvlink": True}, "NVLink"), ({}, "PCIe"), ({"interconnect": "sxm5"}, "NVLink"), ({"interconnect": "?"}, None)],
-)
-def test_what_joins_the_gpus_is_reported_where_it_is_known(configuration: dict[str, Any], reported: str | None) -> None:
-    assert the_offer(configuration=configuration).terms.interconnect == reported
+def test_what_joins_the_gpus_is_reported_where_it_is_known() -> None:
+    cases: list[Any] = [
+        ({"nvlink": True}, "NVLink"),
+        ({}, "PCIe"),
+        ({"interconnect": "sxm5"}, "NVLink"),
+        ({"interconnect": "?"}, None),
+    ]
+    for configuration, reported in cases:
+        with case((configuration, reported)):
+            assert the_offer(configuration=configuration).terms.interconnect == reported
 
 
-@pytest.mark.parametrize(
-    ("place", "country"), [("US, Kansas City, KS", "US"), ("UK, London", "GB"), ("Toronto, Canada", None), (17, None)]
-)
-def test_a_country_is_read_and_not_guessed(place: Any, country: str | None) -> None:
-    here = [{"region": "r-1", "available": True, "display_name": place}]
-    assert the_offer(availability=here).country == country
+def test_a_country_is_read_and_not_guessed() -> None:
+    cases: list[Any] = [("US, Kansas City, KS", "US"), ("UK, London", "GB"), ("Toronto, Canada", None), (17, None)]
+    for place, country in cases:
+        with case((place, country)):
+            here = [{"region": "r-1", "available": True, "display_name": place}]
+            assert the_offer(availability=here).country == country
 
 
 def test_a_container_is_noted() -> None:
@@ -191,9 +194,8 @@ def test_what_is_nowhere_available_is_an_answer_without_offers() -> None:
     assert (seen.offers, seen.rows, seen.skipped) == ([], 2, {})
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_an_odd_row_is_skipped_with_its_reason() -> None:
+    cases: list[Any] = [
         ({"hourly_price": 0}, "no usable price"),
         ({"hourly_price": "NaN"}, "no usable price"),
         ({"configuration": {"num_gpus": 0}}, "no number of GPUs"),
@@ -201,11 +203,11 @@ def test_what_is_nowhere_available_is_an_answer_without_offers() -> None:
         ({"shade_instance_type": "H100x8"}, "its name and its configuration tell different numbers of GPUs"),
         ({"cloud": "a/b"}, "no cloud or type"),
         ({"availability": None}, "no list of regions"),
-    ],
-)
-def test_an_odd_row_is_skipped_with_its_reason(changes: dict[str, Any], reason: str) -> None:
-    seen = parsed(a_type(), a_type(**changes))
-    assert (len(seen.offers), seen.skipped) == (1, {reason: 1})
+    ]
+    for changes, reason in cases:
+        with case((changes, reason)):
+            seen = parsed(a_type(), a_type(**changes))
+            assert (len(seen.offers), seen.skipped) == (1, {reason: 1})
 
 
 def test_an_id_that_cannot_be_kept_is_counted() -> None:
@@ -214,10 +216,11 @@ def test_an_id_that_cannot_be_kept_is_counted() -> None:
     assert (seen.offers, seen.skipped) == ([], {"a longer id than can be kept": 1})
 
 
-@pytest.mark.parametrize("value", [{"instance_types": []}, {"instance_types": {}}, {}, [], {"instance_types": [{}]}])
-def test_what_is_no_list_of_types_is_no_market_without_offers(value: Any) -> None:
-    with pytest.raises(PayloadChanged):
-        cloud("shadeform").parse_types(value, NOW)
+def test_what_is_no_list_of_types_is_no_market_without_offers() -> None:
+    cases: list[Any] = [{"instance_types": []}, {"instance_types": {}}, {}, [], {"instance_types": [{}]}]
+    for value in cases:
+        with case(value), pytest.raises(PayloadChanged):
+            cloud("shadeform").parse_types(value, NOW)
 
 
 def test_prices_are_asked_for_without_a_key_and_once_for_all_watches(respx_mock: respx.MockRouter) -> None:

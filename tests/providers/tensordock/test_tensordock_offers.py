@@ -15,6 +15,7 @@ from gpuwatch.ports import Query
 from gpuwatch.providers.tensordock import INFO
 from gpuwatch.providers.tensordock.create import OfferKey, country_of, gpu_of, parse_offer_key
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
+from gpuwatch.testing.suite import case
 from tests.providers.tensordock.stand_in import BENCH, HOSTS, recorded
 from tests.sent_requests import sent
 
@@ -97,16 +98,20 @@ def test_none_left_is_no_offer_and_no_fault(count: int) -> None:
     assert (seen.offers, seen.skipped) == ([], {})
 
 
-@pytest.mark.parametrize("count", [None, "many", 1.5, 65, 10**9, float("inf")])
-def test_a_number_of_gpus_that_is_none_is_skipped(count: Any) -> None:
-    seen = parse_locations(changed(max_count=count), ResourcesPerGpu(), NOW)
-    assert (seen.offers, seen.skipped) == ([], {"a number of GPUs that is none": 1})
+def test_a_number_of_gpus_that_is_none_is_skipped() -> None:
+    cases: list[Any] = [None, "many", 1.5, 65, 10**9, float("inf")]
+    for count in cases:
+        with case(count):
+            seen = parse_locations(changed(max_count=count), ResourcesPerGpu(), NOW)
+            assert (seen.offers, seen.skipped) == ([], {"a number of GPUs that is none": 1})
 
 
-@pytest.mark.parametrize("short", [{"max_vcpus": 1}, {"max_ram_gb": 7}, {"max_storage_gb": 99}])
-def test_where_something_else_is_used_up_nothing_is_offered(short: dict[str, Any]) -> None:
-    room = {"max_vcpus": 128, "max_ram_gb": 300, "max_storage_gb": 1000} | short
-    assert prices(changed(resources=room)) == []
+def test_where_something_else_is_used_up_nothing_is_offered() -> None:
+    cases: list[Any] = [{"max_vcpus": 1}, {"max_ram_gb": 7}, {"max_storage_gb": 99}]
+    for short in cases:
+        with case(short):
+            room = {"max_vcpus": 128, "max_ram_gb": 300, "max_storage_gb": 1000} | short
+            assert prices(changed(resources=room)) == []
 
 
 def test_a_place_that_forwards_no_ports_is_not_rentable() -> None:
@@ -130,10 +135,11 @@ def test_a_new_field_and_one_that_is_gone_are_reported() -> None:
     assert list(parse_locations(value, ResourcesPerGpu(), NOW).drift) == ["new field: colour", "field gone: max_count"]
 
 
-@pytest.mark.parametrize("value", [{}, {"data": {}}, {"data": {"locations": {}}}, {"data": []}, [], None, 5])
-def test_no_list_is_no_market_without_offers(value: Any) -> None:
-    with pytest.raises(PayloadChanged):
-        parse_locations(value, ResourcesPerGpu(), NOW)
+def test_no_list_is_no_market_without_offers() -> None:
+    cases: list[Any] = [{}, {"data": {}}, {"data": {"locations": {}}}, {"data": []}, [], None, 5]
+    for value in cases:
+        with case(value), pytest.raises(PayloadChanged):
+            parse_locations(value, ResourcesPerGpu(), NOW)
 
 
 def test_an_empty_list_is_what_an_account_without_a_deposit_gets_and_not_sold_out() -> None:
@@ -168,9 +174,8 @@ def test_a_place_is_a_stock_and_a_host_is_one_machine() -> None:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("wire", "name", "memory"),
-    [
+def test_their_ids_of_gpus_are_understood() -> None:
+    cases: list[Any] = [
         ("h100-sxm5-80gb", "H100 SXM", 80), ("h100-pcie-80gb", "H100 PCIe", 80),
         ("a100-sxm4-80gb", "A100 SXM 80GB", 80), ("a100-pcie-40gb", "A100 PCIe 40GB", 40), ("l40s-48gb", "L40S", 48),
         ("a6000-pcie-48gb", "RTX A6000", 48), ("rtxa5000-pcie-24gb", "RTX A5000", 24),
@@ -178,11 +183,11 @@ def test_a_place_is_a_stock_and_a_host_is_one_machine() -> None:
         ("geforcertx4080-pcie-16gb", "RTX 4080", 16), ("geforcertx3080ti-pcie-12gb", "RTX 3080 Ti", 12),
         ("geforcertx3060tilhr-pcie-8gb", "RTX 3060 Ti", 8), ("geforcegtx1070-pcie-8gb", "GTX 1070", 8),
         ("teslav100-pcie-16gb", "V100 PCIe 16GB", 16), ("v100-sxm2-16gb", "V100 SXM2 16GB", 16),
-    ],
-)  # fmt: skip
-def test_their_ids_of_gpus_are_understood(wire: str, name: str, memory: float) -> None:
-    found, memory_gb = gpu_of(wire, None)
-    assert (found.name, found.known, memory_gb) == (name, True, memory)
+    ]  # fmt: skip
+    for wire, name, memory in cases:
+        with case((wire, name, memory)):
+            found, memory_gb = gpu_of(wire, None)
+            assert (found.name, found.known, memory_gb) == (name, True, memory)
 
 
 def test_a_gpu_that_nobody_knows_keeps_its_spelling() -> None:
@@ -203,11 +208,11 @@ def test_an_offer_id_holds_the_whole_order_and_fits_the_store(place: str, is_hos
     assert max(len(ware.offer_id), len(ware.machine_id)) <= 64
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1", "a/b/c", "u!!/x/1/8/32", "uAAAA/h100/1/8/32", "p../x/1/8/32", "xabc/h1/1/8/32"]
-)
-def test_what_is_no_offer_id_of_theirs_is_none(text: str) -> None:
-    assert parse_offer_key(text) is None
+def test_what_is_no_offer_id_of_theirs_is_none() -> None:
+    cases: list[Any] = ["", "1", "a/b/c", "u!!/x/1/8/32", "uAAAA/h100/1/8/32", "p../x/1/8/32", "xabc/h1/1/8/32"]
+    for text in cases:
+        with case(text):
+            assert parse_offer_key(text) is None
 
 
 def test_countries_are_reported_by_their_code() -> None:

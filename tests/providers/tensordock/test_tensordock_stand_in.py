@@ -14,6 +14,7 @@ from gpuwatch.ports import Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.settings import load
 from gpuwatch.testing.market import MarketSuite
+from gpuwatch.testing.suite import case
 from tests.clouds.tensordock import TensorDock
 from tests.providers.tensordock.stand_in import BENCH, HOSTS, order
 
@@ -43,9 +44,8 @@ def asked(place: TensorDock, attributes: Any) -> Any:
     return answer.status_code, answer.json()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "says"),
-    [
+def test_a_create_that_is_wrong_is_refused_by_the_stand_in() -> None:
+    cases: list[Any] = [
         ("name", "", "Name is required"),
         ("image", "x/y", "Invalid image"),
         ("location_id", "here", "Invalid location_id format"),
@@ -56,16 +56,16 @@ def asked(place: TensorDock, attributes: Any) -> Any:
         ("resources.gpus", {}, "At least one GPU is required"),
         ("ssh_key", None, "SSH key is required"),
         ("port_forwards", [], "SSH port (22) must be forwarded for Ubuntu VMs"),
-    ],
-)
-def test_a_create_that_is_wrong_is_refused_by_the_stand_in(key: str, value: Any, says: str) -> None:
-    with TensorDock() as place:
-        good = wanted(place)
-        assert asked(place, deepcopy(good))[0] == 200
-        inner = good["resources"] if key.startswith("resources.") else good
-        inner[key.rpartition(".")[2]] = value
-        status, reported = asked(place, good)
-    assert (status, says in str(reported)) == (400, True)
+    ]
+    for key, value, says in cases:
+        with case((key, value, says)):
+            with TensorDock() as place:
+                good = wanted(place)
+                assert asked(place, deepcopy(good))[0] == 200
+                inner = good["resources"] if key.startswith("resources.") else good
+                inner[key.rpartition(".")[2]] = value
+                status, reported = asked(place, good)
+            assert (status, says in str(reported)) == (400, True)
 
 
 def rented(adapter: Adapter) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from gpuwatch.providers.toolkit.announced_end import is_ending, marks_an_end
+from gpuwatch.testing.suite import case
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_an_announced_end_is_read_from_any_usual_field() -> None:
+    cases: list[Any] = [
         {"end_of_sale": True},
         {"endOfService": "true"},
         {"deprecated": True},
@@ -34,16 +32,14 @@ NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
         {"deploy_warning": "This type is deprecated, use H200"},
         {"description": "1x A100 (40 GB) - Deprecated"},
         {"instance_type": {"deprecated": True}},
-    ],
-    ids=repr,
-)
-def test_an_announced_end_is_read_from_any_usual_field(row: dict[str, Any]) -> None:
-    assert is_ending({"name": "x", "price": 1.0, **row}, NOW)
+    ]
+    for row in cases:
+        with case(row):
+            assert is_ending({"name": "x", "price": 1.0, **row}, NOW)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_what_announces_no_end_is_for_sale() -> None:
+    cases: list[Any] = [
         {"end_of_sale": False},
         {"deprecated": None},
         {"deprecated": "false"},
@@ -57,16 +53,17 @@ def test_an_announced_end_is_read_from_any_usual_field(row: dict[str, Any]) -> N
         {"description": "Replaces the deprecated A100 machines with new ones"},
         {"labels": ["NEW"], "tags": None},
         {"region": "sunset-1", "display_name": "US, Sunset, UT"},
-    ],
-    ids=repr,
-)
-def test_what_announces_no_end_is_for_sale(row: dict[str, Any]) -> None:
-    assert not is_ending({"name": "x", "price": 1.0, **row}, NOW)
+    ]
+    for row in cases:
+        with case(row):
+            assert not is_ending({"name": "x", "price": 1.0, **row}, NOW)
 
 
-@pytest.mark.parametrize("row", [None, 1, "deprecated", ["deprecated"], {}, {1: 2}, {"deprecated": ["x"]}])
-def test_anything_else_announces_nothing(row: Any) -> None:
-    assert not is_ending(row, NOW)
+def test_anything_else_announces_nothing() -> None:
+    cases: list[Any] = [None, 1, "deprecated", ["deprecated"], {}, {1: 2}, {"deprecated": ["x"]}]
+    for row in cases:
+        with case(row):
+            assert not is_ending(row, NOW)
 
 
 def test_without_a_clock_only_flags_and_words_count() -> None:
@@ -74,10 +71,16 @@ def test_without_a_clock_only_flags_and_words_count() -> None:
     assert not is_ending({"valid_until": "2020-01-01"}, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "marked"),
-    [("NC6s v3 - Expired", True), ("[Deprecated] H100", True), ("A100 (end of sale)", True), ("Expired Tires Co", True),
-     ("H100", False), (None, False), ("not deprecated yet, really", False)],
-)  # fmt: skip
-def test_a_name_may_carry_the_mark(name: object, marked: bool) -> None:
-    assert marks_an_end(name) is marked
+def test_a_name_may_carry_the_mark() -> None:
+    cases: list[Any] = [
+        ("NC6s v3 - Expired", True),
+        ("[Deprecated] H100", True),
+        ("A100 (end of sale)", True),
+        ("Expired Tires Co", True),
+        ("H100", False),
+        (None, False),
+        ("not deprecated yet, really", False),
+    ]
+    for name, marked in cases:
+        with case((name, marked)):
+            assert marks_an_end(name) is marked

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +23,7 @@ from gpuwatch.errors import (
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.error_mapping import ordering_error, read_error_body, reading_error, retry_after_s
 from gpuwatch.redaction import register_secret
+from gpuwatch.testing.suite import case
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -32,9 +33,8 @@ def reply(status: int, body: object = b"{}", **headers: str) -> HttpReply:
     return HttpReply(status, named, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "sentence"),
-    [
+def test_the_code_and_the_sentence_are_found() -> None:
+    cases: list[Any] = [
         ({"error": {"code": "no_stock", "message": "No stock."}}, "no_stock", "No stock."),
         ({"error": "no such thing"}, "", "no such thing"),
         ({"message": "Slow down", "code": 42}, "42", "Slow down"),
@@ -47,12 +47,12 @@ def reply(status: int, body: object = b"{}", **headers: str) -> HttpReply:
         (b"<html>gateway</html>", "", "an answer that is not JSON"),
         (b"", "", "an answer that is not JSON"),
         ({"a": 1}, "", "an answer without a message"),
-    ],
-)
-def test_the_code_and_the_sentence_are_found(body: object, code: str, sentence: str) -> None:
-    reported = read_error_body(reply(400, body))
-    assert (reported.code, reported.sentence) == (code, sentence)
-    assert reported.summary == f"400 {sentence}"
+    ]
+    for body, code, sentence in cases:
+        with case((body, code, sentence)):
+            reported = read_error_body(reply(400, body))
+            assert (reported.code, reported.sentence) == (code, sentence)
+            assert reported.summary == f"400 {sentence}"
 
 
 def test_what_is_reported_is_one_line_cut_and_without_secrets() -> None:
@@ -81,9 +81,8 @@ def test_no_answer_breaks_the_reader(body: bytes) -> None:
     assert reported.summary.isprintable()
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
+def test_each_status_of_a_question_has_its_error() -> None:
+    cases: list[Any] = [
         (401, KeyRejected),
         (403, KeyRejected),
         (429, RateLimited),
@@ -93,17 +92,16 @@ def test_no_answer_breaks_the_reader(body: bytes) -> None:
         (302, ProviderMoved),
         (400, PayloadChanged),
         (404, PayloadChanged),
-    ],
-)
-def test_each_status_of_a_question_has_its_error(status: int, error: type[Exception]) -> None:
-    found = reading_error("acme", read_error_body(reply(status)), reply(status), NOW)
-    assert type(found) is error
-    assert str(found).startswith(f"acme: {status}")
+    ]
+    for status, error in cases:
+        with case((status, error)):
+            found = reading_error("acme", read_error_body(reply(status)), reply(status), NOW)
+            assert type(found) is error
+            assert str(found).startswith(f"acme: {status}")
 
 
-@pytest.mark.parametrize(
-    ("status", "error", "kind"),
-    [
+def test_each_status_of_an_order_has_its_error() -> None:
+    cases: list[Any] = [
         (400, OrderRefused, RefusalKind.BAD_ORDER),
         (401, OrderRefused, RefusalKind.KEY),
         (402, OrderRefused, RefusalKind.NO_CREDIT),
@@ -117,17 +115,16 @@ def test_each_status_of_a_question_has_its_error(status: int, error: type[Except
         (408, OutcomeUnknown, None),
         (500, OutcomeUnknown, None),
         (503, OutcomeUnknown, None),
-    ],
-)
-def test_each_status_of_an_order_has_its_error(status: int, error: type[Exception], kind: RefusalKind | None) -> None:
-    found = ordering_error("acme", read_error_body(reply(status)), reply(status), NOW)
-    assert type(found) is error
-    assert getattr(found, "kind", None) is kind
+    ]
+    for status, error, kind in cases:
+        with case((status, error, kind)):
+            found = ordering_error("acme", read_error_body(reply(status)), reply(status), NOW)
+            assert type(found) is error
+            assert getattr(found, "kind", None) is kind
 
 
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
+def test_the_wait_is_held_between_a_second_and_an_hour() -> None:
+    cases: list[Any] = [
         ("7", 7.0),
         ("0", 1.0),
         ("-5", 1.0),
@@ -139,20 +136,21 @@ def test_each_status_of_an_order_has_its_error(status: int, error: type[Exceptio
         ("nan", None),
         ("inf", None),  # not a usable number of seconds
         ("", None),
-    ],
-)
-def test_the_wait_is_held_between_a_second_and_an_hour(header: str, seconds: float | None) -> None:
-    assert retry_after_s(reply(429, retry_after=header), NOW) == seconds
+    ]
+    for header, seconds in cases:
+        with case((header, seconds)):
+            assert retry_after_s(reply(429, retry_after=header), NOW) == seconds
 
 
 def test_without_the_header_no_wait_is_reported() -> None:
     assert retry_after_s(reply(429), NOW) is None
 
 
-@pytest.mark.parametrize("before", range(0, 420, 7))
-def test_half_a_key_is_shown_of_no_answer_wherever_it_is_cut(before: int) -> None:
-    key = "Kq7-zW3.mB9_pX5+tR1vN8sD4"
-    register_secret(key)
-    for body in (f"{'y' * before} {key} and more", {"error": f"{'y' * before} {key}"}):
-        reported = read_error_body(reply(401, body.encode() if isinstance(body, str) else body)).summary
-        assert key[:6] not in reported, reported
+def test_half_a_key_is_shown_of_no_answer_wherever_it_is_cut() -> None:
+    for before in range(0, 420, 7):
+        with case(before):
+            key = "Kq7-zW3.mB9_pX5+tR1vN8sD4"
+            register_secret(key)
+            for body in (f"{'y' * before} {key} and more", {"error": f"{'y' * before} {key}"}):
+                reported = read_error_body(reply(401, body.encode() if isinstance(body, str) else body)).summary
+                assert key[:6] not in reported, reported

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
-import pytest
 
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.testing.suite import case
 
 ONE = Offer(
     provider="x", offer_id="1", machine_id=None, gpu="H100 SXM", gpu_family="H100", gpu_wire="H100", gpu_known=True,
@@ -22,12 +23,18 @@ def at(price: float, kind: str = "a", spot: bool = False) -> Offer:
     return msgspec.structs.replace(ONE, quoted_usd_hour=price, spot=spot, terms=OfferTerms(instance_type=kind))
 
 
-@pytest.mark.parametrize(
-    ("price", "gpus", "plausible"),
-    [(0.00001, 1, False), (999.0, 1, False), (999.0, 8, True), (0.02, 1, True), (0.01, 8, False), (0.05, 0.05, True)],
-)
-def test_nobody_would_ask_such_a_price(price: float, gpus: float, plausible: bool) -> None:
-    assert is_plausible(price, gpus) is plausible
+def test_nobody_would_ask_such_a_price() -> None:
+    cases: list[Any] = [
+        (0.00001, 1, False),
+        (999.0, 1, False),
+        (999.0, 8, True),
+        (0.02, 1, True),
+        (0.01, 8, False),
+        (0.05, 0.05, True),
+    ]
+    for price, gpus, plausible in cases:
+        with case((price, gpus, plausible)):
+            assert is_plausible(price, gpus) is plausible
 
 
 def test_far_under_the_median_of_its_own_type_is_a_placeholder() -> None:

@@ -19,6 +19,7 @@ from gpuwatch.providers.toolkit.post_processing import (
     listed_usd_hour,
     matching,
 )
+from gpuwatch.testing.suite import case
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -32,9 +33,8 @@ def offer(offer_id: str = "1", usd: float = 2.0, **values: Any) -> Offer:
     return Offer(**(plain | values))
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_what_was_not_asked_for_is_left_out() -> None:
+    cases: list[Any] = [
         Query(spot=True),
         Query(count_min=2),
         Query(count_max=0),
@@ -42,11 +42,11 @@ def offer(offer_id: str = "1", usd: float = 2.0, **values: Any) -> Offer:
         Query(verified=True),
         Query(min_reliability=0.5),
         Query(max_listed_usd_hour=1.99),
-    ],
-)
-def test_what_was_not_asked_for_is_left_out(query: Query) -> None:
-    assert matching([offer()], Query())
-    assert not matching([offer()], query)
+    ]
+    for query in cases:
+        with case(query):
+            assert matching([offer()], Query())
+            assert not matching([offer()], query)
 
 
 def test_what_was_asked_for_is_kept() -> None:
@@ -122,11 +122,10 @@ def test_one_odd_row_among_others_that_do_not_match_is_no_changed_format() -> No
     assert not build_answer(seen, Query(), "acme", observed_at=NOW, elapsed_s=0.0).offers
 
 
-@pytest.mark.parametrize(
-    ("gpu", "count", "link"),
-    [("H100 SXM", 8, "NVLink"), ("H100 NVL", 2, "NVLink"), ("H100 SXM", 1, None), ("L40S", 4, None)],
-)
-def test_the_link_of_sxm_and_nvl_cards_is_known(gpu: str, count: int, link: str | None) -> None:
-    result = ParseResult(offers=[offer(gpu=gpu, gpu_count=count)], rows=1)
-    (found,) = build_answer(result, Query(), "acme", observed_at=NOW, elapsed_s=0.0).offers
-    assert found.terms.interconnect == link
+def test_the_link_of_sxm_and_nvl_cards_is_known() -> None:
+    cases: list[Any] = [("H100 SXM", 8, "NVLink"), ("H100 NVL", 2, "NVLink"), ("H100 SXM", 1, None), ("L40S", 4, None)]
+    for gpu, count, link in cases:
+        with case((gpu, count, link)):
+            result = ParseResult(offers=[offer(gpu=gpu, gpu_count=count)], rows=1)
+            (found,) = build_answer(result, Query(), "acme", observed_at=NOW, elapsed_s=0.0).offers
+            assert found.terms.interconnect == link

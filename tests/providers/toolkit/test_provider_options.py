@@ -5,12 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.ports.declarations import OptionSpec, web_address
 from gpuwatch.ports.settings import Option
+from gpuwatch.testing.suite import case
 from tests.providers.declared_options import read_options
 
 
@@ -28,9 +28,8 @@ def option(kind: Any, **values: Any) -> OptionSpec:
     return OptionSpec(name="x", kind=kind, about="What it is.", **values)
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
-    [
+def test_a_value_is_read_as_its_kind() -> None:
+    cases: list[Any] = [
         ("text", " a ", "a"),
         ("number", 3, 3.0),
         ("number", "2.5", 2.5),
@@ -40,25 +39,24 @@ def option(kind: Any, **values: Any) -> OptionSpec:
         ("texts", ["a", " b "], ("a", "b")),
         ("texts", "a, b", ("a", "b")),
         ("texts", '["a", "b"]', ("a", "b")),
-    ],
-)
-def test_a_value_is_read_as_its_kind(kind: str, value: Any, expected: Option) -> None:
-    assert of(option(kind), value) == (expected, [])
+    ]
+    for kind, value, expected in cases:
+        with case((kind, value, expected)):
+            assert of(option(kind), value) == (expected, [])
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
+def test_a_value_of_another_kind_is_a_fault_and_the_default_stays() -> None:
+    cases: list[Any] = [
         ("text", 3), ("text", ""), ("text", "a\nb"), ("number", "x"), ("number", float("inf")), ("number", True),
         ("number", None), ("switch", 1), ("switch", "yes please"), ("texts", []), ("texts", [""]), ("texts", 7),
         ("texts", {"a": 1}), ("texts", "a,,b"),
-    ],
-)  # fmt: skip
-def test_a_value_of_another_kind_is_a_fault_and_the_default_stays(kind: str, value: Any) -> None:
-    found, faults = of(option(kind, default=None), value)
-    assert found is None
-    [fault] = faults
-    assert fault.startswith("expected ")
+    ]  # fmt: skip
+    for kind, value in cases:
+        with case((kind, value)):
+            found, faults = of(option(kind, default=None), value)
+            assert found is None
+            [fault] = faults
+            assert fault.startswith("expected ")
 
 
 def test_choices_and_checks_bind() -> None:
@@ -83,14 +81,18 @@ def test_every_value_is_taken_or_reported(kind: str, value: Any) -> None:
     assert (found is None) == bool(faults)
 
 
-@pytest.mark.parametrize("value", ["ftp://a.example", "nope", "https://", "http:///x", "http://a b", "HTTPX://a"])
-def test_an_address_is_one_that_can_be_asked(value: str) -> None:
-    assert of(option("text", check=web_address), value)[1] == ["expected an http(s) address"]
-    assert of(option("text", check=web_address), "https://a.example:8080/x.yml?y=1")[1] == []
+def test_an_address_is_one_that_can_be_asked() -> None:
+    cases: list[Any] = ["ftp://a.example", "nope", "https://", "http:///x", "http://a b", "HTTPX://a"]
+    for value in cases:
+        with case(value):
+            assert of(option("text", check=web_address), value)[1] == ["expected an http(s) address"]
+            assert of(option("text", check=web_address), "https://a.example:8080/x.yml?y=1")[1] == []
 
 
-@pytest.mark.parametrize("name", ["copy", "json", "model_config", "_hidden"])
-def test_a_key_may_be_called_like_a_part_of_the_library(name: str) -> None:
-    spec = OptionSpec(name=name, kind="text", about="What it is.", default="a")
-    assert read_options((spec,), {name: "b"}) == ({name: "b"}, [])
-    assert read_options((spec,), {"x": "b"})[1] == [("x", f"unknown key; expected one of {name}")]
+def test_a_key_may_be_called_like_a_part_of_the_library() -> None:
+    cases: list[Any] = ["copy", "json", "model_config", "_hidden"]
+    for name in cases:
+        with case(name):
+            spec = OptionSpec(name=name, kind="text", about="What it is.", default="a")
+            assert read_options((spec,), {name: "b"}) == ({name: "b"}, [])
+            assert read_options((spec,), {"x": "b"})[1] == [("x", f"unknown key; expected one of {name}")]

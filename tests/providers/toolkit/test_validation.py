@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.toolkit.validation import at, decode_json, number, objects, usd_hour, whole, word
+from gpuwatch.testing.suite import case
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -19,22 +20,27 @@ JSON: Any = st.recursive(
 NOTHING = [None, True, False, "", " ", "x", "NaN", "nan", "inf", "-Infinity", "1e999", [], {}, [1], {"a": 1}]
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"{", b'{"a": NaN}', b'"\xff"', b'"\\ud800"', b"[" * 200_000])
-def test_what_is_not_json_is_a_changed_payload_that_names_its_provider(body: bytes) -> None:
-    with pytest.raises(PayloadChanged, match=r"^acme: the answer is not JSON$"):
-        decode_json(body, "acme")
+def test_what_is_not_json_is_a_changed_payload_that_names_its_provider() -> None:
+    cases: list[Any] = [b"", b"<html>", b"{", b'{"a": NaN}', b'"\xff"', b'"\\ud800"', b"[" * 200_000]
+    for body in cases:
+        with case(body), pytest.raises(PayloadChanged, match=r"^acme: the answer is not JSON$"):
+            decode_json(body, "acme")
 
 
-@pytest.mark.parametrize("value", [*NOTHING, float("nan"), float("inf"), 10**400])
-def test_what_is_no_number_is_none(value: object) -> None:
-    assert number(value) is None
-    assert whole(value) is None
-    assert usd_hour(value) is None
+def test_what_is_no_number_is_none() -> None:
+    cases: list[Any] = [*NOTHING, float("nan"), float("inf"), 10**400]
+    for value in cases:
+        with case(value):
+            assert number(value) is None
+            assert whole(value) is None
+            assert usd_hour(value) is None
 
 
-@pytest.mark.parametrize(("value", "expected"), [(1, 1.0), (2.5, 2.5), ("2.5", 2.5), (" 3 ", 3.0), ("-1e2", -100.0)])
-def test_a_number_may_stand_in_a_text(value: object, expected: float) -> None:
-    assert number(value) == expected
+def test_a_number_may_stand_in_a_text() -> None:
+    cases: list[Any] = [(1, 1.0), (2.5, 2.5), ("2.5", 2.5), (" 3 ", 3.0), ("-1e2", -100.0)]
+    for value, expected in cases:
+        with case((value, expected)):
+            assert number(value) == expected
 
 
 def test_a_number_outside_its_bounds_is_none() -> None:
@@ -43,17 +49,18 @@ def test_a_number_outside_its_bounds_is_none() -> None:
     assert number(2e15) is None
 
 
-@pytest.mark.parametrize(("value", "expected"), [(8, 8), (8.0, 8), ("8", 8), (8.5, None), (-1, None), (10**8, None)])
-def test_a_whole_number_has_no_fraction_and_is_not_negative(value: object, expected: int | None) -> None:
-    assert whole(value) == expected
+def test_a_whole_number_has_no_fraction_and_is_not_negative() -> None:
+    cases: list[Any] = [(8, 8), (8.0, 8), ("8", 8), (8.5, None), (-1, None), (10**8, None)]
+    for value, expected in cases:
+        with case((value, expected)):
+            assert whole(value) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(0.01, 0.01), ("2.39", 2.39), (0, None), (-0.0, None), (1e-9, None), (-1, None), (10_001, None)],
-)
-def test_a_price_is_above_zero_and_what_somebody_would_ask(value: object, expected: float | None) -> None:
-    assert usd_hour(value) == expected
+def test_a_price_is_above_zero_and_what_somebody_would_ask() -> None:
+    cases: list[Any] = [(0.01, 0.01), ("2.39", 2.39), (0, None), (-0.0, None), (1e-9, None), (-1, None), (10_001, None)]
+    for value, expected in cases:
+        with case((value, expected)):
+            assert usd_hour(value) == expected
 
 
 def test_a_word_is_cleaned_cut_and_not_empty() -> None:

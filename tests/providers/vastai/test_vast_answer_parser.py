@@ -16,6 +16,7 @@ from gpuwatch.domain.market.money import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.rows import RowReader, gpu_filter_of
+from gpuwatch.testing.suite import case
 from tests.drawn import examples
 
 
@@ -31,9 +32,8 @@ def _body(*rows: Any) -> bytes:
 GOOD = a_row(id=99)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "reason"),
-    [
+def test_a_bad_value_drops_that_row_with_its_reason() -> None:
+    cases: list[Any] = [
         ("dph_total", 0, "dph_total: zero or less"),
         ("dph_total", -1.5, "dph_total: zero or less"),
         ("dph_total", 1e-9, "dph_total: zero or less"),
@@ -62,18 +62,20 @@ GOOD = a_row(id=99)
         ("storage_cost", -0.1, "storage_cost: out of range"),
         ("storage_total_cost", -0.1, "storage_total_cost: out of range"),
         ("rentable", "yes", "rentable: wrong type"),
-    ],
-)
-def test_a_bad_value_drops_that_row_with_its_reason(field: str, value: Any, reason: str) -> None:
-    parsed = _parse(_body(a_row(id=1) | {field: value}, GOOD))
-    assert [offer.offer_id for offer in parsed.offers] == ["99"]
-    assert (parsed.skipped, parsed.rows) == ({reason: 1}, 2)
+    ]
+    for field, value, reason in cases:
+        with case((field, value, reason)):
+            parsed = _parse(_body(a_row(id=1) | {field: value}, GOOD))
+            assert [offer.offer_id for offer in parsed.offers] == ["99"]
+            assert (parsed.skipped, parsed.rows) == ({reason: 1}, 2)
 
 
-@pytest.mark.parametrize("row", [None, 7, "x", [], [[]], True, {}])
-def test_what_is_no_row_is_counted(row: Any) -> None:
-    parsed = _parse(_body(row, GOOD))
-    assert (len(parsed.offers), parsed.rows, sum(parsed.skipped.values())) == (1, 2, 1)
+def test_what_is_no_row_is_counted() -> None:
+    cases: list[Any] = [None, 7, "x", [], [[]], True, {}]
+    for row in cases:
+        with case(row):
+            parsed = _parse(_body(row, GOOD))
+            assert (len(parsed.offers), parsed.rows, sum(parsed.skipped.values())) == (1, 2, 1)
 
 
 def test_if_no_row_can_be_used_the_format_has_changed() -> None:
@@ -81,18 +83,17 @@ def test_if_no_row_can_be_used_the_format_has_changed() -> None:
         _parse(_body(*[{"id": 1, "gpu_name": "x", "num_gpus": 1, "price": 1}] * 2))
 
 
-@pytest.mark.parametrize(
-    ("spoil", "note"),
-    [
+def test_the_field_because_of_which_no_row_can_be_used_is_named() -> None:
+    cases: list[Any] = [
         ({"dph_total": None}, "price field gone: dph_total"),
         ({"dph_total": "0.35"}, "price field of another type: dph_total"),
         ({"num_gpus": None}, "field gone: num_gpus"),
-    ],
-)
-def test_the_field_because_of_which_no_row_can_be_used_is_named(spoil: dict[str, Any], note: str) -> None:
-    with pytest.raises(NoRowUnderstood) as caught:
-        _parse(_body(*[a_row() | spoil] * 3))
-    assert (caught.value.rows, note in caught.value.drift) == (3, True)
+    ]
+    for spoil, note in cases:
+        with case((spoil, note)):
+            with pytest.raises(NoRowUnderstood) as caught:
+                _parse(_body(*[a_row() | spoil] * 3))
+            assert (caught.value.rows, note in caught.value.drift) == (3, True)
 
 
 def test_a_renamed_price_is_named_as_gone_and_as_new() -> None:
@@ -107,23 +108,22 @@ def test_a_price_that_a_row_can_do_without_is_named_too() -> None:
     assert "price field gone: storage_cost" in _parse(_body(*[without] * 3)).drift
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_an_odd_optional_value_is_unknown_and_the_offer_stays() -> None:
+    cases: list[Any] = [
         ("inet_down", 0), ("inet_down", -1), ("inet_down", "fast"), ("inet_down", math.nan), ("bw_nvlink", 0.0),
         ("end_date", 1.8e12), ("end_date", -1), ("reliability2", 97.0), ("reliability2", "high"), ("gpu_ram", -1),
         ("verification", "blessed"), ("verification", 1), ("direct_port_count", -1), ("cuda_max_good", "12.4"),
         ("machine_id", []), ("geolocation", 5), ("hosting_type", "dc"), ("dlperf", None),
-    ],
-)  # fmt: skip
-def test_an_odd_optional_value_is_unknown_and_the_offer_stays(field: str, value: Any) -> None:
-    names = {
-        "inet_down": "download_mbps", "bw_nvlink": "nvlink_gbps", "end_date": "available_until",
-        "gpu_ram": "gpu_memory_gib", "reliability2": "reliability", "direct_port_count": "ports",
-        "cuda_max_good": "cuda_max", "geolocation": "region", "hosting_type": "datacenter",
-    }  # fmt: skip
-    offer = _parse(_body(a_row() | {field: value})).offers[0]
-    assert getattr(offer, names.get(field, field)) is None
+    ]  # fmt: skip
+    for field, value in cases:
+        with case((field, value)):
+            names = {
+                "inet_down": "download_mbps", "bw_nvlink": "nvlink_gbps", "end_date": "available_until",
+                "gpu_ram": "gpu_memory_gib", "reliability2": "reliability", "direct_port_count": "ports",
+                "cuda_max_good": "cuda_max", "geolocation": "region", "hosting_type": "datacenter",
+            }  # fmt: skip
+            offer = _parse(_body(a_row() | {field: value})).offers[0]
+            assert getattr(offer, names.get(field, field)) is None
 
 
 def test_a_row_with_the_least_is_an_offer() -> None:
@@ -131,35 +131,31 @@ def test_a_row_with_the_least_is_an_offer() -> None:
     assert (offer.gpu, offer.gpu_count, offer.machine_id, offer.disk_usd_gb_month) == ("RTX 4090", 2, None, None)
 
 
-@pytest.mark.parametrize(
-    ("geolocation", "expected"),
-    [
+def test_a_place_is_a_region_and_a_country() -> None:
+    cases: list[Any] = [
         ("Washington, US", ("Washington", "US")), (", US", (None, "US")), ("Norway", ("Norway", None)),
         ("Quebec, Montreal, CA", ("Quebec, Montreal", "CA")), ("Texas, United States", ("Texas, United States", None)),
         ("", (None, None)), (None, (None, None)),
-    ],
-)  # fmt: skip
-def test_a_place_is_a_region_and_a_country(geolocation: str | None, expected: tuple[str | None, str | None]) -> None:
-    offer = _parse(_body(a_row(geolocation=geolocation))).offers[0]
-    assert (offer.region, offer.country) == expected
+    ]  # fmt: skip
+    for geolocation, expected in cases:
+        with case((geolocation, expected)):
+            offer = _parse(_body(a_row(geolocation=geolocation))).offers[0]
+            assert (offer.region, offer.country) == expected
 
 
-@pytest.mark.parametrize(
-    ("rate", "total", "asked_gb", "expected_gb"),
-    [
+def test_the_quoted_disk_is_computed_back_from_its_price() -> None:
+    cases: list[Any] = [
         (0.2, 0.2 * 100 / 720, 100.0, 100.0),  # as requested
         (0.2, 0.0022222222222222222, 100.0, 8.0),  # the server kept its default
         (0.2, 0.0, 100.0, 0.0),  # the quote includes no disk
         (0.0, 0.0, 100.0, 100.0),  # disk is free
         (None, None, 100.0, 100.0),
         (1 / 3, 1 / 3 * 12.5 / 720, 8.0, 12.5),
-    ],
-)
-def test_the_quoted_disk_is_computed_back_from_its_price(
-    rate: float | None, total: float | None, asked_gb: float, expected_gb: float
-) -> None:
-    row = a_row(storage_cost=rate, storage_total_cost=total)
-    assert _parse(_body(row), disk_gb=asked_gb).offers[0].quoted_disk_gb == pytest.approx(expected_gb, abs=1e-9)
+    ]
+    for rate, total, asked_gb, expected_gb in cases:
+        with case((rate, total, asked_gb, expected_gb)):
+            row = a_row(storage_cost=rate, storage_total_cost=total)
+            assert _parse(_body(row), disk_gb=asked_gb).offers[0].quoted_disk_gb == pytest.approx(expected_gb, abs=1e-9)
 
 
 def test_a_bid_costs_no_less_than_the_least_bid_and_the_disk() -> None:
@@ -194,19 +190,23 @@ def test_host_text_is_cleaned_and_cut() -> None:
     assert offer.country == "US"
 
 
-@pytest.mark.parametrize("bid", [-1.0, 0.0, 1e308, MAX_USD_HOUR * 2])
-def test_a_bid_that_cannot_be_is_not_reported(bid: float) -> None:
-    [found] = _parse(_body(a_row(min_bid=bid))).offers
-    assert found.min_bid_usd_hour is None
+def test_a_bid_that_cannot_be_is_not_reported() -> None:
+    cases: list[Any] = [-1.0, 0.0, 1e308, MAX_USD_HOUR * 2]
+    for bid in cases:
+        with case(bid):
+            [found] = _parse(_body(a_row(min_bid=bid))).offers
+            assert found.min_bid_usd_hour is None
 
 
-@pytest.mark.parametrize("odd", [" ", "", "x" * 65, 0])
-def test_an_identifier_that_is_none_is_not_kept(odd: Any) -> None:
+def test_an_identifier_that_is_none_is_not_kept() -> None:
     """The store has 64 characters for it."""
-    [found] = _parse(_body(a_row(machine_id=odd, host_id=odd))).offers
-    assert (found.machine_id, found.host_id) == (None, None)
-    parsed = _parse(_body(a_row(id=odd), GOOD))
-    assert [offer.offer_id for offer in parsed.offers] == ["99"]
+    cases: list[Any] = [" ", "", "x" * 65, 0]
+    for odd in cases:
+        with case(odd):
+            [found] = _parse(_body(a_row(machine_id=odd, host_id=odd))).offers
+            assert (found.machine_id, found.host_id) == (None, None)
+            parsed = _parse(_body(a_row(id=odd), GOOD))
+            assert [offer.offer_id for offer in parsed.offers] == ["99"]
 
 
 def test_a_lone_surrogate_costs_no_more_than_its_row() -> None:
@@ -256,11 +256,13 @@ def test_however_the_body_is_cut_into_pieces_it_means_the_same(
     assert parsed.rows == len(rows)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 300])
-def test_pieces_of_any_size_give_all_rows(count: int) -> None:
-    body = _body(*[a_row(id=n + 1) for n in range(count)])
-    for chunk in (3, 1000, 65536):
-        assert len(_parse(body, chunk).offers) == count
+def test_pieces_of_any_size_give_all_rows() -> None:
+    cases: list[Any] = [0, 1, 2, 300]
+    for count in cases:
+        with case(count):
+            body = _body(*[a_row(id=n + 1) for n in range(count)])
+            for chunk in (3, 1000, 65536):
+                assert len(_parse(body, chunk).offers) == count
 
 
 @pytest.mark.parametrize("tail", [b"", b"]", b"]}}", b"]} x", b",]}", b"}]", b"]]}"])
@@ -278,18 +280,17 @@ def test_a_list_of_nothing_but_commas_is_no_empty_market() -> None:
         _parse(b'{"offers": [,,]}')
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_a_refusal_with_an_empty_list_is_no_empty_market() -> None:
+    cases: list[Any] = [
         b'{"offers": [], "error": "maintenance"}',
         b'{"error": "maintenance", "offers": []}',
         b'{"success": false, "offers": []}',
-    ],
-)
-def test_a_refusal_with_an_empty_list_is_no_empty_market(body: bytes) -> None:
-    with pytest.raises(PayloadChanged, match=r"is an error or not JSON: .*(maintenance|false)"):
-        _parse(body)
-    assert _parse(b'{"success": true, "error": null, "offers": []}').rows == 0
+    ]
+    for body in cases:
+        with case(body):
+            with pytest.raises(PayloadChanged, match=r"is an error or not JSON: .*(maintenance|false)"):
+                _parse(body)
+            assert _parse(b'{"success": true, "error": null, "offers": []}').rows == 0
 
 
 # --- fuzz --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Launcher, Order, ProviderCharge, ProviderSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page
+from gpuwatch.testing.suite import case
 from tests.clocks import Clock
 
 DAY = date(2026, 11, 20)
@@ -100,14 +101,15 @@ def test_a_day_is_final_once_it_is_over() -> None:
     assert [(charge.day, charge.final) for charge in charged] == [(DAY, True), (NEXT, False)]
 
 
-@pytest.mark.parametrize("source", ["volume-9", "endpoint-3", None, "", "instance"])
-def test_what_is_of_no_instance_is_left_out(source: str | None) -> None:
-    assert _charged(_row(_item(), source=source)) == []
+def test_what_is_of_no_instance_is_left_out() -> None:
+    cases: list[Any] = ["volume-9", "endpoint-3", None, "", "instance"]
+    for source in cases:
+        with case(source):
+            assert _charged(_row(_item(), source=source)) == []
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_the_impossible_is_refused() -> None:
+    cases: list[Any] = [
         _row(_item(amount=-1.0), amount=1.0),
         _row(_item(amount=1e12)),
         _row(amount=-1.0),
@@ -116,17 +118,17 @@ def test_what_is_of_no_instance_is_left_out(source: str | None) -> None:
         _row(_item(end=1e18)),
         _row(_item(), source="instance-../7"),
         _row(_item(), source="instance-" + "7" * 30),
-    ],
-)
-def test_the_impossible_is_refused(row: dict[str, Any]) -> None:
-    with pytest.raises(PayloadChanged):
-        _charged(row)
+    ]
+    for row in cases:
+        with case(row), pytest.raises(PayloadChanged):
+            _charged(row)
 
 
-@pytest.mark.parametrize("amount", [b"NaN", b"Infinity", b"1e999", b'"1"', b"null", b"true"])
-def test_an_amount_that_is_no_number_is_refused(amount: bytes) -> None:
-    with pytest.raises(PayloadChanged):
-        charges_page(_body(_row(_item(amount=123456.0))).replace(b"123456.0", amount))
+def test_an_amount_that_is_no_number_is_refused() -> None:
+    cases: list[Any] = [b"NaN", b"Infinity", b"1e999", b'"1"', b"null", b"true"]
+    for amount in cases:
+        with case(amount), pytest.raises(PayloadChanged):
+            charges_page(_body(_row(_item(amount=123456.0))).replace(b"123456.0", amount))
 
 
 @given(st.binary(max_size=200) | st.recursive(

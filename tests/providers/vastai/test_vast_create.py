@@ -10,6 +10,7 @@ import pytest
 from gpuwatch.errors import OrderRefused, RefusalKind
 from gpuwatch.ports import Order, Registry, Volume
 from gpuwatch.providers.vastai.create import ONSTART_LENGTH, create_body, with_self_destruct
+from gpuwatch.testing.suite import case
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=6)
@@ -27,9 +28,11 @@ def _refusal(**values: Any) -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize(("wanted", "ordered"), [(0.0, 8.0), (8.0, 8.0), (50.5, 50.5)])
-def test_no_smaller_disk_is_ordered_than_can_be(wanted: float, ordered: float) -> None:
-    assert _body(disk_gb=wanted)["disk"] == ordered
+def test_no_smaller_disk_is_ordered_than_can_be() -> None:
+    cases: list[Any] = [(0.0, 8.0), (8.0, 8.0), (50.5, 50.5)]
+    for wanted, ordered in cases:
+        with case((wanted, ordered)):
+            assert _body(disk_gb=wanted)["disk"] == ordered
 
 
 def test_ports_become_dockers_options_beside_the_environment() -> None:
@@ -40,9 +43,11 @@ def test_ports_become_dockers_options_beside_the_environment() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("port", ["", "x", "0", "65536", "-1", "1:2:3", "80/icmp", "80 -v /:/host", "８０", "99999999"])
-def test_what_is_no_port_is_refused(port: str) -> None:
-    assert "port" in _refusal(ports=(port,))
+def test_what_is_no_port_is_refused() -> None:
+    cases: list[Any] = ["", "x", "0", "65536", "-1", "1:2:3", "80/icmp", "80 -v /:/host", "８０", "99999999"]
+    for port in cases:
+        with case(port):
+            assert "port" in _refusal(ports=(port,))
 
 
 def test_more_ports_than_are_opened_are_refused() -> None:
@@ -54,10 +59,12 @@ def test_a_registrys_login_is_dockers_arguments() -> None:
     assert _body(registry=registry)["image_login"] == "-u me -p t0k3n ghcr.io"
 
 
-@pytest.mark.parametrize("password", ["", "two words", 'a"b', "a'b", "a\nb"])
-def test_a_login_that_the_wire_cannot_carry_is_refused_without_telling_it(password: str) -> None:
-    reported = _refusal(registry=Registry(server="ghcr.io", username="me", password=password))
-    assert not password or password not in reported
+def test_a_login_that_the_wire_cannot_carry_is_refused_without_telling_it() -> None:
+    cases: list[Any] = ["", "two words", 'a"b', "a'b", "a\nb"]
+    for password in cases:
+        with case(password):
+            reported = _refusal(registry=Registry(server="ghcr.io", username="me", password=password))
+            assert not password or password not in reported
 
 
 def test_a_volume_is_linked_or_made() -> None:
@@ -69,18 +76,17 @@ def test_a_volume_is_linked_or_made() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "volume",
-    [
+def test_a_volume_that_cannot_be_is_refused() -> None:
+    cases: list[Any] = [
         Volume(mount="/data", size_gb=5.0),
         Volume(mount="/data"),
         Volume(mount="data", volume_id="1"),
         Volume(mount="/a b", volume_id="1"),
         Volume(mount="/a", volume_id="x"),
-    ],
-)
-def test_a_volume_that_cannot_be_is_refused(volume: Volume) -> None:
-    assert "volume" in _refusal(volume=volume)
+    ]
+    for volume in cases:
+        with case(volume):
+            assert "volume" in _refusal(volume=volume)
 
 
 def test_a_template_keeps_what_the_order_leaves_empty() -> None:
@@ -91,22 +97,23 @@ def test_a_template_keeps_what_the_order_leaves_empty() -> None:
     assert "image" in _refusal(image="")
 
 
-@pytest.mark.parametrize(
-    ("runtype", "wire"),
-    [
+def test_runtypes_are_the_wires_words() -> None:
+    cases: list[Any] = [
         ("ssh", "ssh_direc ssh_proxy"),
         ("ssh_proxy", "ssh_proxy"),
         ("jupyter_proxy", "jupyter_proxy ssh_proxy"),
         ("args", "args"),
-    ],
-)
-def test_runtypes_are_the_wires_words(runtype: str, wire: str) -> None:
-    assert _body(runtype=runtype)["runtype"] == wire
+    ]
+    for runtype, wire in cases:
+        with case((runtype, wire)):
+            assert _body(runtype=runtype)["runtype"] == wire
 
 
-@pytest.mark.parametrize("runtype", ["", "sssh", "ssh jupyter"])
-def test_an_unknown_runtype_is_refused(runtype: str) -> None:
-    assert "jupyter" in _refusal(runtype=runtype)
+def test_an_unknown_runtype_is_refused() -> None:
+    cases: list[Any] = ["", "sssh", "ssh jupyter"]
+    for runtype in cases:
+        with case(runtype):
+            assert "jupyter" in _refusal(runtype=runtype)
 
 
 def test_an_onstart_that_is_too_long_is_refused_and_the_limit_named() -> None:

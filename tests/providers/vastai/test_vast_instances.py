@@ -18,6 +18,7 @@ from gpuwatch.ports import Instance, InstanceState, Launcher, Order, PriceIncrea
 from gpuwatch.providers.vastai.charges import increase_rows, increases_of
 from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.redaction import register_secret
+from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.clocks import Clock
 from tests.sent_requests import sent
@@ -61,9 +62,8 @@ def test_the_disks_price_is_not_taken_from_a_running_total() -> None:
     assert _instance(storage_total_cost=None).stopped_usd_hour is None
 
 
-@pytest.mark.parametrize(
-    ("values", "ssh"),
-    [
+def test_ssh_goes_straight_to_the_host_where_it_can() -> None:
+    cases: list[Any] = [
         ({}, ("203.0.113.9", 40022)),
         ({"ports": None}, ("ssh5.vast.ai", 10022)),
         ({"ports": [8080]}, ("ssh5.vast.ai", 10022)),
@@ -73,42 +73,44 @@ def test_the_disks_price_is_not_taken_from_a_running_total() -> None:
         ({"public_ipaddr": None, "ssh_port": 0}, ("ssh5.vast.ai", None)),
         ({"public_ipaddr": None, "ssh_host": None, "ssh_port": True}, (None, None)),
         ({"public_ipaddr": "2001:db8::7"}, ("2001:db8::7", 40022)),
-    ],
-)
-def test_ssh_goes_straight_to_the_host_where_it_can(values: dict[str, Any], ssh: tuple[str | None, int | None]) -> None:
-    found = _instance(**values)
-    assert (found.ssh_host, found.ssh_port) == ssh
+    ]
+    for values, ssh in cases:
+        with case((values, ssh)):
+            found = _instance(**values)
+            assert (found.ssh_host, found.ssh_port) == ssh
 
 
-@pytest.mark.parametrize(("said", "user"), [({}, None), ({"ssh_user": "ann"}, "ann"), ({"ssh_user": 7}, None)])
-def test_who_logs_in_is_root_unless_a_row_names_somebody(said: dict[str, Any], user: str | None) -> None:
-    assert _instance(**said).ssh_user == user
+def test_who_logs_in_is_root_unless_a_row_names_somebody() -> None:
+    cases: list[Any] = [({}, None), ({"ssh_user": "ann"}, "ann"), ({"ssh_user": 7}, None)]
+    for said, user in cases:
+        with case((said, user)):
+            assert _instance(**said).ssh_user == user
 
 
-@pytest.mark.parametrize(
-    ("words", "state"),
-    [
+def test_states() -> None:
+    cases: list[Any] = [
         ({"actual_status": "offline"}, InstanceState.OFFLINE),
         ({"actual_status": "unknown"}, InstanceState.UNKNOWN),
         ({"actual_status": "brand new word"}, InstanceState.UNKNOWN),
         ({"actual_status": "exited"}, InstanceState.EXITED),
         ({"actual_status": "exited", "intended_status": "stopped"}, InstanceState.STOPPED),
         ({"actual_status": "frozen"}, InstanceState.RUNNING),
-    ],
-)
-def test_states(words: dict[str, str], state: InstanceState) -> None:
-    assert _instance(**words).state is state
+    ]
+    for words, state in cases:
+        with case((words, state)):
+            assert _instance(**words).state is state
 
 
 def test_the_secrets_of_an_instance_are_not_kept() -> None:
     assert "t0k3n" not in repr(_instance(jupyter_token="t0k3n", onstart="t0k3n", extra_env=[["A", "t0k3n"]]))
 
 
-@pytest.mark.parametrize("before", range(110, 160, 5))
-def test_half_a_key_is_shown_of_no_status_wherever_it_is_cut(before: int) -> None:
-    key = "Vq7-zW3.mB9_pX5+tR1vN8sD4"
-    register_secret(key)
-    assert key[:6] not in _instance(status_msg=f"{'y' * before} {key} and more").status
+def test_half_a_key_is_shown_of_no_status_wherever_it_is_cut() -> None:
+    for before in range(110, 160, 5):
+        with case(before):
+            key = "Vq7-zW3.mB9_pX5+tR1vN8sD4"
+            register_secret(key)
+            assert key[:6] not in _instance(status_msg=f"{'y' * before} {key} and more").status
 
 
 lesser = sorted(set(ROW) - {"id", "actual_status", "is_bid"} | {"instance", "start_date", "gpu_util", "machine_id"})
@@ -180,10 +182,11 @@ def test_what_else_rises_is_reported_in_words() -> None:
     assert reported.words == "disk 0.1 -> 0.2 $/GB/month; download ? -> 0.02 $/GB; platform fee 10 -> 15 %"
 
 
-@pytest.mark.parametrize("price", [-1.0, 1e300, 1e6])
-def test_an_impossible_price_is_refused(price: float) -> None:
-    with pytest.raises(PayloadChanged):
-        _reported(_rise(new_gpu_costpersec=price))
+def test_an_impossible_price_is_refused() -> None:
+    cases: list[Any] = [-1.0, 1e300, 1e6]
+    for price in cases:
+        with case(price), pytest.raises(PayloadChanged):
+            _reported(_rise(new_gpu_costpersec=price))
 
 
 @given(st.binary(max_size=100) | values.map(lambda value: json.dumps({
