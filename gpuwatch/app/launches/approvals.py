@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec import Meta
 
 from gpuwatch.app.market.offers import OfferView, offer_view
 from gpuwatch.app.owner_audit import audit_event
@@ -254,14 +255,22 @@ def reply_view(reply: ApprovalReply) -> ReplyView:
     return ReplyView.of(reply) if reply.launch is None else ReplyView.of(reply, reply.launch)
 
 
-def approval_answer_json(answer: ApprovalAnswer) -> dict[str, Any]:
-    """JSON of an answer: as in `gpuwatch approvals approve --json`, and the current approval."""
-    now = real_now()
-    return {
-        **reply_view(answer.reply).json(),
-        "outcome": answer.outcome.value,
-        "launch_id": answer.approval.launch_id,
-        "state": answer.approval.state_at(now).value,
-        "changed": answer.changed,
-        "approval": approval_view(answer.approval, now),
-    }
+class ApprovalAnswerView(ReplyView, frozen=True, kw_only=True):
+    """An answer to an approval, and the approval as it is now."""
+
+    state: ApprovalState
+    changed: Annotated[bool, Meta(description="False: it was decided the same way before.")]
+    approval: ApprovalView
+
+
+def approval_answer_view(answer: ApprovalAnswer) -> ApprovalAnswerView:
+    """The result of an answer as other programs see it."""
+    approval = approval_view(answer.approval, real_now())
+    return ApprovalAnswerView.of(
+        reply_view(answer.reply),
+        outcome=answer.outcome,
+        launch_id=answer.approval.launch_id,
+        state=approval.state,
+        changed=answer.changed,
+        approval=approval,
+    )

@@ -34,7 +34,7 @@ from gpuwatch.domain.launches.money.month_forecast import (
     forecast_costs,
     past_uses,
 )
-from gpuwatch.domain.market.json_view import JsonView, rfc3339, usd_number
+from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
@@ -234,20 +234,71 @@ class CostLineView(JsonView, frozen=True, kw_only=True):
     difference_percent: float | None
 
 
-def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
-    """JSON of `gpuwatch launches costs`, described in docs/costs.md."""
+class BurnRateView(JsonView, frozen=True, kw_only=True):
+    """What runs now."""
+
+    launches: int
+    listed_usd_hour: float
+    effective_usd_hour: float
+
+
+class ForecastSumView(JsonView, frozen=True, kw_only=True):
+    """The sum at the end of the month, and how it is computed; null: there were too few days."""
+
+    method: str
+    listed_usd: float | None
+    effective_usd: float | None
+    sample_days: float | UnsetType = UNSET
+    least_days: float | UnsetType = UNSET
+
+
+class CostForecastView(JsonView, frozen=True, kw_only=True):
+    """The end of the month."""
+
+    month_end: Moment
+    running: ForecastSumView
+    mean: ForecastSumView
+
+
+class BudgetUseView(JsonView, frozen=True, kw_only=True):
+    """One limit of a budget."""
+
+    watch: Annotated[str | None, Meta(description="Null: the budget of all watches.")]
+    limit: str
+    limit_usd: float | None
+    used_usd: float | None
+    used_percent: float | None
+    forecast_running_percent: float | None
+    forecast_mean_percent: float | None
+
+
+class CostReportView(JsonView, frozen=True, kw_only=True):
+    """`gpuwatch launches costs`, described in docs/costs.md."""
+
+    at: Moment
+    month: str
+    timezone: str = "UTC"
+    by: str
+    lines: list[CostLineView]
+    total: CostLineView
+    burn: BurnRateView
+    forecast: CostForecastView | None
+    budgets: list[BudgetUseView]
+
+
+def cost_report_view(report: CostReport, by: str) -> CostReportView:
+    """The report as commands, the page and other programs show it."""
     burn = report.burn
-    return {
-        "at": rfc3339(report.now),
-        "month": f"{report.first:%Y-%m}",
-        "timezone": "UTC",
-        "by": by,
-        "lines": [_line_view(line, **_name_of(report, line, by)) for line in report.lines],
-        "total": _line_view(report.total),
-        "burn": {"launches": burn.launches, **_usd(burn, "listed", "effective", unit="_usd_hour")},
-        "forecast": None if report.forecast is None else _forecast_json(report.forecast),
-        "budgets": [_budget_json(use) for use in report.budgets],
-    }
+    return CostReportView.of(
+        at=report.now,
+        month=f"{report.first:%Y-%m}",
+        by=by,
+        lines=[_line_view(line, **_name_of(report, line, by)) for line in report.lines],
+        total=_line_view(report.total),
+        burn=BurnRateView.of(burn, **_usd(burn, "listed", "effective", unit="_usd_hour")),
+        forecast=None if report.forecast is None else _forecast_view(report.forecast),
+        budgets=list(map(_budget_view, report.budgets)),
+    )
 
 
 def _name_of(report: CostReport, line: InvoiceSummary, by: str) -> dict[str, Any]:
@@ -285,34 +336,34 @@ def _usd(amounts: object | None, *names: str, prefix: str = "", unit: str = "_us
     return {f"{prefix}{name}{unit}": usd_number(getattr(amounts, name, None)) for name in names}
 
 
-def _forecast_json(ahead: Forecast) -> dict[str, Any]:
-    return {
-        "month_end": rfc3339(ahead.month_end),
-        "running": {
-            "method": RUNNING_METHOD,
-            "listed_usd": usd_number(ahead.running_listed),
-            "effective_usd": usd_number(ahead.running_effective),
-        },
-        "mean": {
-            "method": MEAN_METHOD,
-            "listed_usd": usd_number(ahead.mean_listed),
-            "effective_usd": usd_number(ahead.mean_effective),
-            "sample_days": round(ahead.sample_days, 3),
-            "least_days": LEAST_DAYS,
-        },
-    }
+def _forecast_view(ahead: Forecast) -> CostForecastView:
+    return CostForecastView.of(
+        ahead,
+        running=ForecastSumView(
+            method=RUNNING_METHOD,
+            listed_usd=usd_number(ahead.running_listed),
+            effective_usd=usd_number(ahead.running_effective),
+        ),
+        mean=ForecastSumView(
+            method=MEAN_METHOD,
+            listed_usd=usd_number(ahead.mean_listed),
+            effective_usd=usd_number(ahead.mean_effective),
+            sample_days=round(ahead.sample_days, 3),
+            least_days=LEAST_DAYS,
+        ),
+    )
 
 
-def _budget_json(use: BudgetUse) -> dict[str, Any]:
-    return {
-        "watch": use.watch,
-        "limit": use.limit_name,
-        "limit_usd": usd_number(use.limit),
-        "used_usd": usd_number(use.used),
-        "used_percent": _percent(use.percent(use.used)),
-        "forecast_running_percent": _percent(use.percent(use.forecast_running)),
-        "forecast_mean_percent": _percent(use.percent(use.forecast_mean)),
-    }
+def _budget_view(use: BudgetUse) -> BudgetUseView:
+    return BudgetUseView(
+        watch=use.watch,
+        limit=use.limit_name,
+        limit_usd=usd_number(use.limit),
+        used_usd=usd_number(use.used),
+        used_percent=_percent(use.percent(use.used)),
+        forecast_running_percent=_percent(use.percent(use.forecast_running)),
+        forecast_mean_percent=_percent(use.percent(use.forecast_mean)),
+    )
 
 
 def _percent(value: float | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -22,7 +22,7 @@ from gpuwatch.app.market.current_offers import max_price_age
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.gpu_status import METHOD, gpu_histories_of, gpu_status_of
 from gpuwatch.domain.market.figure_text import duration_text
-from gpuwatch.domain.market.json_view import JsonView, Moment, rfc3339, usd_number
+from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.storage.history.queries.history_queries import first_poll_at, known_gpu_names
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
@@ -137,17 +137,28 @@ class GpuStatusView(JsonView, frozen=True, kw_only=True):
     life_ended: int
 
 
-def market_json(page: MarketOverview, request: MarketRequest) -> dict[str, Any]:
-    """JSON of the overview."""
-    return {
-        "looked_at": rfc3339(page.polled_at),
-        "source": page.source,
-        "method": METHOD,
-        "samples": sum(row.known_hours for row in page.rows),  # hours with a poll, over all GPUs
-        "since": rfc3339(page.since),
-        "until": rfc3339(request.until),
-        "gpus": [_gpu_view(row) for row in page.rows],
-    }
+class MarketView(JsonView, frozen=True, kw_only=True):
+    """The overview as other programs see it."""
+
+    looked_at: Moment | None
+    source: str
+    method: str
+    samples: Annotated[int, Meta(description="Hours with a poll, over all GPUs.")]
+    since: Moment
+    until: Moment
+    gpus: list[GpuStatusView]
+
+
+def market_view(page: MarketOverview, request: MarketRequest) -> MarketView:
+    """The overview as `gpuwatch market --json` prints it."""
+    return MarketView.of(
+        page,
+        looked_at=page.polled_at,
+        method=METHOD,
+        samples=sum(row.known_hours for row in page.rows),
+        until=request.until,
+        gpus=list(map(_gpu_view, page.rows)),
+    )
 
 
 def _gpu_view(row: GpuStatus) -> GpuStatusView:

@@ -199,7 +199,7 @@ def offer_views(matches: Iterable[Match], sort: str, limit: int | None = None) -
     """The offers as one list: resold stock only once, sorted by a key of `SORTS`."""
     from gpuwatch.engine.market.browse import sorted_offers
 
-    return [_folded_view(folded) for folded in sorted_offers(matches, sort)[:limit]]
+    return [folded_view(folded) for folded in sorted_offers(matches, sort)[:limit]]
 
 
 def group_views(matches: Iterable[Match], group_by: str, limit: int | None = None) -> list[OfferGroupView]:
@@ -213,11 +213,12 @@ def group_views(matches: Iterable[Match], group_by: str, limit: int | None = Non
             group=group.name,
             slices=group.is_slice,
             cheapest_usd_gpu_hour=group.cheapest.primary.price_microusd_gpu_hour / MICRO,
-            cheapest=_folded_view(group.cheapest),
+            cheapest=folded_view(group.cheapest),
         )
         for group in group_offers(matches, group_by)[:limit]
     ]
 
 
-def _folded_view(folded: FoldedOffer[Match]) -> OfferView:
+def folded_view(folded: FoldedOffer[Match]) -> OfferView:
+    """One offer, with the other providers that sell the same stock."""
     return offer_view(folded.primary.offer, folded.primary.price, also_at=folded.also)

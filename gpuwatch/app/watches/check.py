@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gpuwatch.app.market.offers import OfferView, emptied_reason, match_view, named_providers
 from gpuwatch.bootstrap import build_adapters, command_holds, http_client, open_store, open_store_read_only, real_now
-from gpuwatch.domain.market.json_view import JsonView, number, rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment, number
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
@@ -19,7 +19,7 @@ from gpuwatch.errors import StoreError, StoreMissing, UsageError
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.watches.decide import Match, WatchMemory
-    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.domain.watches.watch import AutoPrice, Watch
     from gpuwatch.engine.forecasts.auto_limits import AutoPriceLimit
     from gpuwatch.engine.watches.one_poll import ProviderCheck, ProviderReport
     from gpuwatch.ports.market import HoldStore
@@ -269,11 +269,20 @@ class WatchView(JsonView, frozen=True, kw_only=True):
     blocked_reason: str | None
 
 
+class AutoLimitView(JsonView, frozen=True, kw_only=True):
+    """The basis of an automatic limit."""
+
+    max_price_cap: Annotated[float | None, Meta(description="USD per GPU-hour.")]
+    deadline: Moment | None
+    rule: str | None
+    why_none: Annotated[str | None, Meta(description="Why the history gives no limit, so that the cap applies.")]
+
+
 class CheckedWatchView(WatchView, frozen=True, kw_only=True):
     """A watch of a check."""
 
     command: Annotated[tuple[str, ...] | UnsetType, Meta(description="What its command would run.")] = UNSET
-    auto: Annotated[dict[str, Any] | UnsetType, Meta(description="The basis of its automatic limit.")] = UNSET
+    auto: AutoLimitView | UnsetType = UNSET
 
 
 def watch_fields(watch: Watch, matches: Sequence[Match], block: WatchBlock | None) -> dict[str, Any]:
@@ -290,19 +299,42 @@ def watch_fields(watch: Watch, matches: Sequence[Match], block: WatchBlock | Non
     }
 
 
-def check_json(limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> dict[str, Any]:
-    """JSON of a check.
+class ProviderReportView(JsonView, frozen=True, kw_only=True):
+    """How a provider answered."""
+
+    provider: str
+    ok: Annotated[bool, Meta(description="The answers cover everything that was queried.")]
+    offers: int
+    skipped: int
+    elapsed_ms: int
+    error: str | None
+    without_country: dict[str, int]
+    not_listed: list[str]
+    not_understood: Annotated[dict[str, int], Meta(description="Reason: number of rows.")]
+
+
+class CheckView(JsonView, frozen=True, kw_only=True):
+    """The result of `gpuwatch check`."""
+
+    checked_at: Moment
+    matched: bool
+    watches: list[CheckedWatchView]
+    providers: list[ProviderReportView]
+
+
+def check_view(limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> CheckView:
+    """The result as other programs see it.
 
     Args:
         limits: the watches with their current limits.
         blocks: why watches do not act.
     """
-    return {
-        "checked_at": rfc3339(checked.at),
-        "matched": any(checked.matches.values()),
-        "watches": [_checked_watch(watch, limits, checked, blocks.get(watch.name)) for watch in limits.watches],
-        "providers": [_report_json(part.report) for part in checked.providers],
-    }
+    return CheckView.of(
+        checked_at=checked.at,
+        matched=any(checked.matches.values()),
+        watches=[_checked_watch(watch, limits, checked, blocks.get(watch.name)) for watch in limits.watches],
+        providers=[_report_view(part.report) for part in checked.providers],
+    )
 
 
 def _checked_watch(
@@ -312,33 +344,27 @@ def _checked_watch(
     return CheckedWatchView.of(
         **watch_fields(watch, matches, block),
         command=command_to_run(watch, matches) if watch.action is Action.COMMAND else UNSET,
-        auto=_auto_json(watch, limit) or UNSET,
+        auto=UNSET if watch.auto is None else _auto_view(watch.auto, limit),
     )
 
 
-def _auto_json(watch: Watch, limit: AutoPriceLimit | None) -> dict[str, Any]:
-    """The basis of an automatic limit; empty for a fixed price."""
-    if watch.auto is None:
-        return {}
-    why_none = limit.why_none if limit else "the history cannot be read"
-    cap = number(watch.auto.cap_usd_gpu_hour)
-    deadline = rfc3339(limit.deadline if limit else None)
-    rule = limit.rule or None if limit else None
-    return {"max_price_cap": cap, "deadline": deadline, "rule": rule, "why_none": why_none}
+def _auto_view(auto: AutoPrice, limit: AutoPriceLimit | None) -> AutoLimitView:
+    return AutoLimitView.of(
+        max_price_cap=number(auto.cap_usd_gpu_hour),
+        deadline=limit.deadline if limit else None,
+        rule=limit.rule or None if limit else None,
+        why_none=limit.why_none if limit else "the history cannot be read",
+    )
 
 
-def _report_json(report: ProviderReport) -> dict[str, Any]:
-    return {
-        "provider": report.provider,
-        "ok": report.ok,
-        "offers": report.offers,
-        "skipped": sum(report.skipped.values()),
-        "elapsed_ms": round(report.elapsed_s * 1000),
-        "error": report.error,
-        "without_country": report.without_country,
-        "not_listed": sorted(report.not_listed),
-        "not_understood": report.skipped,
-    }
+def _report_view(report: ProviderReport) -> ProviderReportView:
+    return ProviderReportView.of(
+        report,
+        skipped=sum(report.skipped.values()),
+        elapsed_ms=round(report.elapsed_s * 1000),
+        not_listed=sorted(report.not_listed),
+        not_understood=dict(report.skipped),
+    )
 
 
 def command_to_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 from zoneinfo import ZoneInfo
+
+from msgspec import Meta
 
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import require_watch
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.life.owner_decisions import Pause
-from gpuwatch.domain.market.json_view import rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.storage.alerts.pauses import PauseTable, SqlPauseRepository
 
@@ -91,16 +93,20 @@ def pause_lines(pauses: PauseTable, now: datetime, zone: str) -> list[str]:
     return by_hand + breaker_lines
 
 
-def pauses_json(pauses: PauseTable) -> list[dict[str, Any]]:
-    """JSON of `gpuwatch watches pause`. The `until` of a breaker is the time of its next attempt."""
-    by_hand = [("hand", pause_.watch, pause_.at, pause_.until, pause_.why) for pause_ in pauses.in_force(real_now())]
-    breakers = [
-        ("breaker", breaker.watch, breaker.at, breaker.until, breaker.why) for breaker in pauses.open_breakers()
-    ]
-    return [
-        {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}
-        for kind, watch, since, until, why in [*by_hand, *breakers]
-    ]
+class PauseView(JsonView, frozen=True, kw_only=True):
+    """One pause; the `until` of a breaker is the time of its next attempt."""
+
+    kind: Literal["hand", "breaker"]
+    watch: Annotated[str | None, Meta(description="Null: all watches.")]
+    since: Moment
+    until: Moment | None
+    why: str
+
+
+def pause_views(pauses: PauseTable) -> list[PauseView]:
+    """What is paused now: by the owner, and by circuit breakers."""
+    by_hand = [PauseView.of(pause_, kind="hand", since=pause_.at) for pause_ in pauses.in_force(real_now())]
+    return by_hand + [PauseView.of(breaker, kind="breaker", since=breaker.at) for breaker in pauses.open_breakers()]
 
 
 def _resume_command(watch: str | None) -> str:

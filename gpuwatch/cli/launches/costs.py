@@ -104,11 +104,11 @@ def _refresh_charges(settings: Settings, provider: str | None) -> list[str]:
 
 
 def _show_report(settings: Settings, by: str, first: date | None, as_json: bool, as_csv: bool) -> None:
-    from gpuwatch.app.launches.costs import cost_report, cost_report_json
+    from gpuwatch.app.launches.costs import cost_report, cost_report_view
 
     report = cost_report(settings, by, first)
     if as_json:
-        json_out(cost_report_json(report, by))
+        json_out(cost_report_view(report, by))
     elif as_csv:
         _print_csv(report, by)
     else:
@@ -209,11 +209,11 @@ def _budget_line(use: BudgetUse) -> str:
 
 def _print_csv(report: CostReport, by: str) -> None:
     """Only the lines; money with six decimals."""
-    from gpuwatch.app.launches.costs import cost_report_json
+    from gpuwatch.app.launches.costs import cost_report_view
 
-    view = cost_report_json(report, by)
-    rows = [line.json() for line in view["lines"]]
-    headings = {by: None} | view["total"].json()
+    view = cost_report_view(report, by)
+    rows = [line.json() for line in view.lines]
+    headings = {by: None} | view.total.json()
     csv_out([{name: _csv_value(name, value) for name, value in row.items()} for row in rows], headings)
 
 

@@ -65,13 +65,13 @@ def market(
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
-    from gpuwatch.app.market.market import MarketRequest, age_text_of, market_json, market_overview
+    from gpuwatch.app.market.market import MarketRequest, age_text_of, market_overview, market_view
     from gpuwatch.bootstrap import real_now
 
     request = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now()))
     page = market_overview(settings, request)
     if as_json:
-        json_out(market_json(page, request))
+        json_out(market_view(page, request))
     else:
         newest = None if request.data is None else page.polled_at
         ages = [age_text_of(settings, row, request.until, newest) for row in page.rows]

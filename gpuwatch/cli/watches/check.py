@@ -184,10 +184,10 @@ def _poll(
 def _print_result(
     limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None], as_json: bool
 ) -> None:
-    from gpuwatch.app.watches.check import check_json
+    from gpuwatch.app.watches.check import check_view
 
     if as_json:
-        json_out(check_json(limits, checked, blocks))
+        json_out(check_view(limits, checked, blocks))
     else:
         _print_tables(limits.watches, checked, blocks)
     for part in checked.providers:

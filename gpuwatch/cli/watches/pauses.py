@@ -49,10 +49,10 @@ def resume(watch: str | None, as_json: bool, settings: Settings) -> None:
 
 
 def _show(settings: Settings, pauses: PauseTable, as_json: bool) -> None:
-    from gpuwatch.app.watches.pauses import pause_lines, pauses_json
+    from gpuwatch.app.watches.pauses import pause_lines, pause_views
 
     if as_json:
-        json_out(pauses_json(pauses))
+        json_out(pause_views(pauses))
         return
     for line in pause_lines(pauses, real_now(), settings.timezone):
         click.echo(line)

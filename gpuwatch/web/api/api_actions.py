@@ -13,11 +13,14 @@ from starlette.routing import Route
 
 from gpuwatch.app.jobs import job_actions
 from gpuwatch.app.launches import approvals
+from gpuwatch.app.launches.approvals import ApprovalAnswerView
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.app.watches import pauses
+from gpuwatch.app.watches.pauses import PauseView
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.jobs.job import job_view
-from gpuwatch.domain.launches.life.launch_record import launch_view
+from gpuwatch.domain.jobs.job import JobView, job_view
+from gpuwatch.domain.launches.life.launch_record import LaunchView, launch_view
+from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.setup.durations import POSITIVE_DURATION_PATTERN
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import ResourceNotFound, UsageError
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 Body = TypeVar("Body")
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
+_Changed = Annotated[bool, msgspec.Meta(description="False: it was so before.")]
 _Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own records.")]
 
 
@@ -64,73 +68,94 @@ class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
-    """One POST. `run` gets the settings, the id in the path, the body and the actor; it returns JSON."""
+    """One POST. `run` gets the settings, the id in the path, the body and the actor; it returns the answer."""
 
     path: str
     summary: str
     scope: str
     body: type[Any]
-    run: Callable[[Settings, str, Any, str], dict[str, Any]]
+    answer: type[JsonView]
+    run: Callable[[Settings, str, Any, str], JsonView]
 
 
-def _approve(settings: Settings, ask_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
-    return _approval_answer_json(approvals.approve(settings, ask_id, actor=actor))
+class StoppedLaunchView(LaunchView, frozen=True, kw_only=True):
+    """A launch after a request to end it."""
+
+    changed: _Changed
 
 
-def _deny(settings: Settings, ask_id: str, body: DenyBody, actor: str) -> dict[str, Any]:
-    return _approval_answer_json(approvals.deny(settings, ask_id, body.why, actor=actor))
+class ChangedJobView(JobView, frozen=True, kw_only=True):
+    """A job after an action."""
+
+    changed: _Changed
 
 
-def _approval_answer_json(answer: approvals.ApprovalAnswer) -> dict[str, Any]:
+class PausesView(JsonView, frozen=True, kw_only=True):
+    """What is paused after an action."""
+
+    items: list[PauseView]
+    changed: _Changed
+
+
+def _approve(settings: Settings, ask_id: str, _body: EmptyBody, actor: str) -> JsonView:
+    return _approval_answer(approvals.approve(settings, ask_id, actor=actor))
+
+
+def _deny(settings: Settings, ask_id: str, body: DenyBody, actor: str) -> JsonView:
+    return _approval_answer(approvals.deny(settings, ask_id, body.why, actor=actor))
+
+
+def _approval_answer(answer: approvals.ApprovalAnswer) -> JsonView:
     """Raise HttpProblem: 409 (decided otherwise, or refused), 503 (the provider did not answer; it stays open)."""
-    body = approvals.approval_answer_json(answer)
+    view = approvals.approval_answer_view(answer)
     if answer.conflict or (answer.outcome is ApprovalOutcome.REFUSED and answer.reply.launch is None):
-        raise HttpProblem(409, answer.reply.text, more={"state": body["state"], "launch_id": body["launch_id"]})
+        raise HttpProblem(409, answer.reply.text, more={"state": view.state, "launch_id": view.launch_id})
     if answer.outcome is ApprovalOutcome.NO_ANSWER and not answer.changed:
-        raise HttpProblem(503, answer.reply.text, more={"state": body["state"]})
-    return body
+        raise HttpProblem(503, answer.reply.text, more={"state": view.state})
+    return view
 
 
-def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> JsonView:
     launch, changed = request_stop(settings, launch_id, actor=actor)
-    return {**launch_view(launch, real_now()).json(), "changed": changed}
+    return StoppedLaunchView.of(launch_view(launch, real_now()), changed=changed)
 
 
-def _cancel(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+def _cancel(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> JsonView:
     job, changed = job_actions.request_cancel(settings, job_id, actor=actor)
-    return {**job_view(job).json(), "changed": changed}
+    return ChangedJobView.of(job_view(job), changed=changed)
 
 
-def _retry(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+def _retry(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> JsonView:
     job, changed = job_actions.retry_job(settings, job_id, actor=actor)
-    return {**job_view(job).json(), "changed": changed}
+    return ChangedJobView.of(job_view(job), changed=changed)
 
 
-def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> dict[str, Any]:
+def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> JsonView:
     for_s = None if body.duration is None else seconds_of(body.duration)
     changed, paused = pauses.pause(settings, body.watch, for_s, body.why, actor=actor)
-    return {"items": pauses.pauses_json(paused), "changed": changed}
+    return PausesView(items=pauses.pause_views(paused), changed=changed)
 
 
-def _resume(settings: Settings, _id: str, body: ResumeBody, actor: str) -> dict[str, Any]:
+def _resume(settings: Settings, _id: str, body: ResumeBody, actor: str) -> JsonView:
     changed, paused = pauses.resume(settings, body.watch, actor=actor)
-    return {"items": pauses.pauses_json(paused), "changed": changed}
+    return PausesView(items=pauses.pause_views(paused), changed=changed)
 
 
 ACTIONS = (
     ApiAction(path="/approvals/{id}/approve", summary="Approve a quote: rent at its price or less, or not at all.",
-              scope="approve", body=EmptyBody, run=_approve),
+              scope="approve", body=EmptyBody, answer=ApprovalAnswerView, run=_approve),
     ApiAction(path="/approvals/{id}/deny", summary="Decline a quote; it is not offered again for a day.",
-              scope="approve", body=DenyBody, run=_deny),
+              scope="approve", body=DenyBody, answer=ApprovalAnswerView, run=_deny),
     ApiAction(path="/launches/{id}/stop", summary="End a launch; its end is confirmed later.",
-              scope="manage", body=EmptyBody, run=_stop),
+              scope="manage", body=EmptyBody, answer=StoppedLaunchView, run=_stop),
     ApiAction(path="/jobs/{id}/cancel", summary="Cancel a job by its id or name, and end its instance.",
-              scope="manage", body=EmptyBody, run=_cancel),
+              scope="manage", body=EmptyBody, answer=ChangedJobView, run=_cancel),
     ApiAction(path="/jobs/{id}/retry", summary="Queue a failed, cancelled or paused job again; may rent.",
-              scope="manage", body=EmptyBody, run=_retry),
+              scope="manage", body=EmptyBody, answer=ChangedJobView, run=_retry),
     ApiAction(path="/pause", summary="Stop renting, for all watches or for one.",
-              scope="manage", body=PauseBody, run=_pause),
-    ApiAction(path="/resume", summary="Resume renting.", scope="manage", body=ResumeBody, run=_resume),
+              scope="manage", body=PauseBody, answer=PausesView, run=_pause),
+    ApiAction(path="/resume", summary="Resume renting.",
+              scope="manage", body=ResumeBody, answer=PausesView, run=_resume),
 )  # fmt: skip
 
 
@@ -157,7 +182,7 @@ def _action_handler(context: WebContext, action: ApiAction) -> Callable[[Request
     return act
 
 
-def _run(action: ApiAction, settings: Settings, identity: str, body: Any, actor: str) -> dict[str, Any]:
+def _run(action: ApiAction, settings: Settings, identity: str, body: Any, actor: str) -> JsonView:
     try:
         return action.run(settings, identity, body, actor)
     except ResourceNotFound:

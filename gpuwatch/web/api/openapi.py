@@ -93,8 +93,9 @@ def _list(resource: Resource) -> dict[str, Any]:
 
 
 def _item_schemas() -> dict[str, Any]:
-    """The views of the items, and of their parts; a field whose name ends with a unit says so."""
-    _, schemas = msgspec.json.schema_components([resource.item for resource in RESOURCES], ref_template=_REFERENCE)
+    """The views of items and answers, and of their parts; a field whose name ends with a unit says so."""
+    views = [*(resource.item for resource in RESOURCES), *(action.answer for action in ACTIONS)]
+    _, schemas = msgspec.json.schema_components(views, ref_template=_REFERENCE)
     for schema in schemas.values():
         for name, described in schema.get("properties", {}).items():
             unit = next((text for ending, text in _UNITS.items() if name.endswith(ending)), None)
@@ -131,7 +132,7 @@ def _action(action: ApiAction) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": action.path.strip("/").replace("/", "_").replace("{id}_", ""),
         "summary": f"{action.summary} Scope: {action.scope}.",
-        "responses": _responses({"type": "object"})
+        "responses": _responses({"$ref": _REFERENCE.format(name=action.answer.__name__)})
         | _problems("400", "401", "403", "404", "409", "413", "421", "422", "503"),
         "requestBody": {"required": False, "content": {"application/json": {"schema": body}}},
     }

@@ -23,10 +23,10 @@ from gpuwatch.app.alerts.alerts import EventView, event_filter, event_view, stor
 from gpuwatch.app.history.period_view import GpuPeriodView, period_fields
 from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.approvals import ApprovalView, approval_view, recent_approvals
-from gpuwatch.app.launches.costs import CostLineView, cost_report, cost_report_json, month_start
+from gpuwatch.app.launches.costs import CostLineView, cost_report, cost_report_view, month_start
 from gpuwatch.app.launches.launches import ListedLaunchView, launch_views
 from gpuwatch.app.market.current_offers import current_offers
-from gpuwatch.app.market.offers import OfferView, offer_views
+from gpuwatch.app.market.offers import OfferView, folded_view
 from gpuwatch.app.market.provider_status import ProviderStatusView, provider_status_view, provider_statuses
 from gpuwatch.app.watches.watch_status import WatchStatusView, watch_status_view, watch_statuses
 from gpuwatch.bootstrap import real_now
@@ -34,7 +34,7 @@ from gpuwatch.domain.jobs.job import JobView, job_view
 from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.setup.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.engine.market.browse import offer_filter
+from gpuwatch.engine.market.browse import offer_filter, sorted_offers
 from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.ports import AlertKind
 from gpuwatch.settings import Settings
@@ -93,9 +93,10 @@ class HistoryParameters(ListParameters, frozen=True, kw_only=True):
 
 
 class ResourceAnswer(msgspec.Struct, frozen=True):
-    """All items, and further members of the JSON."""
+    """All items, what is shown of one (only those of the page are made), and further members of the JSON."""
 
-    items: Sequence[JsonView]
+    items: Sequence[Any]
+    view: Callable[[Any], JsonView] = lambda view: view
     extra: Mapping[str, Any] = {}
 
 
@@ -120,11 +121,11 @@ def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
     if query.provider is not None and query.provider not in providers.names():  # never an empty list
         raise ResourceNotFound(f"there is no provider {query.provider!r}; providers: {', '.join(providers.names())}")
     current = current_offers(settings, filter_, [query.provider] if query.provider else [])
-    return ResourceAnswer(offer_views((Match(*priced) for priced in current.offers), "gpu-price"))
+    return ResourceAnswer(sorted_offers((Match(*priced) for priced in current.offers), "gpu-price"), folded_view)
 
 
 def _watches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([watch_status_view(status) for status in watch_statuses(settings)])
+    return ResourceAnswer(watch_statuses(settings), watch_status_view)
 
 
 def _launches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
@@ -132,27 +133,28 @@ def _launches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
 
 
 def _jobs(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([job_view(job) for job in reversed(listed_jobs(settings, all_jobs=True))])
+    return ResourceAnswer(listed_jobs(settings, all_jobs=True)[::-1], job_view)
 
 
 def _approvals(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     now = real_now()
-    return ResourceAnswer([approval_view(approval, now) for approval in recent_approvals(settings)])
+    return ResourceAnswer(recent_approvals(settings), lambda approval: approval_view(approval, now))
 
 
 def _alerts(settings: Settings, query: AlertParameters) -> ResourceAnswer:
     filter_ = event_filter(seconds_of(query.since), [query.kind] if query.kind else (), query.severity)
-    return ResourceAnswer([event_view(event) for event in stored_events(settings, filter_)])
+    return ResourceAnswer(stored_events(settings, filter_), event_view)
 
 
 def _providers(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([provider_status_view(status) for status in provider_statuses(settings)])
+    return ResourceAnswer(provider_statuses(settings), provider_status_view)
 
 
 def _costs(settings: Settings, query: CostParameters) -> ResourceAnswer:
     month = None if query.month is None else month_start(query.month)
-    report = cost_report_json(cost_report(settings, query.by, month), query.by)
-    return ResourceAnswer(report.pop("lines"), report)
+    report = cost_report_view(cost_report(settings, query.by, month), query.by)
+    rest = {name: value for name, value in msgspec.structs.asdict(report).items() if name != "lines"}
+    return ResourceAnswer(report.lines, extra=rest)
 
 
 def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
@@ -217,7 +219,7 @@ def list_routes(context: WebContext) -> list[Route]:
 def _reads(context: WebContext, resource: Resource) -> Callable[[Request], Awaitable[Response]]:
     async def read(request: Request) -> Response:
         query = parameters(request, resource.parameters)
-        body = await run_in_threadpool(_page, context, resource, query)
+        body = await run_in_threadpool(page_json, context.settings, resource, query)
         return with_etag(request, body)
 
     return read
@@ -239,13 +241,14 @@ def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
         raise HttpProblem(422, validation_text(error)) from None
 
 
-def _page(context: WebContext, resource: Resource, query: ListParameters) -> bytes:
+def page_json(settings: Settings, resource: Resource, query: ListParameters) -> bytes:
+    """The JSON of one page of a list. Raises HttpProblem: 404."""
     try:
-        answer = resource.read(context.settings, query)
+        answer = resource.read(settings, query)
     except UsageError as error:  # each value is valid by the document: there is no such GPU or provider
         raise HttpProblem(404, str(error).removeprefix("--")) from None  # parameters have no dashes
     end = query.offset + query.limit
-    items = answer.items[query.offset : end]
+    items = [answer.view(item) for item in answer.items[query.offset : end]]
     following = _next_page(resource, query, end) if end < len(answer.items) else None
     return msgspec.json.encode({"items": items, "next": following, **answer.extra})
 

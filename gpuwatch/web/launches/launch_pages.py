@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from gpuwatch.app.launches import approvals
-from gpuwatch.app.launches.costs import KEYS, cost_report, cost_report_json, month_start
+from gpuwatch.app.launches.costs import KEYS, cost_report, cost_report_view, month_start
 from gpuwatch.app.launches.launches import all_launches, launch_details, relocation_findings
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.domain.launches.life.launch_record import launch_view
@@ -156,8 +156,8 @@ APPROVAL_PAGE = Page(
 def _show_costs(view: View) -> Mapping[str, Any]:
     by, text = view.choice("by", KEYS, "watch"), view.query.get("month", "")
     month = month_start(text) if text else None
-    report = cost_report_json(cost_report(view.settings, by, month), by)
-    lines = [(getattr(line, "launch_id" if by == "launch" else by), line) for line in report["lines"]]
+    report = cost_report_view(cost_report(view.settings, by, month), by)
+    lines = [(getattr(line, "launch_id" if by == "launch" else by), line) for line in report.lines]
     return {"report": report, "by": by, "ways": list(KEYS), "lines": lines}
 
 

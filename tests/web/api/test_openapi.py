@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.web.api.api_actions import ACTIONS
 from gpuwatch.web.api.openapi import openapi
 from gpuwatch.web.api.resources import RESOURCES
 from tests.web.served import TOKEN, Served, served
@@ -36,7 +37,7 @@ def test_every_resource_and_action_is_described() -> None:
     assert {path.removeprefix("/api/v1") for path, one in paths.items() if "post" in one} == actions
 
 
-def test_every_item_has_types_and_units() -> None:
+def test_every_item_and_answer_has_types_and_units() -> None:
     document = openapi()
     schemas = document["components"]["schemas"]
     for resource in RESOURCES:
@@ -44,6 +45,10 @@ def test_every_item_has_types_and_units() -> None:
         reference = body["schema"]["properties"]["items"]["items"]["$ref"]
         described = schemas[reference.rpartition("/")[2]]
         assert set(described["properties"]) == set(resource.item.__struct_fields__)
+    for action in ACTIONS:
+        body = document["paths"][f"/api/v1{action.path}"]["post"]["responses"]["200"]["content"]["application/json"]
+        described = schemas[body["schema"]["$ref"].rpartition("/")[2]]
+        assert set(described["properties"]) == set(action.answer.__struct_fields__)
     offer = schemas["OfferView"]
     assert offer["properties"]["gpu_memory_gib"]["description"] == "GiB. Of one GPU."
     assert offer["properties"]["price_usd_gpu_hour"]["description"] == "USD per GPU-hour. Commission included."

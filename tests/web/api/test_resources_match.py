@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from gpuwatch.web.api.resources import RESOURCES
+from gpuwatch.app.watches.pauses import PauseView
+from gpuwatch.settings import load
+from gpuwatch.web.api.resources import RESOURCES, ListParameters, Resource, ResourceAnswer, page_json
 from tests import loopback_client
+from tests.builders import NOON
 from tests.process.daemon_child import wait_for
 
 if TYPE_CHECKING:
@@ -37,6 +41,26 @@ LISTS_IN = {
 
 def test_every_resource_has_a_command() -> None:
     assert set(COMMANDS) == {resource.name for resource in RESOURCES}
+
+
+def test_only_the_items_of_a_page_are_made(tmp_path: Path) -> None:
+    """The view of an offer has forty fields: a market of thousands is not made for a page of ten."""
+    made: list[PauseView] = []
+
+    def view(number: int) -> PauseView:
+        made.append(PauseView(kind="hand", watch=str(number), since=NOON, until=None, why=""))
+        return made[-1]
+
+    numbers = Resource(
+        name="numbers",
+        summary="",
+        parameters=ListParameters,
+        read=lambda _settings, _query: ResourceAnswer(range(1000), view),
+        item=PauseView,
+    )
+    page = json.loads(page_json(load(env={}, cwd=tmp_path), numbers, ListParameters(limit=2, offset=3)))
+    assert [item["watch"] for item in page["items"]] == [one.watch for one in made] == ["3", "4"]
+    assert page["next"] == "/api/v1/numbers?limit=2&offset=5"
 
 
 @pytest.mark.slow
