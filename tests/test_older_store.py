@@ -18,8 +18,8 @@ from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.history.queries.history_queries import known_gpu_names
-from gpuwatch.storage.history.queries.market_snapshot import market_at
 from gpuwatch.storage.history.queries.poll_queries import format_changes
+from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository, SqlUtilisationRepository

@@ -117,8 +117,8 @@ def _in_store(
     settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str]
 ) -> tuple[list[Offer], datetime | None]:
     """The offers of the providers whose last poll is recent compared with the newest one, and the time of that poll."""
-    from gpuwatch.storage.history.queries.market_snapshot import market_at
     from gpuwatch.storage.history.queries.poll_queries import last_poll
+    from gpuwatch.storage.history.queries.stored_prices import market_at
 
     with open_store_read_only(settings) as store:
         requested = [

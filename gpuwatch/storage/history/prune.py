@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Table, and_, delete, func, or_, select, up
 from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.history.recording.history_state import lock_history
+from gpuwatch.storage.history.recording.open_prices import lock_history
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import JOBS_OVER, alert, delivery, job, job_event, job_run

@@ -15,7 +15,7 @@ from gpuwatch.domain.market.offer import Verification
 from gpuwatch.engine.watches.one_poll import ProviderCheck, ProviderReport
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Answer, Query
-from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import RecordedCounts, SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.migrate import revision

@@ -25,7 +25,7 @@ from sqlalchemy import text
 from gpuwatch.domain.history.price_rows import PriceRow
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.storage.history.imports.price_import import import_file
-from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.migrate import alembic_config

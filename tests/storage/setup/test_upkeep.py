@@ -14,7 +14,8 @@ from sqlalchemy import text
 
 from gpuwatch.errors import StoreError, StoreInUse, UsageError
 from gpuwatch.storage.history.prune import prune
-from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.history_queries import kept_from
+from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.backup import backup
 from gpuwatch.storage.setup.daemon_lock import claim_daemon
@@ -56,6 +57,11 @@ def test_prune_keeps_the_roll_ups_and_every_moment_within_the_days(database: Dat
     assert done.series == 1
     assert sums(database) == rolled
     assert [machines(market_at(database, moment)) for moment in moments] == before
+    # an empty market before this moment was pruned: nothing says that there were no offers
+    pruned = NOON + timedelta(hours=20)
+    assert market_at(database, pruned) == ()
+    assert pruned < done.kept_from <= min(moments)
+    assert kept_from(database) == done.kept_from
 
 
 def test_a_second_prune_finds_nothing_to_do(database: Database) -> None:

@@ -20,8 +20,8 @@ from gpuwatch.domain.history.price_columns import (
     stated_polls,
 )
 from gpuwatch.domain.market.offer import ListedOffer
+from gpuwatch.storage.history.recording.open_prices import OpenPrices
 from gpuwatch.storage.history.recording.price_sources import imported_source_name
-from gpuwatch.storage.market.open_prices import OpenPrices
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
 from gpuwatch.storage.setup.stored_values import AnyRow
 from gpuwatch.storage.setup.tables import place, price_interval, segment, series

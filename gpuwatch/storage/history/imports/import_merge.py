@@ -21,7 +21,7 @@ from gpuwatch.storage.history.imports.import_batches import (
     MachineKey,
     MarketPart,
 )
-from gpuwatch.storage.market.open_prices import OpenPrices
+from gpuwatch.storage.history.recording.open_prices import OpenPrices
 from gpuwatch.storage.setup.stored_values import execute_many
 from gpuwatch.storage.setup.tables import IS_COVERING, poll, price_interval, series
 

@@ -26,8 +26,7 @@ from gpuwatch.storage.history.imports.import_merge import MergeCounts, merge_bat
 from gpuwatch.storage.history.imports.import_rollup import replace_aggregates
 from gpuwatch.storage.history.imports.price_cells import BATCH_ROWS, SpooledRows
 from gpuwatch.storage.history.imports.price_file_rows import PriceFileReader
-from gpuwatch.storage.history.recording.history_state import load_ids, lock_history
-from gpuwatch.storage.market.open_prices import OpenPrices
+from gpuwatch.storage.history.recording.open_prices import OpenPrices, load_ids, lock_history
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.tables import IS_COVERING, history_state, poll
 

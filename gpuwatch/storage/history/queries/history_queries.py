@@ -34,7 +34,6 @@ from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.market.offer import OfferKind, Verification
 from gpuwatch.domain.market.search_query import SaleKey, SalePrice
 from gpuwatch.domain.setup.durations import HOUR_S
-from gpuwatch.storage.history.recording.history_state import load_open_prices
 from gpuwatch.storage.history.recording.hourly_aggregates import (
     SourceAggregates,
     SplitHour,
@@ -43,9 +42,9 @@ from gpuwatch.storage.history.recording.hourly_aggregates import (
     split_hour,
     unfinished_hours,
 )
+from gpuwatch.storage.history.recording.open_prices import NEVER, load_open_prices
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, provider_of_source
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
-from gpuwatch.storage.market.open_prices import NEVER
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import seen_value
 from gpuwatch.storage.setup.tables import (

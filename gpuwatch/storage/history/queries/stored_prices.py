@@ -1,19 +1,17 @@
-"""A period of the stored market: every price from when it was first seen until it was gone."""
+"""The stored market: a period, with every price from when it was first seen until it was gone; and one moment."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, or_, select
 
-from gpuwatch.domain.history.hourly_rollup import (
-    CoverScope,
-)
+from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.market_history import (
     COVERAGE_S,
     CompletePoll,
@@ -21,6 +19,7 @@ from gpuwatch.domain.history.market_history import (
     MarketHistory,
     MarketPoll,
     OfferInterval,
+    SnapshotOffer,
 )
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import ListedOffer, OfferKind
@@ -67,6 +66,18 @@ _POLLS = (
     )
     .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
     .order_by(poll.c.at_s, poll.c.id)
+)  # fmt: skip
+_SNAPSHOT = (
+    select(
+        segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot, series.c.machine_id,
+        price_interval.c.seen_from_s, price_interval.c.machine_microusd_hour, price_interval.c.disk_microusd_gb_month,
+        segment.c.gpu_family,
+        series.c.offer_id, place.c.region, place.c.country, *(series.c[fact.column] for fact in MACHINE_FACTS),
+    )
+    .join(series, series.c.id == price_interval.c.series_id)
+    .join(segment, segment.c.id == series.c.segment_id)
+    .join(place, place.c.id == series.c.place_id)
+    .order_by(price_interval.c.series_id, price_interval.c.seen_from_s)
 )  # fmt: skip
 
 
@@ -216,5 +227,35 @@ def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
         kind=kind_of_source(name),
         region=region or None,
         country=country or None,
+        **fact_fields(cells),
+    )
+
+
+def market_at(database: Database, at: datetime) -> tuple[SnapshotOffer, ...]:
+    """Return the offers at a moment. Raises StoreError."""
+    at_s = seconds_since_1970(at)
+    ended_s = price_interval.c.ended_s
+    query = _SNAPSHOT.where(price_interval.c.seen_from_s <= at_s, or_(ended_s.is_(None), ended_s > at_s))
+    with database.read() as connection:
+        return tuple(map(_snapshot_offer, connection.execute(query)))
+
+
+def _snapshot_offer(row: AnyRow) -> SnapshotOffer:
+    # by position: attribute access would double the time for a big market
+    name, gpu, count, spot, machine, from_s, price, disk, family, offer_id, region, country, *cells = row
+    return SnapshotOffer(
+        provider=name,
+        machine_id=machine,
+        gpu=gpu,
+        gpu_family=family,
+        gpu_count=count,
+        spot=bool(spot),
+        kind=kind_of_source(name),
+        offer_id=offer_id,
+        region=region or None,
+        country=country or None,
+        machine_microusd_hour=price,
+        disk_microusd_gb_month=disk,
+        since=datetime.fromtimestamp(from_s, UTC),
         **fact_fields(cells),
     )

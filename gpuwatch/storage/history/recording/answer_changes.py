@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, Commission, disk_microusd_hour, price_of
 from gpuwatch.domain.market.offer import Offer, storable_text
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.market.open_prices import Key, OpenPrice, OpenPrices, ProviderPrices
+from gpuwatch.storage.history.recording.open_prices import Key, OpenPrice, OpenPrices, ProviderPrices
 
 # The machine's price is computed from quotes with different disks, each rounded separately; in a hunt's answer a
 # difference up to this counts as the same price.

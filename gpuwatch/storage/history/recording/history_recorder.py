@@ -16,13 +16,13 @@ from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Answer
-from gpuwatch.storage.history.recording.history_state import load_open_prices, lock_history
 from gpuwatch.storage.history.recording.hourly_aggregates import (
     EndedIntervalLog,
     aggregate_from_memory,
     aggregate_from_store,
     write_hour,
 )
+from gpuwatch.storage.history.recording.open_prices import NEVER, OpenPrices, load_open_prices, lock_history
 from gpuwatch.storage.history.recording.price_sources import split_by_source
 from gpuwatch.storage.history.recording.recording import (
     RecordedCounts,
@@ -31,7 +31,6 @@ from gpuwatch.storage.history.recording.recording import (
     utc_day,
     write_answer,
 )
-from gpuwatch.storage.market.open_prices import NEVER, OpenPrices
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.tables import history_state, hourly, poll, price_interval, quota_day, segment, series
 

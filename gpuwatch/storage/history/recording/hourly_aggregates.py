@@ -21,9 +21,9 @@ from gpuwatch.domain.history.hourly_rollup import (
 from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.answer_changes import reference_microusd
+from gpuwatch.storage.history.recording.open_prices import OpenPrices
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
 from gpuwatch.storage.history.recording.recording import EndedInterval
-from gpuwatch.storage.market.open_prices import OpenPrices
 from gpuwatch.storage.setup.stored_values import execute_many
 from gpuwatch.storage.setup.tables import IS_COVERING, history_state, hourly, poll, price_interval, segment, series
 

@@ -23,7 +23,7 @@ from gpuwatch.storage.history.recording.answer_changes import (
     find_changes,
     save_quote,
 )
-from gpuwatch.storage.market.open_prices import NEVER, OpenPrice, OpenPrices
+from gpuwatch.storage.history.recording.open_prices import NEVER, OpenPrice, OpenPrices
 from gpuwatch.storage.setup.machine_facts import fact_cells, facts_hash
 from gpuwatch.storage.setup.stored_values import execute_many
 from gpuwatch.storage.setup.tables import history_state, place, poll, price_interval, quota_day, segment, series

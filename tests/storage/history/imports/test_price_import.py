@@ -23,8 +23,7 @@ from gpuwatch.storage.history.imports.price_export import write_rows
 from gpuwatch.storage.history.imports.price_file_rows import read_rows
 from gpuwatch.storage.history.imports.price_import import ImportReport, import_file, own_poll_span
 from gpuwatch.storage.history.prune import prune
-from gpuwatch.storage.history.queries.market_snapshot import market_at
-from gpuwatch.storage.history.queries.stored_prices import read_market_history
+from gpuwatch.storage.history.queries.stored_prices import market_at, read_market_history
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
 from tests.builders import a_price_row

@@ -14,8 +14,7 @@ from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory, 
 from gpuwatch.domain.history.price_series import series_of
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.history.queries.market_snapshot import market_at
-from gpuwatch.storage.history.queries.stored_prices import read_market_history, read_polls
+from gpuwatch.storage.history.queries.stored_prices import market_at, read_market_history, read_polls
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
 from tests.storage.history.recording.test_history_recorder_model import Poll, a_poll, emptied, reported

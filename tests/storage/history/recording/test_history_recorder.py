@@ -10,9 +10,9 @@ import pytest
 
 from gpuwatch.domain.market.offer import Verification
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import RecordedCounts, SqlHistoryRecorder
-from gpuwatch.storage.market.open_prices import OpenPrice, ProviderPrices
+from gpuwatch.storage.history.recording.open_prices import OpenPrice, ProviderPrices
 from gpuwatch.storage.setup.database import Database
 from tests.storage.stored_answers import NOON, an_answer, an_offer, machines
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import RecordedCounts, SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database, open_database
 from tests.storage.stored_answers import NOON, an_answer, an_offer, machines

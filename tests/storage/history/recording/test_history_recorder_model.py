@@ -15,10 +15,10 @@ from sqlalchemy import text
 from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.history.recording.history_state import load_open_prices
 from gpuwatch.storage.history.recording.hourly_aggregates import aggregate_from_store
+from gpuwatch.storage.history.recording.open_prices import load_open_prices
 from gpuwatch.storage.setup.database import Database
 from tests.storage.stored_answers import NOON, an_answer, an_offer
 

@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.history.recording.history_state import load_open_prices
 from gpuwatch.storage.history.recording.hourly_aggregates import (
     EndedIntervalLog,
     aggregate_from_store,
     matching_segments,
     unfinished_hours,
 )
+from gpuwatch.storage.history.recording.open_prices import load_open_prices
 from gpuwatch.storage.history.recording.recording import EndedInterval
 from gpuwatch.storage.setup.database import Database
 from tests.storage.stored_answers import NOON, an_answer, an_offer

@@ -9,8 +9,8 @@ import pytest
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Answer
-from gpuwatch.storage.history.queries.market_snapshot import market_at
 from gpuwatch.storage.history.queries.poll_queries import last_poll
+from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
 from tests.storage.stored_answers import NOON, an_answer, an_offer, machines, on_demand, price_track
