@@ -69,7 +69,6 @@ _LAUNCH_ID = re.compile(r"[a-z2-7]{1,32}")
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # in order of preference
 _KEY_CHANGED_MESSAGES = ("host key verification failed", "remote host identification has changed")
 _KEY_CHANGED = "its host key differs from the first contact: it may be another machine"
-_CONNECTION_LOST = 255  # the client's own code
 _KNOWN_HOST_OPTIONS = ("StrictHostKeyChecking=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from gpuwatch.domain.market.money import MAX_USD_HOUR
 from gpuwatch.domain.plan.architectures.language_models import LanguageModel
@@ -208,27 +208,3 @@ def usd_per_hour(most_usd: Decimal, hours: float, count: int = 1) -> Decimal:
     if hours < _SHORTEST_H:
         return _MOST_USD
     return (most_usd + _FINE) / (Decimal(hours) * count) * Decimal("1.000000001")
-
-
-class WrongJob(ValueError):
-    """An invalid job. `faults` holds key and text of each error.
-
-    The key is empty if several keys do not go together.
-    """
-
-    def __init__(self, faults: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{key}: {text}" for key, text in faults))
-        self.faults = faults
-
-
-def job_from(fields: dict[str, Any]) -> JobSpec:
-    """Return a job from the keys of `[watch.job]`, wherever they come from. Raises WrongJob."""
-    try:
-        return JobTable(**fields).value()
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False, include_context=False)
-        faults = [
-            (str(detail["loc"][0]) if detail["loc"] else "", detail["msg"].removeprefix("Value error, "))
-            for detail in details
-        ]
-        raise WrongJob(faults) from None

@@ -53,7 +53,6 @@ LogLevel ERROR
 # `bin` is first on PATH: a fault is a program of that name there
 _LOGIN = """\
 #!/bin/sh
-[ -e "{folder}/etc/down" ] && exit 255
 HOME={folder}/home PATH={folder}/bin:$PATH
 export HOME PATH GPUWATCH_MACHINE={folder}
 [ -e "{folder}/etc/environment" ] && . "{folder}/etc/environment"
@@ -142,14 +141,6 @@ class MachineSshd:
             if _name(pid).startswith("sshd"):  # the processes of the sessions; those that they started survive
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-
-    def block_sessions(self, *, blocked: bool = True) -> None:
-        """Accept logins, but return nothing."""
-        down_file = self.folder / "etc/down"
-        if blocked:
-            down_file.touch()
-        else:
-            down_file.unlink(missing_ok=True)
 
     def override_program(self, program: str, script: str) -> None:
         """Put a program before the system's own: a wrong clock is a `date` of its own."""

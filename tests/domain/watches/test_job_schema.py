@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pydantic import ValidationError
 
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.watches.watch_job_schema import WrongJob, job_from
+from gpuwatch.domain.plan.job_hours import JobSpec
+from gpuwatch.domain.watches.watch_job_schema import JobTable
+
+
+def job_from(keys: dict[str, Any]) -> JobSpec:
+    return JobTable(**keys).value()
 
 
 def test_setup_and_load_take_one_duration_or_two() -> None:
@@ -26,5 +34,5 @@ def test_a_utilisation_is_kept() -> None:
 
 def test_a_utilisation_is_at_most_the_whole() -> None:
     assert job_from({"tokens": "1B", "model": "7B", "utilisation": 1}).utilisation == FigureRange(1.0, 1.0)
-    with pytest.raises(WrongJob, match="utilisation: expected a share of at most 1"):
+    with pytest.raises(ValidationError, match="expected a share of at most 1"):
         job_from({"tokens": "1B", "model": "7B", "utilisation": 1.01})
