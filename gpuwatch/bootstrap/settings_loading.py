@@ -10,6 +10,7 @@ import logging
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import SettingsError, StoreError, StoreMissing
 from gpuwatch.settings import Settings, UsableSettings, load, load_for_stopping, probable_store_url, store_url
 
@@ -128,7 +129,7 @@ def _rescue_settings(config: str | None, error: SettingsError) -> UsableSettings
     alive = _count_alive(rescued.settings)
     if not alive:
         return None
-    active = "1 launch is" if alive == 1 else f"{alive} launches are"
+    active = count_text(alive, "launch is", "launches are")
     more = f" (and {len(error.faults) - 1} more)" if len(error.faults) > 1 else ""
     fault = f"{error.faults[0]}{more}"
     reason = f"rescue mode: {active} active and the settings are wrong, so gpuwatch rents nothing: {fault}"

@@ -21,6 +21,7 @@ from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import MICRO, dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
@@ -45,7 +46,7 @@ def status(context: ChatContext, argument: str) -> ChatReply:
     alive = [launch for launch in all_launches(settings) if not launch.is_over]
     approvals = open_approvals(settings, now)
     mode = "dry run: gpuwatch rents nothing" if settings.dry_run else "renting is on"
-    items = [("gpuwatch", f": {_count(len(settings.watches), 'watch', 'watches')}, {mode}")]
+    items = [("gpuwatch", f": {count_text(len(settings.watches), 'watch', 'watches')}, {mode}")]
     for status in provider_statuses(settings):
         if status.is_on:
             newest = status.health.complete_at
@@ -81,11 +82,7 @@ def watches(context: ChatContext, argument: str) -> ChatReply:
         context.button(f"Silence {watch.name}", ButtonAction.SILENCE, subject_key(watch.name))
         for watch in settings.watches
     ]
-    return listing(_count(len(items), "watch", "watches"), items, button_rows(buttons, 2))
-
-
-def _count(number: int, singular: str, plural: str) -> str:
-    return f"{number} {singular if number == 1 else plural}"
+    return listing(count_text(len(items), "watch", "watches"), items, button_rows(buttons, 2))
 
 
 def _found_text(status: WatchStatus) -> str:
@@ -125,9 +122,7 @@ def offers(context: ChatContext, argument: str) -> ChatReply:
     ]
     if not items:
         return simple_reply(f"No offer of {argument} (newest poll {at}).")
-    return listing(
-        f"{_count(len(current.offers), 'offer', 'offers')} of {argument} at {at}, commission included", items
-    )
+    return listing(f"{count_text(len(current.offers), 'offer')} of {argument} at {at}, commission included", items)
 
 
 def history(context: ChatContext, argument: str) -> ChatReply:

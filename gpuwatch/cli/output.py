@@ -76,11 +76,6 @@ def record(answer: str | RecordedTable) -> None:
         recording.answers.append(answer)
 
 
-def counted(number: int, noun: str) -> str:
-    """ "1 offer", "2 offers"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def make_output_safe() -> None:
     """Prevent UnicodeEncodeError in all further output: replace characters that the encoding lacks."""
     codecs.register_error(_HANDLER, _replace)

@@ -69,8 +69,7 @@ def _fires_text(result: BacktestResult) -> str:
     reminders = sum(event.is_reminder for event in result.events)
     text = f"it fired {_times(result.fires)}" + (f", {reminders} as reminders" if reminders else "")
     if result.launches:
-        launches = "1 launch" if result.launches == 1 else f"{result.launches} launches"
-        text += f"; {launches}, {dollars(result.cost_usd)} in all"
+        text += f"; {count_text(result.launches, 'launch', 'launches')}, {dollars(result.cost_usd)} in all"
     missed = sum(event.cheaper_later is not None for event in events)
     return f"{text}; a cheaper offer followed {missed} of {len(events)}" if events else text
 

@@ -106,8 +106,8 @@ def _one_provider(settings: Settings, name: str) -> Iterator[Finding]:
 
 def _settings(settings: Settings) -> Iterator[Finding]:
     source = settings.source_file or "no settings file; using environment and defaults"
-    count = len(settings.watches)
-    yield Finding(area="settings", state="ok", text=f"{source}: {count} watch{'' if count == 1 else 'es'}")
+    count = count_text(len(settings.watches), "watch", "watches")
+    yield Finding(area="settings", state="ok", text=f"{source}: {count}")
     if not settings.watches:
         yield Finding(
             area="settings", state="note", text="no [[watch]] is defined", mend="write an example: gpuwatch init"

@@ -12,6 +12,7 @@ from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, 
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.jobs.run_sample import sample_facts
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, SignedButton, bound_to
@@ -42,7 +43,7 @@ def jobs(context: ChatContext, argument: str) -> ChatReply:
     if len(listed) > _SHOWN:
         items.append(("More", f": {len(listed) - _SHOWN}, see gpuwatch jobs list"))
     buttons = [button for job in listed[:_WITH_BUTTONS] for button in job_buttons(context, job, job.name)]
-    return listing(f"{len(listed)} {'job' if len(listed) == 1 else 'jobs'}", items, button_rows(buttons, 2))
+    return listing(count_text(len(listed), "job"), items, button_rows(buttons, 2))
 
 
 def job_buttons(context: ChatContext, job: Job, of: str = "") -> list[MessageButton]:

@@ -13,7 +13,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.options import json_option, provider_option, settings_option
-from gpuwatch.cli.output import counted, displayable, json_out, local, note
+from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, print_list, table, text
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import StoreMissing, StoreNotReady, UsageError
@@ -154,7 +154,7 @@ def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
     yield f"  plan    {needed:.3g} searches a minute{capacity} ({by_lane})"
     yield f"  last h  {', '.join(f'{lane} {count}' for lane, count in polling.last_hour.items())} searches"
     if plan.watches:
-        watches = "1 watch" if len(plan.watches) == 1 else f"{len(plan.watches)} watches"
+        watches = count_text(len(plan.watches), "watch", "watches")
         yield f"  react   an offer for one of {watches} is seen within {plan.round_s:.0f} s"
     if plan.is_joined:
         yield from map(_shared_query_line, sorted(plan.shared_queries, key=lambda query: query.every_s))
@@ -181,7 +181,7 @@ def _names_text(names: Sequence[str]) -> str:
 
 def _seen(newest: LastPoll, timezone: str) -> str:
     of = f" of {newest.gpu}" if newest.gpu else ""  # one poll of several: another GPU's may have had more
-    return f"{local(newest.at, timezone)}, {counted(newest.offers, 'offer')}{of} at that poll ({newest.lane})"
+    return f"{local(newest.at, timezone)}, {count_text(newest.offers, 'offer')}{of} at that poll ({newest.lane})"
 
 
 def _not_understood(skipped: int, status: ProviderStatus) -> str:
@@ -189,7 +189,7 @@ def _not_understood(skipped: int, status: ProviderStatus) -> str:
     shown = list(status.not_understood.items())[:_NAMES_SHOWN]
     rest = skipped - sum(rows for _, rows in shown)
     reasons = [f"{rows} × {displayable(reason)}" for reason, rows in shown] + ([f"{rest} more"] if rest > 0 else [])
-    return f"{counted(skipped, status.info.row_name)} not understood: {'; '.join(reasons)}"
+    return f"{count_text(skipped, status.info.row_name)} not understood: {'; '.join(reasons)}"
 
 
 def _kind_text(configured: ConfiguredProvider) -> str:

@@ -28,8 +28,9 @@ from gpuwatch.cli.options import (
     settings_option,
     value_option,
 )
-from gpuwatch.cli.output import counted, displayable, json_out, local, note, print_finding
+from gpuwatch.cli.output import displayable, json_out, local, note, print_finding
 from gpuwatch.cli.terminal_tables import table
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _print_result(
         if not as_json or part.report.skipped or part.report.error:
             note(_report_line(part))
         for name, offers in part.report.without_country.items():
-            unplaced = f"{counted(offers, 'offer')} without a country"
+            unplaced = f"{count_text(offers, 'offer')} without a country"
             note(f"{part.report.provider}: {unplaced} that watch {name!r} would accept without `regions`")
 
 
@@ -245,9 +246,9 @@ def _report_line(part: ProviderCheck) -> str:
 
     report = part.report
     skipped = sorted((reason, rows) for reason, rows in report.skipped.items() if reason != NONE_USABLE)
-    reasons = ", ".join(f"{counted(rows, 'row')} not understood ({reason})" for reason, rows in skipped)
+    reasons = ", ".join(f"{count_text(rows, 'row')} not understood ({reason})" for reason, rows in skipped)
     problems = "; ".join(text for text in (reasons, report.error) if text)
-    return f"{report.provider}: {counted(report.offers, 'offer')} in {report.elapsed_s:.1f} s" + (
+    return f"{report.provider}: {count_text(report.offers, 'offer')} in {report.elapsed_s:.1f} s" + (
         f" – {problems}" if problems else ""
     )
 

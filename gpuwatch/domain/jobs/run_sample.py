@@ -13,6 +13,7 @@ from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobEvent
 from gpuwatch.domain.jobs.queue import latest_start
 from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress
 from gpuwatch.domain.jobs.run_status import RunnerStatus
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.money import dollars, price_text
 
@@ -164,7 +165,7 @@ def sample_facts(sample: RunSample, when: Callable[[datetime], str]) -> list[tup
 def _basis(sample: RunSample) -> str:
     if sample.reports is None:  # stored before forecasts stated it
         return "assumed ± 10 %"
-    return f"from {sample.reports} report{'' if sample.reports == 1 else 's'} of progress"
+    return f"from {count_text(sample.reports, 'report')} of progress"
 
 
 def _speed(sample: RunSample) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import Commission, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.domain.market.offer import Offer, OfferKind, is_slice
@@ -297,7 +298,7 @@ def _gaps(coverages: Sequence[Coverage], gpu_names: Sequence[str], shown: str) -
         yield f"no offer is called {shown}, which is not in gpuwatch's catalogue"
     for one in coverages:
         if rows := sum(one.skipped.values()):
-            yield f"{rows} row{'' if rows == 1 else 's'} of {one.provider} not understood"
+            yield f"{count_text(rows, 'row')} of {one.provider} not understood"
     others = len(coverages) - len(cannot)
     if cannot and others and not any(one.skipped for one in coverages):
         yield "every other provider answered" if others > 1 else "the other provider answered"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.telegram.bot_api import (
     BASE_URL,
@@ -133,7 +134,7 @@ def _findings(channel: TelegramChannel) -> Iterator[Finding]:
     elif (fault := channel.webhook_fault()) is not None:
         yield Finding(area=area, state="fault", text=fault[0], mend=fault[1])
     else:
-        number = "1 user" if len(channel.users) == 1 else f"{len(channel.users)} users"
+        number = count_text(len(channel.users), "user")
         yield Finding(area=area, state="ok", text=f"{number} may press buttons and send commands; /help lists them")
 
 

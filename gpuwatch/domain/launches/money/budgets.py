@@ -20,6 +20,7 @@ import msgspec
 from gpuwatch.domain.launches.instances.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.money.launch_costs import billed_spans, billed_time, cost_microusd, proof_time
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import amount_text, dollars, microusd, price_text, usd
 from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy
 
@@ -90,7 +91,7 @@ def budget_refusal(
 def _count_refusal(new: Launch, alive: Sequence[Launch], budget: Budget, whose: str) -> LaunchRefusal | None:
     count = sum(launch.promised.machines for launch in alive)
     if budget.max_instances is not None and count + new.promised.machines > budget.max_instances:
-        text = f"{count} {'instance is' if count == 1 else 'instances are'} alive"
+        text = f"{count_text(count, 'instance is', 'instances are')} alive"
         if new.promised.machines > 1:
             text = f"it needs {new.promised.machines} instances, {text}"
         return LaunchRefusal(

@@ -21,6 +21,7 @@ from gpuwatch.domain.alerts.alert import OutboxAlert
 from gpuwatch.domain.alerts.launch_texts import CONTRADICTION, LIST_MISSING, NOTHING_RENTED, UNKNOWN_STATUS
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter, SeenValues
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.followed_launch import FollowedLaunches
@@ -148,7 +149,7 @@ class InstanceListMonitor:
             spec = NOTHING_RENTED
         if spec is None or self._is_reported:
             return
-        launches = "1 launch is" if alive == 1 else f"{alive} launches are"
+        launches = count_text(alive, "launch is", "launches are")
         self._is_reported = bool(
             self._reporter.report_spec(spec, now, subject=self._provider, launches=launches, error=redact(str(error)))
         )
