@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -115,23 +115,18 @@ def read(name: str, **changes: str) -> Instance:
     return found
 
 
-def words() -> Iterator[Any]:
-    for name, found in LISTS.items():
-        for field in sorted(found.keys() - {"sources"}):
-            for word, meaning in found[field].items():
-                yield pytest.param(name, field, word, meaning, id=f"{name}-{field}-{word}")
-
-
 def test_every_provider_that_rents_has_a_list_with_its_sources() -> None:
     rent = {name for name, bench in BENCHES.items() if bench.info.launches}
     assert rent == set(LISTS) == set(READERS)
     assert all(found["sources"] for found in LISTS.values())
 
 
-@pytest.mark.parametrize(("name", "field", "word", "meaning"), list(words()))
-def test_every_word_of_the_vendor_is_known(name: str, field: str, word: str, meaning: str) -> None:
-    found = read(name, **{field: word})
-    assert (found.state, found.unknown_status) == (InstanceState(meaning), None)
+@pytest.mark.parametrize("name", sorted(LISTS))
+def test_every_word_of_the_vendor_is_known(name: str) -> None:
+    for field in LISTS[name].keys() - {"sources"}:
+        for word, meaning in LISTS[name][field].items():
+            found = read(name, **{field: word})
+            assert (found.state, found.unknown_status) == (InstanceState(meaning), None), f"{field}: {word}"
 
 
 @pytest.mark.parametrize("name", sorted(LISTS))

@@ -108,6 +108,7 @@ _NO_CREDIT: Final = (
     "account balance", "balance is too low", "balance too low", "insufficient balance", "insufficient funds",
     "not enough credit", "spend limit",
 )  # fmt: skip
+_V1_NOT_FOUND: Final = "pod not found"  # the whole body of the former API's 404
 _EDGE_MARKS: Final = (b"error code: 1010", b"Error 1010", b"cloudflare")
 _LINES: Final = 3
 _LINE_LENGTH: Final = 120
@@ -143,7 +144,7 @@ def ordering_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) 
         return OrderRateLimited(line, wait_s(reply, now))
     if reply.status == 422:
         return OrderRefused(line, RefusalKind.BAD_ORDER)
-    if reply.status == 404 and _is_from_api(body):
+    if reply.status == 404 and (_is_from_api(body) or body.has(_V1_NOT_FOUND)):
         return NoSuchObject(line)
     if reply.status == 400:
         return _bad_request(line, body)
