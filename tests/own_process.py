@@ -69,6 +69,7 @@ PLACES = (
         "tests/cli/plan/test_planner.py",
         "tests/cli/history/test_price_files.py",
         "tests/cli/test_tutorial.py",
+        "tests/tools/test_best_schedule.py",
     ),
 )
 Paths = tuple[str, ...]

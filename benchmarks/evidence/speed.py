@@ -28,7 +28,7 @@ def speed_section(rows: int) -> Section:
         path = Path(folder) / "prices.csv"
         write_rows(path, rows)
         env = dict(os.environ) | {"GPUWATCH_DATABASE_URL": f"sqlite:///{folder}/store.db", "NO_COLOR": "1"}
-        once, again = (_seconds(["import", str(path)], env, folder) for _ in range(2))
+        once, again = (_seconds(["store", "import", str(path)], env, folder) for _ in range(2))
         rule = ["backtest", "--gpu", "H100", "--max-price", "1", "--since", "all"]
         stored = _seconds(rule, env, folder)
         filed = _seconds([*rule, "--data", str(path)], env, folder)
@@ -52,7 +52,7 @@ def figures(rows: int = ROWS) -> list[Figure]:
         path = Path(folder) / "prices.csv"
         write_rows(path, rows)
         env = dict(os.environ) | {"GPUWATCH_DATABASE_URL": f"sqlite:///{folder}/store.db", "NO_COLOR": "1"}
-        took_s = _seconds(["import", str(path)], env, folder)
+        took_s = _seconds(["store", "import", str(path)], env, folder)
     name = f"`gpuwatch store import` of {rows:,} rows, processor time"
     return [Figure(name=name, goal=MOST_IMPORT_S, measured=took_s, unit=" s", sample="n = 1, the whole command")]
 
