@@ -47,7 +47,7 @@ def build(path: Path, observations: int = OBSERVATIONS) -> None:
     database = open_database(f"sqlite:///{path}")
     upgrade(database)
     history = SqlHistoryRecorder(database)
-    for number, offers in enumerate(OneModel(OFFERS).polls(observations // OFFERS, EVERY_S)):
+    for number, offers in enumerate(OneModel(OFFERS).polls(observations // OFFERS)):
         at = START + timedelta(seconds=number * EVERY_S)
         answer = Answer(
             provider="vastai", observed_at=at, offers=offers, completeness=Completeness.COMPLETE, rows=OFFERS

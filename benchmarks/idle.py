@@ -65,7 +65,7 @@ def _resident_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def figures(seconds: float = 60.0, size: int = 2000) -> list[Figure]:
+def figures(seconds: float = 45.0, size: int = 2000) -> list[Figure]:
     """Return the daemon's memory and its share of a core."""
     with tempfile.TemporaryDirectory() as name, marketplace(size) as url:
         folder = Path(name)

@@ -47,11 +47,8 @@ api_key = "demo-key"
 [web]
 enabled = true
 listen = "127.0.0.1:0"
-[[watch]]
-name = "any"
-gpu = ["RTX 4090", "RTX 3090", "H100", "A100"]
-max_price = 100
 """
+_WATCHES = {"RTX 4090": 0.33, "RTX 3090": 0.15, "H100 SXM": 1.8, "A100 SXM 80GB": 0.7, "L40S": 0.55}
 
 
 def build(path: Path, offers: int = OFFERS) -> None:
@@ -61,7 +58,7 @@ def build(path: Path, offers: int = OFFERS) -> None:
     history = SqlHistoryRecorder(database)
     now = real_now()
     start = now - timedelta(days=DAYS)
-    for hour, seen in enumerate(Market(offers, start=start).polls(DAYS * 24, every_s=3600)):
+    for hour, seen in enumerate(Market(offers).polls(DAYS * 24)):
         at = start + timedelta(hours=hour)
         answer = Answer(provider="vastai", observed_at=at, offers=seen, completeness=Completeness.COMPLETE, rows=offers)
         history.record(answer, lane="sweep")
@@ -72,7 +69,8 @@ def build(path: Path, offers: int = OFFERS) -> None:
 @contextmanager
 def daemon(folder: Path, url: str) -> Iterator[tuple[str, int]]:
     """Run `gpuwatch run` with the page; yields its address."""
-    (folder / "gpuwatch.toml").write_text(_SETTINGS.format(folder=folder, url=url))
+    watches = "".join(f'[[watch]]\nname = "{gpu}"\ngpu = "{gpu}"\nmax_price = {usd}\n' for gpu, usd in _WATCHES.items())
+    (folder / "gpuwatch.toml").write_text(_SETTINGS.format(folder=folder, url=url) + watches)
     (folder / "gpuwatch.toml").chmod(0o600)
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     log = folder / "log.txt"
@@ -119,7 +117,7 @@ def p95(values: list[float]) -> float:
     return statistics.quantiles(values, n=20, method="inclusive")[-1]
 
 
-def figures(folder: Path, rounds: int = 15) -> list[Figure]:
+def figures(folder: Path, rounds: int = 10) -> list[Figure]:
     """Return the p95 of Now, on the store that `build` made in this folder."""
     took_ms = measure(folder, rounds)
     others = {path: statistics.median(mine) for path, mine in took_ms.items() if path != NOW}

@@ -1,15 +1,14 @@
 # ruff: noqa: E501
 """A seeded market that resembles a real one in what affects a store: models, counts, prices, churn.
 
-Machines come and go, few are repriced; ids, places and figures are invented. Offers are new objects, decoded from
-JSON, so that nothing is shared with the previous poll, as in reality.
+Machines come and go, few are repriced; ids, places and figures are invented.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -31,44 +30,30 @@ _COUNTS, _COUNT_WEIGHTS = [1, 2, 4, 8, 10, 12], [55, 14, 16, 12, 2, 1]
 _DISKS = [0.05, 0.08, 0.1, 0.15, 0.2, 0.25]
 
 
-class _Answer(msgspec.Struct):
-    offers: list[Offer]
-
-
-_DECODER = msgspec.json.Decoder(_Answer)
-
-
 class Market:
     """Offers that change slightly from poll to poll."""
 
-    def __init__(self, offers: int, seed: int = 7, start: datetime = START) -> None:
+    def __init__(self, offers: int, seed: int = 7) -> None:
         self._rng = random.Random(seed)
-        self._start = start
         self._next_id = 10_000_000
-        self._offers = [self._new() for _ in range(offers)]
+        self._offers = [msgspec.convert(self._new(), Offer) for _ in range(offers)]
 
-    def polls(
-        self, count: int, every_s: int = 60, repriced: float = 0.02, replaced: float = 0.01
-    ) -> Iterator[list[Offer]]:
+    def polls(self, count: int, repriced: float = 0.02, replaced: float = 0.01) -> Iterator[list[Offer]]:
         """Yield this number of polls; each after the first follows a step of churn."""
         for number in range(count):
             if number:
                 self._evolve(repriced, replaced)
-            yield self._fresh(self._start + timedelta(seconds=number * every_s))
+            yield list(self._offers)
 
     def _evolve(self, repriced: float, replaced: float) -> None:
         size = len(self._offers)
         moved = self._rng.sample(range(size), int(size * (repriced + replaced)))
         cut = int(size * repriced)
         for at in moved[:cut]:
-            self._offers[at]["quoted_usd_hour"] *= self._rng.lognormvariate(0.0, 0.05)
+            usd = self._offers[at].quoted_usd_hour * self._rng.lognormvariate(0.0, 0.05)
+            self._offers[at] = msgspec.structs.replace(self._offers[at], quoted_usd_hour=usd)
         for at in moved[cut:]:
-            self._offers[at] = self._new()
-
-    def _fresh(self, observed_at: datetime) -> list[Offer]:
-        for offer in self._offers:
-            offer["observed_at"] = observed_at
-        return _DECODER.decode(msgspec.json.encode({"offers": self._offers})).offers
+            self._offers[at] = msgspec.convert(self._new(), Offer)
 
     def _new(self) -> dict[str, Any]:
         rng = self._rng
