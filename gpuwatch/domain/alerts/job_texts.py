@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec, Severity
 
 NOT_STORED_REASON = "its results are not at their store yet"  # also the reason of a job: a stored value
-_DESTROYING = "The instance is being destroyed."
+DESTROYING = "The instance is being destroyed."
 _SHOW = "gpuwatch jobs show {job}"
 _LOGS = "gpuwatch jobs logs {job}"
 _RETRY = "gpuwatch jobs retry {job}"
@@ -33,10 +35,13 @@ FINISHED = _job(
 )
 INSTANCE_ENDED = "The instance was destroyed, and its end is confirmed."
 INSTANCE_GIVEN = "Another job continues on the instance."
-CANNOT_START = _job("it cannot start", why="{why}", did=_DESTROYING)
+CANNOT_START = _job("it cannot start", why="{why}", did=DESTROYING)
 FAILED = _job("failed", why="{why}")
 FAILED_IN_QUEUE = _job("failed", why="{why}", can_do=(_SHOW, _RETRY))
-COMMAND_FAILED = _job("its command failed, {how}", did="{kept}", can_do=(_LOGS, _RETRY))
+COMMAND_FAILED = _job("its command failed, {how}", did=("{kept}", "{unfetched}"), can_do=(_LOGS, _RETRY))
+EXIT_CODE, WAS_ENDED = "exit code {code}", "it was ended"
+KEPT = "The instance is kept until {until}, then destroyed."
+UNFETCHED = "Results are fetched only after exit code 0."
 RESULTS_LOST = _job(
     "failed, its results were not fetched",
     severity=Severity.CRITICAL,
@@ -46,8 +51,14 @@ RESULTS_LOST = _job(
 )
 STOPPED_AFTER_PILOT = _job(
     "stopped after its pilot",
-    why="{why}",
+    why="At its measured speed, {why}.",
     did="Its newest checkpoint was fetched, and the instance is being destroyed.",
+    can_do=("Raise the limit in the job file, then: gpuwatch jobs retry {job}",),
+)
+PILOT_UNFIT = msgspec.structs.replace(
+    STOPPED_AFTER_PILOT,
+    why="Its pilot did not meet its requirements; {why}.",
+    can_do=("To run it anyway: gpuwatch watches checklist tick {watch} ITEM; gpuwatch jobs retry {job}",),
 )
 MOVES_AFTER_PILOT = _job(
     "moves after its pilot",
@@ -70,6 +81,7 @@ INTERRUPTED = _job(
     why="{why}",
     did="It continues elsewhere once this end is confirmed, {where}. Retries left: {retries}.",
 )
+FROM_CHECKPOINT, FROM_BEGINNING = "from its checkpoint {name}", "from the beginning: no checkpoint was fetched"
 NOT_FETCHED = _job(
     "its results cannot be fetched",
     severity=Severity.CRITICAL,

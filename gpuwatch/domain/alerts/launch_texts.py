@@ -224,13 +224,14 @@ BOTH_INTENDED = 'If both are intended: renamed_from = "" in the new watch'
 ID_UNKNOWN = "not known yet"
 HOOK_FAILED = about_launch(
     "its hook {event} failed",
-    "{tried}",
+    "Tried {tries} times.",
     severity=Severity.WARNING,
     once="hook:{launch}:{event}",
     facts=(("Launch", "{launch}"), ("Hook", "{event}"), ("Error", "{error}")),
     did="The launch continues: hooks never block a launch.",
     can_do=("Do the hook's task manually", "Fix {event} in [watch.launch]"),
 )
+HOOK_FAILED_ONCE = msgspec.structs.replace(HOOK_FAILED, why="It ran once; gpuwatch does not retry it.")
 
 # --- refused ----------------------------------------------------------------------------------------------------------
 

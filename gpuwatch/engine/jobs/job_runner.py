@@ -13,7 +13,8 @@ from functools import partial
 
 import msgspec
 
-from gpuwatch.domain.alerts.job_texts import CANNOT_START, FAILED, INTERRUPTED, MOVES_AFTER_PILOT, STOPPED_AFTER_PILOT
+from gpuwatch.domain.alerts import job_texts as texts
+from gpuwatch.domain.alerts.alert import AlertSpec
 from gpuwatch.domain.jobs.checkpoints import to_resume
 from gpuwatch.domain.jobs.cluster_task import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
@@ -204,9 +205,7 @@ class JobRunner:
     def _handle_over_limit(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
         """Handle a forecast over a limit: move to a faster GPU if one fits, else pause the job for its owner."""
         if why.startswith(UNFIT):  # a faster GPU would wait for the same disk
-            tick = f"gpuwatch watches checklist tick {job.watch_name} ITEM"
-            can_do = f"To run it anyway: {tick}; gpuwatch jobs retry {job.name}"
-            self._pause(job, run, launch, why, f"Its pilot did not meet its requirements; {why}.", can_do)
+            self._pause(job, run, launch, why, texts.PILOT_UNFIT)
             return
         why = why.removeprefix(OVER_LIMIT)
         resumes = bool(to_resume(self._parts.files.checkpoints(job.job_id)))
@@ -214,12 +213,11 @@ class JobRunner:
         if better is not None:
             self._move(job, run, launch, why, better, resumes=resumes)
             return
-        can_do = f"Raise the limit in the job file, then: gpuwatch jobs retry {job.name}"
-        self._pause(job, run, launch, why, f"At its measured speed, {why}.", can_do)
+        self._pause(job, run, launch, why, texts.STOPPED_AFTER_PILOT)
 
-    def _pause(self, job: Job, run: JobRun, launch: Launch, why: str, sentence: str, can_do: str) -> None:
+    def _pause(self, job: Job, run: JobRun, launch: Launch, why: str, spec: AlertSpec) -> None:
         """Pause it until its owner decides, without an instance."""
-        self._parts.report(job, STOPPED_AFTER_PILOT, why=sentence, can_do=(can_do,))
+        self._parts.report(job, spec, why=why)
         run = msgspec.structs.replace(run, step="over", end_reason=why)
         self._parts.record(job, JobState.PAUSED, why, run)  # the queue also ends the launch of a paused job
         self._parts.end_launch(launch, EndReason.STOPPED, "its job stopped after its pilot")
@@ -229,7 +227,7 @@ class JobRunner:
 
         The decision is stored before anything ends: after a crash in between the job still moves, and only once.
         """
-        self._parts.report(job, MOVES_AFTER_PILOT, why=why, gpu=better.text)
+        self._parts.report(job, texts.MOVES_AFTER_PILOT, why=why, gpu=better.text)
         run = msgspec.structs.replace(run, step=_MOVED, end_reason=f"{why}; it moves to {better.text}")
         changes = {"definition": better.definition, "progress": job.progress if resumes else 0.0}
         self._parts.record(job, JobState.PREEMPTED, run.end_reason, run, **changes)
@@ -237,7 +235,7 @@ class JobRunner:
 
     def _hopeless(self, job: Job, run: JobRun | None, launch: Launch | None, why: str) -> None:
         """Fail a job that no retry can help; release its instance."""
-        self._parts.report(job, CANNOT_START, why=why)
+        self._parts.report(job, texts.CANNOT_START, why=why)
         self._parts.record(job, JobState.FAILED, why, run and msgspec.structs.replace(run, step="over", end_reason=why))
         self._parts.end_launch(launch, EndReason.CRASHED, why)
 
@@ -279,9 +277,8 @@ class JobRunner:
         run = msgspec.structs.replace(run, step=step, end_reason=why, ended_at=run.ended_at or self._parts.clock())
         if job.retries_left > 0:
             stored = to_resume(self._parts.files.checkpoints(job.job_id))
-            beginning = "from the beginning: no checkpoint was fetched"
-            where = f"from its checkpoint {stored[0].name}" if stored else beginning
-            self._parts.report(job, INTERRUPTED, why=why, where=where, retries=job.retries_left)
+            where = texts.FROM_CHECKPOINT.format(name=stored[0].name) if stored else texts.FROM_BEGINNING
+            self._parts.report(job, texts.INTERRUPTED, why=why, where=where, retries=job.retries_left)
         self._parts.record(job, JobState.PREEMPTED, why, run)
 
     def _requeue(self, job: Job, run: JobRun, launch: Launch | None) -> None:
@@ -296,7 +293,7 @@ class JobRunner:
             return
         if job.retries_left <= 0:
             why = f"no retries left; {run.end_reason}"
-            self._parts.report(job, FAILED, why=why)
+            self._parts.report(job, texts.FAILED, why=why)
             self._parts.record(job, JobState.FAILED, why, run)
             return
         if over:

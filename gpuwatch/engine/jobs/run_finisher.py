@@ -11,16 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.alerts.job_texts import (
-    COMMAND_FAILED,
-    FINISHED,
-    INSTANCE_ENDED,
-    INSTANCE_GIVEN,
-    LEFT_OUT,
-    NOT_FETCHED,
-    NOT_STORED_REASON,
-    RESULTS_LOST,
-)
+from gpuwatch.domain.alerts import job_texts as texts
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_definition import JobFiles, is_store
 from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
@@ -101,7 +92,7 @@ class RunFinisher:
             return self._not_fetched(job, run, launch, found)
         if found.left_out:
             lines = [("Not fetched", one.text) for one in found.left_out[:_SHOWN]]
-            self._parts.report(job, LEFT_OUT, count=len(found.left_out), more_facts=lines)
+            self._parts.report(job, texts.LEFT_OUT, count=len(found.left_out), more_facts=lines)
         return self._parts.save(run, step="fetched", results=_rows(found.files))
 
     def _last_checkpoint(self, job: Job, run: JobRun) -> tuple[JobRun, bool]:
@@ -148,7 +139,7 @@ class RunFinisher:
             return self._give_up(job, run, why, found.files)
         ends_at = self._parts.keep_until(job, launch, until)
         if found.is_final or waited >= timedelta(seconds=bounds.late_results_s):
-            self._parts.report(job, NOT_FETCHED, error=why, until=self._parts.local(ends_at))
+            self._parts.report(job, texts.NOT_FETCHED, error=why, until=self._parts.local(ends_at))
         return run
 
     def _give_up(self, job: Job, run: JobRun, why: str, fetched: Sequence[MachineFile]) -> JobRun:
@@ -157,7 +148,7 @@ class RunFinisher:
         with suppress(OSError):
             self._parts.files.publish(job.job_id, run.run_number, places_of(job, fetched))
         shown = f"{count_text(len(fetched), 'file')}, in {folder}" if fetched else ""
-        self._parts.report(job, RESULTS_LOST, error=why, fetched=shown)
+        self._parts.report(job, texts.RESULTS_LOST, error=why, fetched=shown)
         return self._parts.save(run, step="given up", end_reason=f"{_LOST}: {why}", results=_rows(fetched))
 
     # --- another exit code --------------------------------------------------------------------------------------------
@@ -166,15 +157,12 @@ class RunFinisher:
         with suppress(RemoteUnreachable, RemoteRefused, OSError):  # the alert contains what is known
             self._running.drain_log(run)
         keep_s = job.definition.keep_on_failure_s
-        how = f"exit code {run.exit_code}" if run.exit_code is not None else run.end_reason or "it was ended"
+        how = run.end_reason or texts.WAS_ENDED if run.exit_code is None else texts.EXIT_CODE.format(code=run.exit_code)
         until = (run.ended_at or self._parts.clock()) + timedelta(seconds=keep_s)
-        kept = "The instance is being destroyed."
-        if keep_s:
-            kept = f"The instance is kept until {self._parts.local(until)}, then destroyed."
-        if job.definition.results:
-            kept += " Results are fetched only after exit code 0."
+        kept = texts.KEPT.format(until=self._parts.local(until)) if keep_s else texts.DESTROYING
+        unfetched = texts.UNFETCHED if job.definition.results else None
         tail = self._parts.files.log_tail(job.job_id, run.run_number, 20)
-        self._parts.report(job, COMMAND_FAILED, how=how, kept=kept, log=tail)
+        self._parts.report(job, texts.COMMAND_FAILED, how=how, kept=kept, unfetched=unfetched, log=tail)
         if self._parts.clock() < until:
             return run
         return self._parts.save(run, step="failed", end_reason=how)
@@ -189,8 +177,8 @@ class RunFinisher:
             if not self._copies.put_results(job, fetched, places):  # the instance is gone: waiting costs nothing
                 return (
                     job
-                    if job.reason == NOT_STORED_REASON
-                    else self._parts.record(job, JobState.FETCHING, NOT_STORED_REASON)
+                    if job.reason == texts.NOT_STORED_REASON
+                    else self._parts.record(job, JobState.FETCHING, texts.NOT_STORED_REASON)
                 )
             self._parts.event(run, "stored", files=sum(len(names) for _, _, names in places))
         run = msgspec.structs.replace(run, step="over")
@@ -199,8 +187,8 @@ class RunFinisher:
             self._parts.shells.delete_keys(run.launch_id)
         if is_done:
             names = ", ".join(str(result["path"]) for result in run.results[:5]) or "none"
-            end = INSTANCE_GIVEN if is_given else INSTANCE_ENDED
-            self._parts.report(job, FINISHED, results=f"{len(run.results)}: {names}", instance=end)
+            end = texts.INSTANCE_GIVEN if is_given else texts.INSTANCE_ENDED
+            self._parts.report(job, texts.FINISHED, results=f"{len(run.results)}: {names}", instance=end)
             return self._parts.record(job, JobState.DONE, None, run, exit_code=0, progress=1.0)
         return self._parts.record(job, JobState.FAILED, run.end_reason, run, exit_code=run.exit_code)
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuwatch.domain.alerts.launch_texts import HOOK_FAILED
+from gpuwatch.domain.alerts.launch_texts import HOOK_FAILED, HOOK_FAILED_ONCE
 from gpuwatch.domain.launches.instances.end_rules import HOOK_MARGIN_S, longest_hook_s
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.launch_record import governing_watch, stored_watch
@@ -221,11 +221,9 @@ class LaunchHooks:
         self._hook_runs.mark_failed(launch.launch_id, BEFORE_STOP, error, outbox_alert)
 
     def _hook_alert(self, launch_id: str, watch: str, event: str, error: str, tries: int) -> OutboxAlert:
-        once = "It ran once; gpuwatch does not retry it."
-        tried = once if event == BEFORE_STOP else f"Tried {min(tries, MAX_ATTEMPTS)} times."
-        return HOOK_FAILED.outbox(
-            self._new_id(), self._clock(), watch=watch, launch=launch_id, event=event, error=clean(error), tried=tried
-        )
+        fields = {"launch": launch_id, "event": event, "error": clean(error), "tries": min(tries, MAX_ATTEMPTS)}
+        spec = HOOK_FAILED_ONCE if event == BEFORE_STOP else HOOK_FAILED
+        return spec.outbox(self._new_id(), self._clock(), watch=watch, **fields)
 
 
 def _spec(watch: Watch) -> LaunchSpec:
