@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from gpuwatch import providers
+from gpuwatch.ports import Order, Query
+from gpuwatch.ports.declarations import Adapter
 from gpuwatch.ports.prerequisites import OrderCheck, OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe
 from gpuwatch.testing import Bench
 from tests.checkout import ROOT
@@ -58,3 +60,27 @@ def test_what_cannot_be_ordered_is_known_before(name: str) -> None:
     bench = BENCHES[name]
     with bench.place() as place, bench.pointed_at(place.url) as adapter:
         assert isinstance(adapter.launcher, OrderCheck | OrderValidation)
+
+
+SEEN_IN_SETTINGS = ("aws", "nebius", "tensordock")  # a part is known without a question
+
+
+@pytest.mark.parametrize("name", RENTING)
+def test_a_question_without_an_answer_blocks_nothing(name: str) -> None:
+    bench = BENCHES[name]
+    with bench.place() as place, bench.relaying(place.url) as relay:
+        with bench.pointed_at(relay.url) as adapter:
+            offers = adapter.market.search(Query()).offers[:2]
+            orders = [Order(offer_id=offer.offer_id, label="gpuwatch-a", image="x/y", disk_gb=20.0) for offer in offers]
+            lacking = _not_met(adapter, orders)
+        relay.fail("", 500)
+        with bench.pointed_at(relay.url) as adapter:
+            assert _not_met(adapter, orders) <= lacking
+            if isinstance(adapter.launcher, PrerequisiteProbe) and name not in SEEN_IN_SETTINGS:
+                assert {one.met for one in adapter.launcher.prerequisites(orders)} <= {None}
+
+
+def _not_met(adapter: Adapter, orders: list[Order]) -> set[tuple[str, str]]:
+    if not isinstance(adapter.launcher, PrerequisiteProbe):
+        return set()
+    return {(one.name, one.place) for one in adapter.launcher.prerequisites(orders) if one.met is False}

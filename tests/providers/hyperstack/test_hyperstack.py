@@ -248,8 +248,3 @@ def test_the_key_pair_must_be_in_the_environment_of_the_region(respx_mock: respx
     ]
     assert found[1].offer_ids == ("n3-H100-SXM5x8/US-1",)
     assert sent(respx_mock.calls) == [("GET", "/v1/core/keypairs?page=1&pageSize=100", None)]
-
-
-def test_a_question_without_an_answer_refuses_nothing(respx_mock: respx.MockRouter, launcher: Any) -> None:
-    respx_mock.get("/core/keypairs").respond(500)
-    assert [one.met for one in launcher.prerequisites([order()])] == [None]

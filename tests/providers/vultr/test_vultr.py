@@ -316,9 +316,3 @@ def test_the_right_to_rent_and_the_key_to_log_in_are_prerequisites(
     assert [one.met for one in found] == met
     assert [bool(one.mend) for one in found] == [one is False for one in met]
     assert sent(respx_mock.calls) == [("GET", "/v2/account", None), ("GET", "/v2/ssh-keys?per_page=500", None)]
-
-
-def test_a_question_without_an_answer_refuses_nothing(respx_mock: respx.MockRouter, launcher: Any) -> None:
-    for path in ("/account", "/ssh-keys"):
-        respx_mock.get(path).respond(500)
-    assert [prerequisite.met for prerequisite in launcher.prerequisites([])] == [None, None]
