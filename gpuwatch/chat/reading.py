@@ -26,7 +26,7 @@ from gpuwatch.domain.market.money import MICRO, dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, subject_key
-from gpuwatch.engine.market.browse import offer_filter
+from gpuwatch.engine.market.browse import offer_filter, sorted_offers
 from gpuwatch.errors import UsageError
 from gpuwatch.ports.alerts import MessageButton
 from gpuwatch.storage.alerts.alert_rows import EventFilter
@@ -111,18 +111,19 @@ def offers(context: ChatContext, argument: str) -> ChatReply:
             f"Cannot tell: {argument} has not been polled yet. Is this GPU in a watch or under [record]?"
         )
     at = format_moment(current.as_of, ZoneInfo(context.settings.timezone))
-    cheapest = sorted(current.offers, key=lambda priced: priced[1].price_microusd_hour / priced[0].gpu_count)
+    listed = [folded.primary for folded in sorted_offers(current.matches, "gpu-price")]
     items = [
         (
-            f"${price_text(usd(price.price_microusd_hour) / offer.gpu_count)}",
+            f"${price_text(match.price_microusd_gpu_hour / MICRO)}",
             f" per GPU-hour · {offer.gpu} × {offer.gpu_count}{', spot' if offer.spot else ''} · "
             f"{offer.place or 'place unknown'} · {offer.provider}, offer {offer.offer_id}",
         )
-        for offer, price in cheapest[:_OFFERS_SHOWN]
+        for match in listed[:_OFFERS_SHOWN]
+        for offer in [match.offer]
     ]
     if not items:
         return simple_reply(f"No offer of {argument} (newest poll {at}).")
-    return listing(f"{count_text(len(current.offers), 'offer')} of {argument} at {at}, commission included", items)
+    return listing(f"{count_text(len(listed), 'offer')} of {argument} at {at}, commission included", items)
 
 
 def history(context: ChatContext, argument: str) -> ChatReply:

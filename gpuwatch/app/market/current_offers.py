@@ -17,6 +17,7 @@ from gpuwatch.domain.history.market_history import COVERAGE_S, quoted_offer
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPrice, price_of, threshold_microusd
 from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.settings.validate import default_provider
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
 
@@ -51,6 +52,11 @@ class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     errors: tuple[str, ...] = ()  # why some offers may be missing, one line each
     is_polled: bool = False  # just now; recorded prices do not state all facts
+
+    @property
+    def matches(self) -> list[Match]:
+        """The offers as a list is made of them (`sorted_offers`, `group_offers`)."""
+        return [Match(*priced) for priced in self.offers]
 
 
 def is_old(as_of: datetime | None, now: datetime) -> bool:

@@ -33,7 +33,6 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import JobView, job_view
 from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.setup.durations import DURATION_PATTERN, MAX_S, parse_duration
-from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.market.browse import offer_filter, sorted_offers
 from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.ports import AlertKind
@@ -121,7 +120,7 @@ def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
     if query.provider is not None and query.provider not in providers.names():  # never an empty list
         raise ResourceNotFound(f"there is no provider {query.provider!r}; providers: {', '.join(providers.names())}")
     current = current_offers(settings, filter_, [query.provider] if query.provider else [])
-    return ResourceAnswer(sorted_offers((Match(*priced) for priced in current.offers), "gpu-price"), folded_view)
+    return ResourceAnswer(sorted_offers(current.matches, "gpu-price"), folded_view)
 
 
 def _watches(settings: Settings, _query: ListParameters) -> ResourceAnswer:

@@ -8,7 +8,6 @@ from typing import Any
 from gpuwatch import providers
 from gpuwatch.app.market.current_offers import current_offers, is_old
 from gpuwatch.domain.market.money import disk_usd_hour
-from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.market.browse import GROUPS, SORTS, OfferFilter, group_offers, offer_filter, sorted_offers
 from gpuwatch.errors import UsageError
 from gpuwatch.web.page import Page, View
@@ -30,7 +29,7 @@ def _show_market(view: View) -> Mapping[str, Any]:
         current = current_offers(view.settings, _filter(query), [query["provider"]] if query["provider"] else [])
     except UsageError as error:
         problem = str(error)
-    matches = [Match(*priced) for priced in (current.offers if current else ())]
+    matches = current.matches if current else []
     offers = sorted_offers(matches, query["sort"])
     pages = max(1, -(-len(offers) // SHOWN))
     first = min(max(_page_number(view.query.get("page")), 1), pages)
