@@ -105,11 +105,6 @@ def build_keeper(
     )
 
 
-def build_heartbeat_client(settings: Settings) -> HttpClient:
-    """A client for the heartbeat only."""
-    return open_http(settings)
-
-
 def _with_either_key(settings: Settings, http: Callable[[], HttpClient]) -> Callable[[Obligation], Launcher]:
     """The launcher for an obligation: with the provider's key, or with its previous one."""
     from gpuwatch.bootstrap.provider_access import with_previous_keys

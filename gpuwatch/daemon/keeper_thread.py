@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from gpuwatch.bootstrap import real_monotonic, real_now
-from gpuwatch.bootstrap.keeper_building import build_heartbeat_client, build_keeper, obligation_file
+from gpuwatch.bootstrap import open_http, real_monotonic, real_now
+from gpuwatch.bootstrap.keeper_building import build_keeper, obligation_file
 from gpuwatch.daemon.scheduler import repeating_thread
 from gpuwatch.daemon.service_manager import Heartbeat, Notifier
 from gpuwatch.daemon.task_progress import TaskProgress
@@ -91,7 +91,7 @@ class KeeperThread:
 
     def _build(self, settings: Settings) -> tuple[Keeper, Heartbeat | None]:
         url = settings.watchdog.heartbeat_url
-        heartbeat = Heartbeat(url.reveal(), lambda: build_heartbeat_client(settings)) if url else None
+        heartbeat = Heartbeat(url.reveal(), lambda: open_http(settings)) if url else None
         return build_keeper(settings, self._daemon_fault, self._is_followed), heartbeat
 
     def _store_fault(self) -> str | None:

@@ -113,7 +113,8 @@ def search_cheapest(
             if kept is None:
                 raise
             partial = msgspec.structs.replace(whole, completeness=Completeness.PARTIAL)
-            return _unproven(partial, f"unknown whether a larger machine is cheaper: {_bare(whole, error)}"), found
+            why = str(error).removeprefix(f"{whole.provider}: ")
+            return _unproven(partial, f"unknown whether a larger machine is cheaper: {why}"), found
         whole, asked = _joined(whole, answer, rest, query), rest
         found = read(whole)
     return whole, found
@@ -171,10 +172,6 @@ def highest_priced(matches: Iterable[Match | None]) -> Match | None:
     if not known or len(known) < len(found):
         return None
     return max(known, key=lambda match: match.price_microusd_gpu_hour)
-
-
-def _bare(answer: Answer, error: ProviderError) -> str:
-    return str(error).removeprefix(f"{answer.provider}: ")
 
 
 def _unproven(answer: Answer, why: str) -> Answer:

@@ -27,11 +27,13 @@ _BACKTEST_DAYS = 14
 # --- all watches ------------------------------------------------------------------------------------------------------
 
 
-def _show_watches(view: View) -> Mapping[str, Any]:
-    return {"watches": watch_statuses(view.settings)}
-
-
-WATCHES_PAGE = Page(name="Watches", path="/watches", template="watches.html", show=_show_watches, order=20)
+WATCHES_PAGE = Page(
+    name="Watches",
+    path="/watches",
+    template="watches.html",
+    show=lambda view: {"watches": watch_statuses(view.settings)},
+    order=20,
+)
 
 
 # --- one watch --------------------------------------------------------------------------------------------------------

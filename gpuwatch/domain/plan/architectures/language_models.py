@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from csv import DictReader
 from difflib import get_close_matches
 from functools import cache
@@ -103,7 +103,7 @@ def _keys(name: str) -> tuple[str, str, str]:
 
 
 def _listed(row: dict[str, str]) -> ListedModel:
-    fields = {key: int(row[key]) for key in _shape_fields() if row.get(key)}
+    fields = {key: int(row[key]) for key in TransformerShape.__struct_fields__ if row.get(key)}
     shape = TransformerShape(**fields | {"tied": bool(row["tied"])})  # type: ignore[arg-type]
     return ListedModel(
         name=row["name"],
@@ -113,10 +113,6 @@ def _listed(row: dict[str, str]) -> ListedModel:
         published_active=float(row["active_b"]) * 1e9 if row["active_b"] else None,
         source=row["source"],
     )
-
-
-def _shape_fields() -> Iterable[str]:
-    return TransformerShape.__struct_fields__
 
 
 class LanguageModel(msgspec.Struct, frozen=True, kw_only=True):

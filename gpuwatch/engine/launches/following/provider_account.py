@@ -125,7 +125,10 @@ class ProviderAccount:
         for launch_id in joined:
             self._accounts.set_launch_account(launch_id, account_id)
         return self.own(
-            [_with_account(launch, account_id) if launch.launch_id in joined else launch for launch in launches]
+            [
+                msgspec.structs.replace(launch, account_id=account_id) if launch.launch_id in joined else launch
+                for launch in launches
+            ]
         )
 
 
@@ -163,7 +166,3 @@ def other_account_reason(launches: Sequence[Launch]) -> str | None:
         f"launch {first.launch_id} is active at {first.provider} under another account than the configured key; "
         "see: gpuwatch providers accounts"
     )
-
-
-def _with_account(launch: Launch, account_id: str) -> Launch:
-    return msgspec.structs.replace(launch, account_id=account_id)

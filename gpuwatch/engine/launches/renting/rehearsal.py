@@ -39,8 +39,9 @@ def rehearsed_offers(
     watch: Watch, market: Market, commission: Commission, info: ProviderInfo, clock: Callable[[], datetime]
 ) -> RehearsedOffers:
     """Return the offers that fit now, and the orders that would be sent. Raises ProviderError."""
+    no_limit = msgspec.structs.replace(watch, max_price_usd_gpu_hour=_NO_LIMIT, max_job_cost_usd=None)
     for at_limit in (True, False):
-        asked = watch if at_limit else _without_limit(watch)
+        asked = watch if at_limit else no_limit
         answers = [market.search(query) for query in queries_for(asked, commission, PAGE_ROWS)]
         offers = [offer for answer in answers for offer in answer.offers]
         found = matches(asked, offers, {info.name: commission}, clock())
@@ -131,10 +132,6 @@ def _balance(launcher: Launcher, hour_usd: Decimal) -> Prerequisite:
         less = f"{text}, less than one hour at {hour_usd:.2f} $"
         return Prerequisite(name=name, met=False, text=less, mend="add credit")
     return Prerequisite(name=name, met=True, text=text)
-
-
-def _without_limit(watch: Watch) -> Watch:
-    return msgspec.structs.replace(watch, max_price_usd_gpu_hour=_NO_LIMIT, max_job_cost_usd=None)
 
 
 def _one_of_each(found: Sequence[Match]) -> list[Match]:
