@@ -81,7 +81,7 @@ def environment() -> jinja2.Environment:
     )
     jinja_environment.filters |= {
         "usd": usd,
-        "percent": percent,
+        "percent": percent_text,
         "span": span,
         "counted": count_text,
         "clean": clean,
@@ -108,11 +108,6 @@ def setting(value: Any) -> str:
 def usd(value: float | None, decimals: int = 3) -> str:
     """Format an amount of dollars; "–": unknown."""
     return decimal_text(value, decimals)
-
-
-def percent(value: float | None, decimals: int = 1, sign: str = "") -> str:
-    """Format a fraction; "–": unknown. `sign`: "+" also marks those above zero."""
-    return percent_text(value, decimals, sign)
 
 
 def span(seconds: float | None) -> str:
