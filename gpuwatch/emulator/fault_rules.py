@@ -9,8 +9,9 @@ from typing import Any
 
 from gpuwatch.emulator.fault_injection import ENDPOINT_FAULTS, FAULT_HANDLERS
 from gpuwatch.emulator.instances.lifecycles import LIFECYCLE_FAULTS
+from gpuwatch.emulator.limits import SEARCHES
 from gpuwatch.emulator.request import Fault
-from gpuwatch.emulator.routes import ENDPOINTS, SEARCHES
+from gpuwatch.emulator.routes import ENDPOINTS
 
 GROUPS: dict[str, frozenset[str]] = {
     "any": ENDPOINTS | {"unknown"},

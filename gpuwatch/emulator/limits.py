@@ -11,7 +11,7 @@ THRESHOLD_S = {
     "recycle": 1.0, "spend_rate": 2.0, "charges": 1.0, "price_increases": 2.0, "accept_increase": 2.0,
     "reject_increase": 2.0, "ssh": 1.0,
 }  # fmt: skip
-SEARCHES = ("search_get", "search_post", "search_asks")
+SEARCHES = frozenset({"search_get", "search_post", "search_asks"})
 
 
 class Limits:

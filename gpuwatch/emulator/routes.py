@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, bad_key, no_key, refuse
 from gpuwatch.emulator.endpoints import account_endpoints, lists, orders, reads
 from gpuwatch.emulator.endpoints.charges import charges
+from gpuwatch.emulator.limits import SEARCHES
 from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.emulator.simulation import Simulation
 
@@ -62,7 +63,6 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/api/v1/invoices/"): Route("invoices", account_endpoints.invoices),
     ("GET", "/api/v0/users/me/invoices/"): Route("invoices_v0", account_endpoints.invoices_v0),
 }
-SEARCHES = frozenset({"search_get", "search_post", "search_asks"})
 ENDPOINTS = frozenset(route.endpoint for route in ROUTES.values())
 _PATTERNS = sorted(
     ((method, pattern.split("/"), route) for (method, pattern), route in ROUTES.items() if "*" in pattern), key=str

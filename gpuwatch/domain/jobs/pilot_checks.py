@@ -15,7 +15,7 @@ import msgspec
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun
 from gpuwatch.domain.jobs.job_definition import JobDefinition, PilotSpec
 from gpuwatch.domain.jobs.job_watch import work_hours_left
-from gpuwatch.domain.jobs.run_progress import VARIATION, spent_usd
+from gpuwatch.domain.jobs.run_progress import spent_usd
 from gpuwatch.domain.jobs.run_sample import RunSample
 from gpuwatch.domain.jobs.shared_instance import START_H
 from gpuwatch.domain.launches.launch import Launch
@@ -24,6 +24,7 @@ from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, dollars
 from gpuwatch.domain.plan.buy import LOW_UTILISATION_PERCENT
 from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.plan.job_hours import VARIATION
 from gpuwatch.domain.watches.decide import Match, current_quotes
 
 PILOT_EVENT: Final = "pilot"

@@ -17,8 +17,8 @@ from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.plan.buy import LOW_UTILISATION_PERCENT
 from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.plan.job_hours import VARIATION
 
-VARIATION = 1.1  # the mean speed of the rest may differ from the mean so far by this factor (assumed)
 _END_LEAST_S, _END_MOST_S = 60.0, 600.0  # after the last step of a run (assumed; as long as its start within these)
 _SCATTER = 0.25  # of the time between two reports (assumed)
 _LEAST_S = 60.0  # the first minute is mostly about the start of the command (assumed)

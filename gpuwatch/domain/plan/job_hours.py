@@ -35,7 +35,7 @@ _ADAPTER_BYTES: Final = 4.0
 BANDWIDTH_REACHED = FigureRange(0.3, 0.6)
 _NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
 
-VARIATION = 1.1  # the mean speed of the whole job may differ from that of a pilot by this factor (assumed)
+VARIATION = 1.1  # the mean speed of the rest may differ from the mean so far, or a pilot's, by this factor (assumed)
 PILOT_METHOD_TEXT = (
     "time: tokens ÷ the measured speed, ± 10 %; loss: a straight line over the logarithm of the tokens seen"
 )

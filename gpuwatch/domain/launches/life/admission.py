@@ -35,7 +35,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker, breaker_refusal
 from gpuwatch.domain.launches.life.owner_decisions import Pause, checklist_refusal, pause_refusal
 from gpuwatch.domain.launches.life.refused_scopes import SkippedScope, scope_refusal, scopes_in_force
-from gpuwatch.domain.launches.money.budgets import all_budgets_refusal
+from gpuwatch.domain.launches.money.budgets import DAY, all_budgets_refusal
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.setup.durations import format_duration
@@ -44,7 +44,6 @@ from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.past_limits import ProviderMachine
 from gpuwatch.domain.watches.watch import Watch
 
-DAY = timedelta(days=1)
 _UNTIL_FIXED = timedelta(hours=1)  # no credit, a rejected key or an invalid order: only a person can fix it
 _FIRST_REST_S = 30.0
 _LONGEST_REST_S = 3600.0
