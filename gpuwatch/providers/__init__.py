@@ -19,7 +19,7 @@ from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
 
-__all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_bare", "build_with", "info", "names"]
+__all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_unisolated", "build_with", "info", "names"]
 
 _REGISTRY = PluginRegistry("gpuwatch.providers", ProviderInfo)
 names, info, broken = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken
@@ -48,19 +48,9 @@ def build(
 
 
 def build_with(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """Like `build`. Raises KeyError."""
+    """Like `build`; an error in a plugin affects only that provider. Raises KeyError."""
     if settings.name in _REGISTRY.built_in:
         return build_unisolated(settings, tools)
-    return _build_plugin(settings, tools)
-
-
-def build_unisolated(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """Build the adapter without isolating errors of a plugin. For tests. Raises KeyError."""
-    return cast(Adapter, _REGISTRY.target(settings.name).build(settings, tools))
-
-
-def _build_plugin(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """Build a plugin's adapter: an error in it affects only that provider."""
     from gpuwatch.providers.toolkit.isolation import isolate, unusable_adapter  # noqa: PLC0415 - only for plugins
 
     declared = info(settings.name)
@@ -68,6 +58,11 @@ def _build_plugin(settings: ProviderSettings, tools: Tools) -> Adapter:
         return isolate(build_unisolated(settings, tools))
     except Exception as error:  # a plugin may raise anything
         return unusable_adapter(declared, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+
+
+def build_unisolated(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """Build the adapter without isolating errors of a plugin. For tests. Raises KeyError."""
+    return cast(Adapter, _REGISTRY.target(settings.name).build(settings, tools))
 
 
 def _waiter(stop: threading.Event) -> Callable[[float], None]:

@@ -145,28 +145,19 @@ def _fields(spec: type[Spec]) -> Mapping[str, msgspec.structs.FieldInfo]:
     return keys
 
 
-class SpecTable(Table):
-    """A table that corresponds to a plain value of the engine."""
-
-    def value(self) -> Any:
-        """Return the plain value."""
-        raise NotImplementedError
-
-    def fields_of(self, spec: type[msgspec.Struct]) -> dict[str, Any]:
-        """Return the fields of a plain value: keys of the same name, or without the `_s` of a duration."""
-        keys = {name: name.removesuffix("_s") for name in spec.__struct_fields__}
-        return {name: getattr(self, key) for name, key in keys.items() if key in type(self).model_fields}
-
-
 class Written:
-    """Annotates a value with the table that an owner writes for it, where that says more than the value keeps."""
+    """Annotates a value with the table that an owner writes for it, where that says more than the value keeps.
 
-    def __init__(self, table: type[SpecTable]) -> None:
-        self.table = table
+    Args:
+        value: makes the value of a validated table. Raises ValueError.
+    """
+
+    def __init__(self, table: type[Table], value: Callable[[Any], Any]) -> None:
+        self.table, self._value = table, value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         del source
-        return no_info_after_validator_function(self.table.value, handler.generate_schema(self.table))
+        return no_info_after_validator_function(self._value, handler.generate_schema(self.table))
 
 
 def keys_of(table: type[BaseModel]) -> dict[str, FieldInfo]:

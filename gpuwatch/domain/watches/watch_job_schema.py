@@ -24,7 +24,7 @@ from gpuwatch.domain.plan.memory_need import gb_read_per_step, memory_need
 from gpuwatch.domain.plan.roofline import Precision
 from gpuwatch.domain.plan.workload import AModel, APrecision, WorkKeys, Workload, plain
 from gpuwatch.domain.setup.durations import parse_duration
-from gpuwatch.domain.setup.fields import Measure, Number, SpanFrom1s, SpecTable, Written
+from gpuwatch.domain.setup.fields import Measure, Number, SpanFrom1s, Written
 
 _FINE = Decimal("0.000001")
 _MOST_USD = Decimal(int(MAX_USD_HOUR))
@@ -85,7 +85,7 @@ Spans = Annotated[FigureRange, PlainValidator(_spans), _json("string", example="
 GpuConfig = Annotated[GpuAllocation, PlainValidator(_config), _json("string", example="4x A100")]
 
 
-class JobTable(SpecTable, WorkKeys):
+class JobTable(WorkKeys):
     """`[watch.job]`: the job that `max_job_cost` refers to."""
 
     hours: Figures | None = Field(default=None, description='Hours of work on the GPUs of `on`: 72, or "60-80".')
@@ -140,7 +140,8 @@ class JobTable(SpecTable, WorkKeys):
     def value(self) -> JobSpec:
         """Return the value that the engine uses."""
         precision = self.precision or Precision.BF16
-        found = self.fields_of(JobSpec) | {
+        keys = {name: name.removesuffix("_s") for name in JobSpec.__struct_fields__}
+        found = {name: getattr(self, key) for name, key in keys.items() if key in type(self).model_fields} | {
             "speedup": self.speedup or (),
             "tokens_per_s": self.tokens_per_s or (),
             "flop": self._flop(),
@@ -182,7 +183,7 @@ class JobTable(SpecTable, WorkKeys):
         return Workload(model=model, precision=self.precision or Precision.BF16, **keys)
 
 
-WatchJob = Annotated[JobSpec, Written(JobTable)]
+WatchJob = Annotated[JobSpec, Written(JobTable, JobTable.value)]
 
 
 def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:
