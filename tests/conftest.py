@@ -131,7 +131,7 @@ def _resident_mb() -> int:
 @pytest.fixture
 def http() -> Iterator[PooledHttpClient]:
     """The real HTTP client. With the fixture `respx_mock`, no request leaves the process."""
-    client = PooledHttpClient(verify=NO_CERTIFICATES)
+    client = PooledHttpClient(verify=NO_CERTIFICATES)  # with respx, https needs none either
     yield client
     client.close()
 

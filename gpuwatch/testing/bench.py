@@ -129,7 +129,7 @@ class _BoundedHttp(PooledHttpClient):
     """Waits no longer than the test allows, whatever the adapter requests."""
 
     def __init__(self, max_wait_s: float, secrets: list[str]) -> None:
-        # a stand-in is on loopback and needs no certificates: to load the system's takes 20 ms
+        # a stand-in is on loopback, or respx: to load the system's certificates takes 20 ms
         super().__init__(secrets=secrets, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         self._max_wait_s = max_wait_s
 

@@ -13,7 +13,6 @@ from gpuwatch.ports import Instance, Launcher, Order, ProviderSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
 from tests.clouds.aws import Ec2
-from tests.loopback_client import NO_CERTIFICATES
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = "demo-key:demo-secret"
@@ -40,7 +39,7 @@ def asking(
     settings = ProviderSettings(
         name="aws", base_url=url, api_key=key, search_interval_s=0.0, timeout_s=timeout_s, options=given
     )
-    http = PooledHttpClient(secrets=[], verify=NO_CERTIFICATES)
+    http = PooledHttpClient(secrets=[])
     try:
         yield providers.build(settings, http, now, clock, clock.sleep, stop)
     finally:

@@ -111,10 +111,6 @@ def test_an_instance_that_cannot_be_read_makes_no_list(place: Ec2, launcher: Lau
         launcher.list_instances()
 
 
-def test_an_account_without_instances_is_an_empty_list(launcher: Launcher) -> None:
-    assert list(launcher.list_instances()) == []
-
-
 def test_states_are_understood(place: Ec2, launcher: Launcher) -> None:
     launcher.create(order())
     for word, state in {
@@ -141,14 +137,6 @@ def test_a_machine_that_aws_takes_away_has_failed_with_its_reason_and_is_gone_th
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_ended_is_in_no_list_and_may_be_ended_again(place: Ec2, launcher: Launcher) -> None:
-    made = launcher.create(order())
-    for _ in range(2):
-        launcher.destroy(made.instance_id)
-        assert list(launcher.list_instances()) == []
-    assert place.instances["i-00000000000000001"]["state"] == "shutting-down"
 
 
 def test_what_never_was_is_ended_already(launcher: Launcher) -> None:

@@ -20,7 +20,7 @@ KEY = "0123456789abcdef-secret"
 
 @pytest.fixture
 def http() -> Iterator[PooledHttpClient]:
-    http = PooledHttpClient(secrets=[KEY], verify=NO_CERTIFICATES)
+    http = PooledHttpClient(secrets=[KEY])
     yield http
     http.close()
 

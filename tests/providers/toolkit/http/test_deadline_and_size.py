@@ -26,7 +26,7 @@ from tests.providers.toolkit.http.faulty_sockets import black_hole, listening
 
 @pytest.fixture
 def http() -> Iterator[PooledHttpClient]:
-    http = PooledHttpClient(verify=NO_CERTIFICATES)
+    http = PooledHttpClient()
     yield http
     http.close()
 

@@ -11,7 +11,6 @@ import pytest
 from gpuwatch.ports.http import NoReply, NotSent
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
-from tests.loopback_client import NO_CERTIFICATES
 from tests.providers.toolkit.http.faulty_sockets import closed_port
 
 KEY = "0123456789abcdef-secret"
@@ -19,7 +18,7 @@ KEY = "0123456789abcdef-secret"
 
 @pytest.fixture
 def http() -> Iterator[PooledHttpClient]:
-    http = PooledHttpClient(secrets=[KEY], verify=NO_CERTIFICATES)
+    http = PooledHttpClient(secrets=[KEY])
     yield http
     http.close()
 
