@@ -27,7 +27,7 @@ from gpuwatch.engine.market.row_budget import HUNT_SHARE
 
 GPUS = 20
 SEED, ROWS_PER_DAY = 1, 20_000
-DAYS = {1: 3, 5: 1, 20: 1, 100: 1}  # by watches: few watches find few bargains
+DAYS = {1: 3, 5: 2, 20: 1, 100: 1}  # by watches: few watches find few bargains
 GOAL = 1.2  # times the best schedule
 WARM_UP_S = 3600.0
 POLL_EVERY_S = 30.0  # the default
