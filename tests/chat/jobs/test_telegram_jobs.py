@@ -99,7 +99,7 @@ def test_the_end_of_a_log_is_shown_without_codes_and_bounded(tmp_path: Path) -> 
     ],
 )
 def test_the_alert_of_a_job_bears_what_can_be_done_about_it(chat: Chat, spec: AlertSpec, labels: list[str]) -> None:
-    fields = dict.fromkeys(("results", "instance", "how", "kept", "why", "where", "retries"), "3")
+    fields = dict.fromkeys(("results", "instance", "how", "kept", "unfetched", "why", "where", "retries"), "3")
     alert = job_alert(a_job(launch_id="k" * 12, run_number=1), spec, NOON, **fields).alert
     (row,) = AlertButtons(chat.signer, lambda approval_id: None, chat.clock).buttons_for(alert)
     assert [one.label for one in row] == labels
