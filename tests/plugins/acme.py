@@ -126,6 +126,8 @@ class Launcher(BasicLauncher):
         for name in _CANNOT:
             if getattr(order, name):
                 raise OrderRefused(f"acme: it cannot do {name}", RefusalKind.BAD_ORDER)
+        if order.runtype not in ("", "ssh"):
+            raise OrderRefused("acme: it cannot do runtype", RefusalKind.BAD_ORDER)
 
     def receipt(self, got: HttpReply) -> Created:
         try:
@@ -160,6 +162,8 @@ class Launcher(BasicLauncher):
         )  # fmt: skip
 
     def destroy(self, instance_id: str) -> None:
+        if not (instance_id.isalnum() and len(instance_id) <= 64):
+            raise OrderRefused("acme: it has no such id", RefusalKind.BAD_ORDER)
         self.rest.order("DELETE", f"/machines/{instance_id}")
 
 

@@ -48,7 +48,7 @@ def test_the_kit_is_red_only_where_the_author_must_write(tmp_path: Path) -> None
     red, green = outcome(folder, site)
     assert red == ["test_is_written"] * made["to_write"]
     assert made["to_write"] > 10
-    assert green > 50
+    assert green > 40
     for file in folder.glob("*.py"):
         file.write_text(re.sub(r"\bWRITE: ", "", file.read_text(encoding="utf-8")), encoding="utf-8")
     (site / "sky_cloud.py").write_text((folder / "sky_cloud.py").read_text(encoding="utf-8"), encoding="utf-8")
