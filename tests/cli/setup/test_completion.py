@@ -119,4 +119,4 @@ def test_the_other_shells_get_their_script(shell: Shell, kind: str, mark: str) -
 def test_without_a_shell_it_lists_those_that_it_knows(shell: Shell) -> None:
     ran = shell("completion")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.endswith("Choose from: bash, zsh, fish. See: gpuwatch config completion --help\n")
+    assert ran.err.endswith("Choose from: bash, zsh, fish. See: gpuwatch completion --help\n")
