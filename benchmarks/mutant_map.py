@@ -20,6 +20,7 @@ class MutantLike(Protocol):
     file: str
     line: int
     function: str
+    by: str | None
 
     def tree(self) -> ast.Module: ...
 

@@ -19,10 +19,11 @@ import sys
 import tarfile
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.mutants import identity
+from benchmarks.mutants import identity, mutants_of
 
 
 class Area(NamedTuple):
@@ -54,8 +55,12 @@ class Outcome(NamedTuple):
         return [row for row in self.before if row["verdict"] == "killed"]
 
     def survivors(self) -> list[dict[str, Any]]:
-        """Those of today's code that survive although the older tests killed them."""
-        return [row for row in self.after if row["verdict"] == "survived"]
+        """Those of today's code that survive although the older tests killed them.
+
+        Where a function has the same text several times, it must be the same one of them.
+        """
+        killed = {(identity(row), row["nth"]) for row in self.killed()}
+        return [row for row in self.after if row["verdict"] == "survived" and (identity(row), row["nth"]) in killed]
 
     def gone(self) -> list[dict[str, Any]]:
         """Those killed before whose code is not in this tree any more."""
@@ -68,7 +73,16 @@ def compare(area: Area, old_tree: Path, folder: Path, seed: int, sample: int) ->
     before, after = (folder / f"{area.name.replace(' ', '-')}-{when}.jsonl" for when in ("before", "after"))
     _mutants(old_tree, area, before, ["--seed", str(seed), "--sample", str(sample), *area.places])
     _mutants(Path.cwd(), area, after, ["--again", str(before), "--verdict", "killed"])
-    return Outcome(_rows(before), _rows(after))
+    return Outcome(_numbered(before, old_tree), _numbered(after, Path.cwd()))
+
+
+def _numbered(report: Path, tree: Path) -> list[dict[str, Any]]:
+    """Return the rows of a report, each with its number among the changes of the same text in its function."""
+    rows = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
+    for row in rows:
+        same = [one for one in mutants_of(tree / row["file"]) if identity(asdict(one)) == identity(row)]
+        row["nth"] = [one.node for one in same].index(row["node"])
+    return rows
 
 
 def _mutants(tree: Path, area: Area, report: Path, arguments: list[str]) -> None:
@@ -77,10 +91,6 @@ def _mutants(tree: Path, area: Area, report: Path, arguments: list[str]) -> None
     with report.with_suffix(".log").open("a") as log:
         env = os.environ | {"PYTHONPATH": str(tree)}
         subprocess.run(command, cwd=tree, env=env, stdout=log, stderr=log, check=True)
-
-
-def _rows(report: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
 
 
 def unpacked(revision: str, folder: Path) -> Path:
@@ -98,7 +108,7 @@ def main() -> int:
     parser.add_argument("--before", required=True, metavar="REVISION")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sample", type=int, default=40, help="mutants of each area")
-    parser.add_argument("--folder", type=Path, help="for the reports; a run continues them")
+    parser.add_argument("--folder", type=Path, help="for the reports; a run on the same code continues them")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.folder or Path(scratch)

@@ -217,8 +217,8 @@ class _Run:
         """Return tests that killed before, those of the own test file, then the fastest, within the budget."""
         stem = Path(mutant.file).stem
         cpu_s = self._map.cpu_s
-        covering = {test for test in covering if test in self._items}
-        order = sorted(covering, key=lambda one: (stem not in one, -self._kills[one], cpu_s[one]))
+        covering = {test for test in (covering | {mutant.by}) & cpu_s.keys() if test in self._items}
+        order = sorted(covering, key=lambda one: (one != mutant.by, stem not in one, -self._kills[one], cpu_s[one]))
         chosen: list[str] = []
         files: set[str] = set()
         left_s = self._limits.budget_s

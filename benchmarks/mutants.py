@@ -18,7 +18,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks.mutant_runs import Limits, run_mutants
@@ -51,6 +51,7 @@ class Mutant:
     function: str  # dotted; "" at the level of the module
     before: str
     after: str
+    by: str | None = None  # the test that killed it in an earlier report; it is tried first
 
     def tree(self) -> ast.Module:
         """Return the file with the change; every node keeps its position."""
@@ -181,11 +182,12 @@ def found_again(report: Path, verdict: str) -> list[Mutant]:
     """
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     wanted = {identity(row): row["file"] for row in rows if row["verdict"] == verdict}
+    killers = {identity(row): row["by"] for row in rows}
     everything = [mutant for file in sorted(Path("gpuwatch").rglob("*.py")) for mutant in mutants_of(file)]
     same = [mutant for mutant in everything if identity(asdict(mutant)) in wanted]
     in_place = {identity(asdict(mutant)) for mutant in same if mutant.file == wanted[identity(asdict(mutant))]}
     return [
-        mutant
+        replace(mutant, by=killers[key])
         for mutant in same
         if mutant.file == wanted[(key := identity(asdict(mutant)))] or (mutant.function and key not in in_place)
     ]
