@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -11,7 +12,9 @@ def main() -> None:
     _replace_closed_streams()
     from gpuwatch.cli import run  # noqa: PLC0415 it may open files, which must not take the place of a closed stream
 
-    sys.exit(run())
+    code = run()
+    gc.freeze()  # else the interpreter searches every object for garbage once more before it ends
+    sys.exit(code)
 
 
 def _replace_closed_streams() -> None:
