@@ -305,3 +305,14 @@ def test_a_netrc_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with serving(lambda request, wire: wire.answer()) as server, closing(PooledHttpClient()) as http:
         http.ask("GET", server.url + "/")
         assert "authorization" not in server.requests[0].headers
+
+
+def test_certificates_that_cannot_be_read_are_a_request_that_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable() -> ssl.SSLContext:
+        raise PermissionError(13, "Permission denied", "/etc/ssl/own.pem")
+
+    monkeypatch.setattr("gpuwatch.providers.toolkit.http.environment.trusted_certificates", unreadable)
+    with serving(lambda request, wire: wire.answer()) as server, closing(PooledHttpClient()) as http:
+        with pytest.raises(NotSent, match="certificates cannot be read.*own.pem"):
+            _rent(http, server.url.replace("http:", "https:"))
+        assert http.ask("GET", server.url + "/").status == 200  # nothing is encrypted there
