@@ -313,6 +313,6 @@ def test_certificates_that_cannot_be_read_are_a_request_that_was_not_sent(monkey
 
     monkeypatch.setattr("gpuwatch.providers.toolkit.http.environment.trusted_certificates", unreadable)
     with serving(lambda request, wire: wire.answer()) as server, closing(PooledHttpClient()) as http:
-        with pytest.raises(NotSent, match="certificates cannot be read.*own.pem"):
+        with pytest.raises(NotSent, match=r"certificates cannot be read.*own\.pem"):
             _rent(http, server.url.replace("http:", "https:"))
         assert http.ask("GET", server.url + "/").status == 200  # nothing is encrypted there
