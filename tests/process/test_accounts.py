@@ -77,7 +77,9 @@ def test_a_reload_with_a_key_of_another_account_is_refused(
         wait_for(lambda: child.send_signal(signal.SIGHUP) or home.log().count("watching") >= 3, every_s=3.0)
         assert terminate(child)[0] == 0
     about = [alert for alert in json.loads(home.run("alerts", "--json").stdout) if alert["subject"] == "settings"]
-    assert [(alert["kind"], alert["severity"]) for alert in about] == [("daemon", "warning"), ("recovered", "info")]
+    said = [(alert["kind"], alert["severity"]) for alert in about]
+    assert (said[0], said[-1], said.count(said[-1])) == (("daemon", "warning"), ("recovered", "info"), 1)
+    assert set(said) == {said[0], said[-1]}  # another refusal, if the marketplace did not answer in time
     assert "belongs to another account than launch" in about[0]["facts"]["Settings"]
     (launch,) = home.launches()
     assert launch["state"] == "running"

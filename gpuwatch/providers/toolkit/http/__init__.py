@@ -6,10 +6,3 @@ The environment: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are hon
 `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the trusted certificates. `.netrc` is not read, cookies are not kept,
 and nothing turns certificate checks off.
 """
-
-from __future__ import annotations
-
-import sys
-
-# httpx loads a command of its own, if it can, and with it rich and pygments: 5 MB, and half of the time of its import.
-sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
