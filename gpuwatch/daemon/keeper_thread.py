@@ -16,6 +16,7 @@ from gpuwatch.daemon.scheduler import repeating_thread
 from gpuwatch.daemon.service_manager import Heartbeat, Notifier
 from gpuwatch.daemon.task_progress import TaskProgress
 from gpuwatch.engine.launches.guarding.keeper import Keeper
+from gpuwatch.errors import StoreError
 from gpuwatch.settings import Settings
 from gpuwatch.storage.setup.database import Database
 
@@ -113,9 +114,22 @@ class KeeperThread:
 
 @contextmanager
 def running_keeper(settings: Settings, progress: TaskProgress, notifier: Notifier) -> Iterator[KeeperThread]:
-    """Run the keeper's thread from before the database is opened until the process ends. Raises StoreError."""
-    obligation_file(settings).compact(timedelta(seconds=settings.launching.watch_ended_s))
+    """Run the keeper's thread from before the database is opened until the process ends.
+
+    Raises:
+        StoreError: its file cannot be written, and nothing in it must be ended.
+    """
+    file, fault = obligation_file(settings), None
+    try:
+        file.require_writable()
+        file.compact(timedelta(seconds=settings.launching.watch_ended_s))
+    except StoreError as error:
+        fault = error
     keeper = KeeperThread(settings, progress, notifier)
     keeper.check()
+    if fault is not None and not keeper.has_obligations:
+        raise fault
+    if fault is not None:
+        log.critical("%s; launches end on time, and no order is sent", fault)
     with repeating_thread("keeper", keeper.check, CHECK_INTERVAL_S):
         yield keeper

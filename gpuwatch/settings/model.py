@@ -34,6 +34,10 @@ def _listen(value: Any) -> str:
     return value.strip()
 
 
+def _probe_listen(value: Any) -> str:
+    return "" if isinstance(value, str) and not value.strip() else _listen(value)
+
+
 def _password_hash(value: Any) -> Secret | None:
     if isinstance(value, str) and not value.strip():
         return None
@@ -155,6 +159,11 @@ class WebSettings(Spec, frozen=True, kw_only=True):
         BeforeValidator(_proxies),
         about("Addresses or networks of proxies whose X-Forwarded-* headers are trusted."),
     ] = ()
+    probe_listen: Annotated[
+        str,
+        BeforeValidator(_probe_listen),
+        about("Address and port that serve /healthz and /metrics alone, for probes by address; empty: none."),
+    ] = ""
     tls_certificate: Annotated[Line | None, about("PEM file with the certificate and its chain.")] = None
     tls_key: Annotated[Line | None, about("PEM file with its key.")] = None
 

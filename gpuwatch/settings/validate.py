@@ -194,6 +194,8 @@ def _cross_checks(settings: Settings, tree: Mapping[str, Any]) -> Iterator[Error
 def _web_errors(web: WebSettings) -> Iterator[Error]:
     if (text := listen_fault(web)) is not None:
         yield ("web", "listen"), text
+    if web.probe_listen and not web.enabled:
+        yield ("web", "probe_listen"), "expected web.enabled = true as well: the daemon serves it beside the page"
     if (web.tls_certificate is None) != (web.tls_key is None):
         yield ("web", "tls_key"), "expected both tls_certificate and tls_key, or neither"
     names = [token.name for token in web.tokens]

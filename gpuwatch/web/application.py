@@ -1,9 +1,13 @@
-"""The ASGI application: all routes behind the guard; `/healthz`, `/metrics` and the messengers' webhooks here."""
+"""The ASGI applications: all routes behind the guard, and the two that answer probes by address.
+
+`/healthz`, `/metrics` and the messengers' webhooks are here.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -25,15 +29,50 @@ from gpuwatch.web.jobs.job_pages import job_routes
 from gpuwatch.web.login import login_routes
 from gpuwatch.web.page_routes import page_routes
 from gpuwatch.web.problems import HttpProblem
-from gpuwatch.web.request_guard import Guard
+from gpuwatch.web.request_guard import Guard, ProbeGuard
 
 log = logging.getLogger(__name__)
 STATIC = Path(__file__).with_name("static")
 _FRESH_S = 1.0  # scrapes within this time share a reading
 
 
-def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
+def probe_routes(context: WebContext) -> list[Route]:
+    """Return `/healthz` and `/metrics`; the page and the listener for probes share them, and one reading."""
+    return [health_route(context), metrics_route(context)]
+
+
+def build_probe_app(context: WebContext, probes: Sequence[Route]) -> ASGIApp:
+    """Build the application of `web.probe_listen`: the two routes, whatever the Host, without a session."""
+    return ProbeGuard(Router(probes, default=_unknown, redirect_slashes=False), context)
+
+
+def build_app(context: WebContext, fanout: EventFanout, probes: Sequence[Route]) -> ASGIApp:
     """Build the application with everything that is served."""
+
+    async def described(request: Request) -> Response:
+        return with_etag(request, openapi_json())
+
+    routes = [
+        *probes,
+        Route(f"{PREFIX}/openapi.json", described, methods=["GET"]),
+        *list_routes(context),
+        *action_routes(context),
+        *event_routes(context, fanout),
+        webhook_route(context),
+        *login_routes(context),
+        *job_routes(context),
+        *page_routes(context),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    return Guard(Router(routes, default=_unknown), context)
+
+
+async def _unknown(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise HTTPException(404)
+
+
+def health_route(context: WebContext) -> Route:
+    """Return the route, which needs no credentials."""
 
     async def health(_request: Request) -> Response:
         failing = context.failing_task()
@@ -41,26 +80,7 @@ def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
             return JSONResponse({"status": "ok"})
         return JSONResponse({"status": "failing", "task": failing}, status_code=503)
 
-    async def described(request: Request) -> Response:
-        return with_etag(request, openapi_json())
-
-    async def unknown(_scope: Scope, _receive: Receive, _send: Send) -> None:
-        raise HTTPException(404)
-
-    routes = [
-        Route("/healthz", health, methods=["GET"]),
-        Route(f"{PREFIX}/openapi.json", described, methods=["GET"]),
-        *list_routes(context),
-        *action_routes(context),
-        *event_routes(context, fanout),
-        metrics_route(context),
-        webhook_route(context),
-        *login_routes(context),
-        *job_routes(context),
-        *page_routes(context),
-        Mount("/static", StaticFiles(directory=STATIC)),
-    ]
-    return Guard(Router(routes, default=unknown), context)
+    return Route("/healthz", health, methods=["GET"])
 
 
 def metrics_route(context: WebContext) -> Route:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import msgspec
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.web.page_templates import render, wants_page
 from gpuwatch.web.problems import HttpProblem, LoginRequired, problem_of, problem_response
 from gpuwatch.web.security import access
-from gpuwatch.web.security.credentials import COOKIE
+from gpuwatch.web.security.credentials import COOKIE, SessionStore
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
@@ -66,7 +68,10 @@ class Guard:
             response = _problem(error, scope)
             if is_begun:
                 raise response from None
-            await _error_response(request, self._context, response)(scope, receive, send_marked)
+            await self._error(request, response)(scope, receive, send_marked)
+
+    def _error(self, request: Request, problem: HttpProblem) -> Response:
+        return _error_response(request, self._context, problem)
 
     def _admit(self, request: Request) -> None:
         """Check a request. Raises HttpProblem."""
@@ -92,6 +97,24 @@ class Guard:
             access.require_scope(granted, "read")
         elif path not in _OPEN and granted.name is None:
             access.require_scope(granted, "manage")  # 401 before any response reveals what exists
+
+
+class ProbeGuard(Guard):
+    """The middleware of `web.probe_listen`: `/healthz` is open, `/metrics` takes a token, nothing else exists.
+
+    A probe sends the address of a pod as its Host, so none is checked. Hence a foreign page could get here by DNS
+    rebinding: unlike the page's, this `/metrics` is open to nobody, and accepts no cookie.
+    """
+
+    def _admit(self, request: Request) -> None:
+        if request.url.path != "/metrics":
+            return  # `/healthz` is open, and the router rejects the rest
+        origin = msgspec.structs.replace(access.request_origin(request, self._context.web), is_local=False)
+        no_sessions = SessionStore(real_monotonic)
+        access.require_scope(access.access_of(request, self._context.credentials, no_sessions, origin), "read")
+
+    def _error(self, request: Request, problem: HttpProblem) -> Response:
+        return problem_response(problem)
 
 
 def _problem(error: Exception, scope: Scope) -> HttpProblem:

@@ -64,10 +64,15 @@ def serving(settings: Settings, print_line: Callable[[str], None], config: str |
     from gpuwatch.web.page import ServingProcess  # noqa: PLC0415
     from gpuwatch.web.server import WebServer  # noqa: PLC0415
 
+    web = msgspec.structs.replace(
+        settings.web, probe_listen=""
+    )  # probes ask for the daemon's health, and there is none
+
     def reload() -> None:
-        context.use(msgspec.structs.replace(load_settings(config), web=settings.web))
+        context.use(msgspec.structs.replace(load_settings(config), web=web))
 
     owner = ServingProcess(config=config, reload=reload)
+    settings = msgspec.structs.replace(settings, web=web)
     context = WebContext(settings, lambda code: print_line(f"one-time code: {code}"), owner=owner)
     server = WebServer(context)
     print_line(f"web page: {server.url}")

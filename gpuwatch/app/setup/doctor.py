@@ -17,6 +17,7 @@ from gpuwatch.app.setup.doctor_adapters import channel_findings, own_checks, pre
 from gpuwatch.app.watches.checklist import unticked_watches
 from gpuwatch.app.watches.pauses import pause_lines
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
+from gpuwatch.bootstrap.keeper_building import obligation_file
 from gpuwatch.bootstrap.polling import polling_warnings
 from gpuwatch.bootstrap.provider_access import (
     can_rent,
@@ -64,6 +65,7 @@ def run_checks(settings: Settings, provider: str | None = None) -> Iterator[Find
         yield from _one_provider(settings, resolve_provider(settings, provider))
         return
     yield from _settings(settings)
+    yield from _state_folder(settings)
     yield from _store(settings)
     launches = _known_launches(settings)
     yield from _budgets(settings, launches)
@@ -184,6 +186,15 @@ def _store(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             area="database", state="fault", text=str(error), mend="check database_url, the folder and the disk"
         )
+
+
+def _state_folder(settings: Settings) -> Iterator[Finding]:
+    """Whether the keeper's file can be written: without it, the daemon does not start."""
+    try:
+        obligation_file(settings).require_writable()
+    except StoreError as error:
+        text, _, mend = str(error).partition("; ")
+        yield Finding(area="state folder", state="fault", text=text, mend=mend)
 
 
 def _outbox(store: Database, zone: tzinfo) -> Iterator[Finding]:

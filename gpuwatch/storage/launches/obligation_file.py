@@ -7,6 +7,7 @@ and appends again.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -38,6 +39,7 @@ from gpuwatch.storage.setup.database import sqlite_path
 log = logging.getLogger(__name__)
 
 FILE_NAME = "obligations.jsonl"
+_MAY_PASS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})  # of a disk: the daemon starts, rents nothing and waits
 _MAX_REPLACED = 5  # how often the file may be replaced while a line is appended
 
 
@@ -45,6 +47,30 @@ def obligation_path(database_url: str, state_folder: Callable[[], Path]) -> Path
     """Return the path of a database's file: beside an SQLite file, else in the state folder. Raises StoreError."""
     database = sqlite_path(database_url)
     return state_folder() / FILE_NAME if database is None else database.resolve().with_name(FILE_NAME)
+
+
+def require_writable_folder(path: Path) -> None:
+    """Check that the file can be written, or created with its folder; creates nothing.
+
+    Raises:
+        StoreError: it cannot; the message says what to do.
+    """
+    from tempfile import TemporaryFile  # noqa: PLC0415 at a start alone
+
+    try:
+        folder = next(existing for existing in path.parents if existing.exists())
+        with TemporaryFile(dir=folder):
+            pass
+        if path.exists():
+            with _open_file(path, os.O_RDWR | os.O_APPEND):
+                pass
+    except OSError as error:
+        if error.errno in _MAY_PASS:
+            return
+        raise StoreError(
+            f"cannot write the state folder {path.parent}: {error.strerror}; gpuwatch records there what it must end, "
+            "before it rents: make it writable, or set STATE_DIRECTORY or XDG_STATE_HOME"
+        ) from None
 
 
 class ObligationFile:
@@ -68,6 +94,10 @@ class ObligationFile:
         self._read = ReadObligations()
         self._position: tuple[int, int] = (-1, 0)  # the file's inode, and the offset up to which it was read
         self._error: str | None = None
+
+    def require_writable(self) -> None:
+        """Check that the file can be written. Raises StoreError."""
+        require_writable_folder(self._path)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
