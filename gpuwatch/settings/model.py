@@ -108,10 +108,18 @@ def _heartbeat_url(value: Any) -> Secret | None:
     return Secret(parse_url(value))
 
 
+def _lake(value: Any) -> str:
+    text = value.strip().rstrip("/") if isinstance(value, str) and value.isprintable() else None
+    if text is None or (text and not re.match(r"s3://[a-z0-9][a-z0-9.-]+(/|$)|/|~/", text)):
+        raise ValueError('expected "s3://bucket/prefix", or the whole path of a folder, such as "/srv/gpuwatch-lake"')
+    return text
+
+
 PasswordHash = Annotated[Secret | None, PlainValidator(_password_hash), WithJsonSchema(HIDDEN)]
 Token = Annotated[Secret, PlainValidator(_token), WithJsonSchema(HIDDEN)]
 HeartbeatUrl = Annotated[Secret | None, PlainValidator(_heartbeat_url), WithJsonSchema(HIDDEN)]
 Zone = Annotated[str, BeforeValidator(_zone)]
+LakePlace = Annotated[str, BeforeValidator(_lake), WithJsonSchema({"type": "string"})]
 DatabaseUrl = Annotated[str, BeforeValidator(_database_url), WithJsonSchema({"type": "string"})]
 
 
@@ -202,6 +210,15 @@ class RecordSettings(Spec, frozen=True, kw_only=True):
         return {"gpu_names": named_gpus(table.gpu)}
 
 
+class HistorySettings(Spec, frozen=True, kw_only=True):
+    """`[history]`: what becomes of old prices."""
+
+    lake: Annotated[
+        LakePlace,
+        about("Folder or s3://bucket/prefix to which the daemon adds Parquet files once a day; empty: none."),
+    ] = ""
+
+
 class LaunchingSettings(Spec, frozen=True, kw_only=True):
     """`[launch]`: settings for the launches of all watches."""
 
@@ -246,6 +263,7 @@ class Settings(Spec, frozen=True, kw_only=True):
     dry_run: Annotated[Switch, about("true: rents nothing and only reports what it would rent.")] = True
     budget: Annotated[Budget, about("Limits over all launches.")] = Budget()
     record: Annotated[RecordSettings, about("GPUs to record in addition to those of the watches.")] = RecordSettings()
+    history: Annotated[HistorySettings, about("What becomes of old prices.")] = HistorySettings()
     launching: Annotated[LaunchingSettings, about("Settings for the launches of all watches."), Key("launch")] = (
         LaunchingSettings()
     )

@@ -236,6 +236,9 @@ gpu = []                          # GPUs to record without a watch, such as ["A1
 
 """
 _WATCHDOG = """\
+# [history]
+# lake = "s3://bucket/prefix"     # or the path of a folder: once a day, what is over is added there as Parquet
+
 # [orchestrator]                  # rents the machines of multi-node jobs
 # tool = "dstack"
 # program = "dstack"              # a name on PATH, or a path
