@@ -43,6 +43,7 @@ ON_BOTH_ENGINES = (
     "tests/engine/jobs/test_job_queue.py",
     "tests/engine/launches/renting/test_launching.py",
     "tests/engine/launches/renting/test_order_recorded.py",
+    "tests/engine/test_two_engines.py",
     "tests/process/",
     "tests/web/api/test_stores.py",
 )

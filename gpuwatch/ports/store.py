@@ -88,7 +88,20 @@ NO_OBLIGATION_LOG = NoObligationLog()
 
 
 class UnitOfWork(Protocol):
-    """One open transaction: all results of a decision are stored completely or not at all."""
+    """One open transaction: all results of a decision are stored completely or not at all.
+
+    What another process may have changed since (`memories`, `health`, `hold`) is read in it: whoever reads first
+    decides, and the others wait until its decision is stored.
+    """
+
+    def memories(self, watches: Collection[str]) -> Mapping[str, WatchMemory]:
+        """The memories of these watches, as stored now."""
+
+    def health(self, provider: str, lane: str) -> ProviderHealth:
+        """The health of a provider's lane, as stored now."""
+
+    def hold(self, provider: str, kind: str) -> Hold | None:
+        """The last hold of a class of requests, as stored now."""
 
     def save_memory(self, watch: str, memory: WatchMemory) -> None:
         """Store the memory of a watch."""

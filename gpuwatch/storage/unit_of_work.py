@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, bindparam, select
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
@@ -17,13 +17,16 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports import OutboxAlert, ProviderHealth
 from gpuwatch.ports.market import Hold
 from gpuwatch.storage.alerts.alert_rows import enqueue
+from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches import approval_rows, launch_admission
 from gpuwatch.storage.launches.renting_blocks import ticked_items
-from gpuwatch.storage.market.provider_holds import save_hold
+from gpuwatch.storage.market.provider_holds import load_holds, save_hold
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import provider_health, seen_value
-from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_ms, upsert
+from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, insert_if_absent, to_ms, upsert
 from gpuwatch.storage.setup.tables import watch_state
+
+_MEMORIES_OF = select(watch_state).where(watch_state.c.watch.in_(bindparam("watches", expanding=True)))
 
 
 class SqlDecisionStore:
@@ -35,29 +38,12 @@ class SqlDecisionStore:
     def memories(self) -> Mapping[str, WatchMemory]:
         """Return the memory of each watch that has one."""
         with self._database.read() as connection:
-            return {
-                row.watch: WatchMemory(
-                    fired_at=from_ms(row.fired_at_ms),
-                    fired_microusd_gpu_hour=row.fired_microusd_gpu_hour,
-                    under_since=from_ms(row.under_since_ms),
-                    misses=row.misses,
-                )
-                for row in connection.execute(select(watch_state))
-            }
+            return {row.watch: _memory_of(row) for row in connection.execute(select(watch_state))}
 
     def provider_health(self) -> Mapping[tuple[str, str], ProviderHealth]:
         """Return the health of each provider on each lane."""
         with self._database.read() as connection:
-            return {
-                (row.provider, row.lane): ProviderHealth(
-                    complete_at=from_ms(row.complete_at_ms),
-                    blind_since=from_ms(row.blind_since_ms),
-                    last_error=row.last_error,
-                    not_understood=bool(row.not_understood),
-                    reported=bool(row.reported),
-                )
-                for row in connection.execute(select(provider_health))
-            }
+            return {(row.provider, row.lane): _health_of(row) for row in connection.execute(select(provider_health))}
 
     @contextmanager
     def open(self) -> Iterator[SqlUnitOfWork]:
@@ -72,6 +58,24 @@ class SqlUnitOfWork:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def memories(self, watches: Collection[str]) -> Mapping[str, WatchMemory]:
+        """Return the memories of watches, as stored now; others wait to read them until this transaction ends."""
+        lock_reservations(self._connection)
+        rows = self._connection.execute(_MEMORIES_OF, {"watches": list(watches)})
+        return {row.watch: _memory_of(row) for row in rows}
+
+    def health(self, provider: str, lane: str) -> ProviderHealth:
+        """Return the health of a lane, as stored now; others wait."""
+        lock_reservations(self._connection)
+        of_lane = and_(provider_health.c.provider == provider, provider_health.c.lane == lane)
+        row = self._connection.execute(select(provider_health).where(of_lane)).first()
+        return ProviderHealth() if row is None else _health_of(row)
+
+    def hold(self, provider: str, kind: str) -> Hold | None:
+        """Return the last hold of a class of requests, as stored now; others wait."""
+        lock_reservations(self._connection)
+        return next((hold for hold in load_holds(self._connection, provider) if hold.kind == kind), None)
 
     def save_memory(self, watch: str, memory: WatchMemory) -> None:
         """Save the memory of a watch."""
@@ -127,3 +131,22 @@ class SqlUnitOfWork:
         """Record a value; return whether it was never seen before."""
         value = {"provider": provider, "kind": storable_text(kind, 16), "value": storable_text(new_value, 200)}
         return insert_if_absent(self._connection, seen_value, value | {"first_seen_ms": to_ms(now)})
+
+
+def _memory_of(row: AnyRow) -> WatchMemory:
+    return WatchMemory(
+        fired_at=from_ms(row.fired_at_ms),
+        fired_microusd_gpu_hour=row.fired_microusd_gpu_hour,
+        under_since=from_ms(row.under_since_ms),
+        misses=row.misses,
+    )
+
+
+def _health_of(row: AnyRow) -> ProviderHealth:
+    return ProviderHealth(
+        complete_at=from_ms(row.complete_at_ms),
+        blind_since=from_ms(row.blind_since_ms),
+        last_error=row.last_error,
+        not_understood=bool(row.not_understood),
+        reported=bool(row.reported),
+    )

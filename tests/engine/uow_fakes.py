@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -104,6 +104,15 @@ class MemoryPage:
         self.launches: list[Launch] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
         self.asks: list[Approval] = []
+
+    def memories(self, watches: Collection[str]) -> Mapping[str, WatchMemory]:
+        return {name: memory for name, memory in self._unit_of_work.remembered.items() if name in watches}
+
+    def health(self, provider: str, lane: str) -> ProviderHealth:
+        return self._unit_of_work.kept_health.get((provider, lane), ProviderHealth())
+
+    def hold(self, provider: str, kind: str) -> Hold | None:
+        return self._unit_of_work.holds.get((provider, kind))
 
     def save_memory(self, watch: str, memory: WatchMemory) -> None:
         self.remembered[watch] = memory

@@ -256,6 +256,7 @@ BREAKER = AlertSpec(
 )
 PREREQUISITES_MET = AlertSpec(
     kind=AlertKind.RECOVERED,
+    once="prerequisites-met:{subject}:{since_s}",
     headline="{subject}: its prerequisites are met; gpuwatch can rent there again",
     facts=(("Provider", "{subject}"), ("Was missing", "{missing}")),
     why="A check of the account found nothing missing.",
@@ -263,6 +264,7 @@ PREREQUISITES_MET = AlertSpec(
 )
 PREREQUISITES_MISSING = AlertSpec(
     kind=AlertKind.REFUSED,
+    once="prerequisites:{subject}:{since_s}",
     headline="gpuwatch does not rent at {subject}: {missing} missing",
     why="Every order there would be refused, or its instance could not be used.",
     did="gpuwatch rents nothing there, keeps polling its offers, and checks again every minute.",

@@ -39,7 +39,7 @@ SILENT = AlertSpec(
 )
 LATE = AlertSpec(
     kind=AlertKind.CHANNEL,
-    once="late:{subject}:{now_s}",
+    once="late:{subject}:{newest_ms}",
     headline="{subject} did not deliver {alerts} in time",
     why="Quiet hours held them back, or the channel accepted nothing before they expired.",
     did="They expired and are listed here for your information.",

@@ -137,9 +137,10 @@ def decide(
     """
     if _is_stale(observation, now, max_age_s) or not (observation.matches or observation.known):
         return Decision(watch=watch.name, reason=DecisionReason.NO_DATA, decided_at=now, memory=memory)
-    memory = _not_from_the_future(memory, now)
+    before, memory = memory, _not_from_the_future(memory, now)
     if not observation.matches:
-        missed = _missed(memory, observation) if observation.completes_cycle else memory
+        is_miss = observation.completes_cycle and not _precedes(observation, before, now)
+        missed = _missed(memory, observation) if is_miss else memory
         return Decision(watch=watch.name, reason=DecisionReason.NO_OFFER, decided_at=now, memory=missed)
     memory = msgspec.structs.replace(memory, under_since=memory.under_since or now, misses=0)
     reason = _reason(watch, observation, memory, now, zone)
@@ -180,6 +181,11 @@ def _missed(memory: WatchMemory, observation: Observation) -> WatchMemory:
     if misses >= REARM_POLLS:
         return WatchMemory(misses=misses)
     return msgspec.structs.replace(memory, under_since=None, misses=misses)
+
+
+def _precedes(observation: Observation, memory: WatchMemory, now: datetime) -> bool:
+    """Whether it is older than the report of another process, whose offer it could not show. Not if a clock jumped."""
+    return memory.fired_at is not None and observation.observed_at < memory.fired_at <= now
 
 
 def _is_cheaper(price: float, fired_at_figure: float | None, improve_by: float) -> bool:

@@ -169,12 +169,10 @@ class AlertDelivery:
             log.log(level, "%d deliveries expired before their channel accepted them", expired)
         if is_quiet:
             return  # the next message mentions the expired ones
-        for name, count in self._outbox.unreported_failures().items():
+        for name, (count, newest_ms) in self._outbox.unreported_failures().items():
             if name in self._channels:
-                self._enqueue(
-                    LATE.outbox(None, now, subject=name, alerts=count_text(count, "alert"), now_s=int(now.timestamp())),
-                    (name,),
-                )
+                alerts = count_text(count, "alert")
+                self._enqueue(LATE.outbox(None, now, subject=name, alerts=alerts, newest_ms=newest_ms), (name,))
 
     def _is_busy(self, name: str) -> bool:
         thread = self._threads.get(name)

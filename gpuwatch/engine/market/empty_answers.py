@@ -146,6 +146,11 @@ class EmptyAnswers:
         reason = f"its answers have no rows, but had {self._expected} before"
         hold = Hold(provider=self._provider, kind=EMPTY, set_at=since, until=now + _KEPT_FOR, reason=reason)
         with self._uow_factory.open() as uow:
+            stored = uow.hold(self._provider, EMPTY)
+            if stored is not None and stored.until > stored.set_at:  # another process found it before
+                self._hold = stored
+                self._found.add(self._provider)
+                return
             uow.enqueue(
                 ANSWERS_EMPTY.outbox(
                     self._new_id(),
@@ -163,12 +168,14 @@ class EmptyAnswers:
     def _filled(self, hold: Hold, now: datetime) -> None:
         since, span = format_moment(hold.set_at), span_text(now - hold.set_at)
         with self._uow_factory.open() as uow:
-            uow.enqueue(
-                OFFERS_AGAIN.outbox(
-                    self._new_id(), now, subject=self._provider, since=since, span=span, back=format_moment(now)
+            stored = uow.hold(self._provider, EMPTY)
+            if stored is None or stored.until > stored.set_at:  # else another process reported it before
+                uow.enqueue(
+                    OFFERS_AGAIN.outbox(
+                        self._new_id(), now, subject=self._provider, since=since, span=span, back=format_moment(now)
+                    )
                 )
-            )
-            uow.save_hold(msgspec.structs.replace(hold, until=hold.set_at))
+                uow.save_hold(msgspec.structs.replace(hold, until=hold.set_at))
         self._hold = None
         self._found.discard(self._provider)
 

@@ -236,15 +236,26 @@ class HealthMonitor:
             log.info("%s: the %s is answered again as well", self._provider, lane, extra=self._extra(lane))
 
     def _save(self, lane: str, health: ProviderHealth, alert: Alert | None = None) -> None:
-        """Save to the store first: if that fails, the next failure or answer tries again."""
+        """Save to the store first: if that fails, the next failure or answer tries again.
+
+        No alert and no change if another process has stored the same change before.
+        """
         with self._uow_factory.open() as uow:
-            if alert is not None:
-                uow.enqueue(outbox_alert(alert))
-            uow.save_health(self._provider, lane, health)
+            stored = uow.health(self._provider, lane)
+            if _kind(stored) == _kind(health) != _kind(self._lanes[lane].health):
+                health = msgspec.structs.replace(stored, last_error=health.last_error)
+            else:
+                if alert is not None:
+                    uow.enqueue(outbox_alert(alert))
+                uow.save_health(self._provider, lane, health)
         self._lanes[lane].health = health
 
     def _extra(self, lane: str) -> dict[str, str]:
         return {"provider": self._provider, "lane": lane}
+
+
+def _kind(health: ProviderHealth) -> tuple[bool, bool]:
+    return health.blind_since is not None, health.not_understood
 
 
 class FailureLog:

@@ -14,7 +14,6 @@ from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.launches.life.admission import free_slot
 from gpuwatch.domain.launches.life.owner_decisions import Approval, checklist_warning
-from gpuwatch.domain.market.money import threshold_microusd
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import (
     Decision,
@@ -44,7 +43,7 @@ from gpuwatch.engine.launches.renting.launch_commands import command_summary
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalTerms, request_approval
 from gpuwatch.engine.setup.failpoint import failpoint
-from gpuwatch.engine.watches.gather import NewestObservations, QuoteGathering
+from gpuwatch.engine.watches.gather import NewestObservations, QuoteGathering, is_under_limit
 from gpuwatch.engine.watches.readiness_notes import ReadinessNotes
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
@@ -52,6 +51,7 @@ log = logging.getLogger(__name__)
 
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
 _Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
+_Decided = tuple[Watch, Observation, Decision]
 
 
 class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
@@ -140,9 +140,9 @@ class Evaluator:
         """
         with self._lock:
             self.observations.note(provider, spot, observed)
-            decided = [(watch, self._decide(watch, ((provider, spot),), now)) for watch in watches]
-            self._act([(watch, decision) for watch, decision in decided if not self._waits(watch, decision, now)], now)
-        return [decision for _, decision in decided]
+            decided = [self._decide(watch, ((provider, spot),), now) for watch in watches]
+            acted = self._act([one for one in decided if not self._waits(one[0], one[2], now)], now)
+        return [acted.get(watch.name, decision) for watch, _, decision in decided]
 
     def decide_gathered(self, now: datetime) -> float:
         """Decide for watches that have waited long enough for quotes.
@@ -155,7 +155,7 @@ class Evaluator:
         """
         with self._lock:
             due = self._gathering.due(now)
-            self._act([(watch, self._decide(watch, (), now)) for watch in due], now)
+            self._act([self._decide(watch, (), now) for watch in due], now)
             return self._gathering.next_due_s(now)
 
     def forget_except(self, names: Collection[str]) -> None:
@@ -167,21 +167,24 @@ class Evaluator:
             for part in (self.observations, self._stock, self._slots, self._notes):
                 part.forget_except(names)
 
-    def _decide(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Decision:
+    def _decide(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> _Decided:
         observed = self._stock.added_to(self._merged(watch, just_polled, now), watch, now)
-        return decide(watch, observed, self._memory(watch), now, self._rules.zone)
+        return watch, observed, decide(watch, observed, self._memory(watch), now, self._rules.zone)
 
-    def _act(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> None:
-        """Store the results of decisions, and start the reserved launches."""
+    def _act(self, decided: Sequence[_Decided], now: datetime) -> dict[str, Decision]:
+        """Store the results of decisions, and start the reserved launches; return the decisions as stored."""
         try:
-            for launch, watch, candidates in self._store(decided, now):
+            stored, reserved = self._store(decided, now)
+            for launch, watch, candidates in reserved:
                 self._starter(watch).start(launch, watch, candidates)
-            self._stock.note_all(decided)
+            final = [(watch, stored.get(watch.name, decision)) for watch, _, decision in decided]
+            self._stock.note_all(final)
         finally:
-            for watch, _ in decided:
+            for watch, _, _ in decided:
                 self._gathering.close(watch)
-        self._log_changes(decided)
-        self._slots.unblock(watch.name for watch, decision in decided if decision.best is None)
+        self._log_changes(final)
+        self._slots.unblock(watch.name for watch, decision in final if decision.best is None)
+        return {watch.name: decision for watch, decision in final}
 
     def _waits(self, watch: Watch, decision: Decision, now: datetime) -> bool:
         """Whether a decision to rent waits for the quotes of other providers."""
@@ -215,7 +218,7 @@ class Evaluator:
         every = self.observations.of(watch.name)
         recent = {key: one for key, one in every.items() if abs(now - one.observed_at) <= age_of(key[0])}
         found = self._gathering.in_order(watch, self._rentable_views(watch), recent, now)
-        found = [match for match in found if _is_under(watch, match)]
+        found = [match for match in found if is_under_limit(watch, match)]
         expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)
         return self._cycles.setdefault(watch.name, PollCycle()).observe(
             just_polled,
@@ -227,14 +230,24 @@ class Evaluator:
             observed_at=max((one.observed_at for one in recent.values()), default=now),
         )
 
-    def _store(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[ReservedLaunch]:
-        """Store all results in one transaction; open none if there is nothing to store."""
-        worth = [(w, d) for w, d in decided if d.fires or self._needs_action(w, d) or d.memory != self._memory(w)]
+    def _store(self, decided: Sequence[_Decided], now: datetime) -> tuple[dict[str, Decision], list[ReservedLaunch]]:
+        """Store all results in one transaction; open none if there is nothing to store. Return what was stored.
+
+        The memories are read in it: what another process has decided since is not decided again.
+        """
+        worth = [one for one in decided if self._is_worth(one[0], one[2], self._memory(one[0]))]
         if not worth:
-            return []
-        reserved, not_ready = [], dict(self._reported_not_ready)
+            return {}, []
+        final, reserved, not_ready = {}, [], dict(self._reported_not_ready)
         with self._uow_factory.open() as uow:
-            for watch, decision in worth:
+            memories = uow.memories([watch.name for watch, _, _ in worth])
+            for watch, observed, decided_before in worth:
+                memory, decision = memories.get(watch.name, WatchMemory()), decided_before
+                if memory != self._memory(watch):
+                    decision = decide(watch, observed, memory, now, self._rules.zone)
+                final[watch.name] = decision
+                if not self._is_worth(watch, decision, memory):
+                    continue
                 if watch.action is Action.ASK:
                     self._request_approval(uow, watch, decision, now)
                 else:
@@ -244,9 +257,12 @@ class Evaluator:
                 uow.save_memory(watch.name, decision.memory)
             failpoint("intent.before_commit")
         failpoint("intent.after_commit")
-        self._memories.update({watch.name: decision.memory for watch, decision in worth})
+        self._memories.update({name: decision.memory for name, decision in final.items()})
         self._reported_not_ready = not_ready
-        return reserved
+        return final, reserved
+
+    def _is_worth(self, watch: Watch, decision: Decision, memory: WatchMemory) -> bool:
+        return decision.fires or self._needs_action(watch, decision) or decision.memory != memory
 
     def _report(
         self,
@@ -380,9 +396,3 @@ class Evaluator:
             rank_of=rules.rank_of,
         )
         uow.enqueue(outbox_alert(alert, once_key, None if approval is None else approval.deadline))
-
-
-def _is_under(watch: Watch, match: Match) -> bool:
-    """Whether the price is within the limit, which may have fallen since another provider was polled."""
-    limit = watch.max_price_usd_gpu_hour
-    return watch.auto is None or match.price.price_microusd_hour <= threshold_microusd(limit, match.offer.gpu_count)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import MICRO, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.decide import (
@@ -246,3 +246,9 @@ class QuoteGathering:
         The duration of the query does not matter: an order fetches a price older than `quote_ttl` again.
         """
         return (one.answered_at or one.observed_at) >= opened - self._gather
+
+
+def is_under_limit(watch: Watch, match: Match) -> bool:
+    """Whether the price is within the limit, which may have fallen since another provider was polled."""
+    limit = watch.max_price_usd_gpu_hour
+    return watch.auto is None or match.price.price_microusd_hour <= threshold_microusd(limit, match.offer.gpu_count)

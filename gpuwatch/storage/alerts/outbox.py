@@ -192,10 +192,15 @@ class Outbox:
         with self._database.write() as connection:
             queries.retry_refused(connection, now_ms)
 
-    def unreported_failures(self) -> Mapping[str, int]:
-        """Return channel → expired deliveries that no message has mentioned or will; without broken channels."""
+    def unreported_failures(self) -> Mapping[str, tuple[int, int]]:
+        """Return channel → (count, time of the newest in ms) of expired deliveries that no message mentions or will.
+
+        Without broken channels.
+        """
         with self._database.read() as connection:
-            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(queries.UNREPORTED_COUNTS)}
+            counts: dict[str, tuple[int, int]] = {
+                row[0]: (row[1], row[2]) for row in connection.execute(queries.UNREPORTED_COUNTS)
+            }
         if not counts:
             return {}
         broken = {fault.channel for fault in self.broken_channels()}

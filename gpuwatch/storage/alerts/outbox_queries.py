@@ -71,7 +71,8 @@ def _is_delivered() -> ColumnElement[bool]:
 
 PENDING = select(delivery.c.channel).where(delivery.c.state == "pending").limit(1)
 UNREPORTED_COUNTS = (
-    select(delivery.c.channel, func.count())
+    select(delivery.c.channel, func.count(), func.max(alerts.c.created_at_ms))
+    .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
     .where(delivery.c.state == "expired", delivery.c.sent_at_ms.is_(None))
     .where(delivery.c.channel.not_in(select(delivery.c.channel).where(delivery.c.state == "pending")))
     .group_by(delivery.c.channel)

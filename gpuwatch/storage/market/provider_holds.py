@@ -80,21 +80,25 @@ def save_hold(connection: Connection, hold: Hold) -> None:
     upsert(connection, provider_hold, row)
 
 
-def _load(database: Database, provider: str) -> Sequence[Hold]:
+def load_holds(connection: Connection, provider: str) -> Sequence[Hold]:
     """Return the last hold of each class of requests, even if it is over."""
     query = select(provider_hold).where(provider_hold.c.provider == provider).order_by(provider_hold.c.kind)
+    return [
+        Hold(
+            provider=provider,
+            kind=row.kind,
+            set_at=from_ms(row.set_at_ms),
+            until=from_ms(row.until_ms),
+            reason=row.reason,
+            quota_resets_at=from_ms(row.quota_resets_ms),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def _load(database: Database, provider: str) -> Sequence[Hold]:
     with database.read() as connection:
-        return [
-            Hold(
-                provider=provider,
-                kind=row.kind,
-                set_at=from_ms(row.set_at_ms),
-                until=from_ms(row.until_ms),
-                reason=row.reason,
-                quota_resets_at=from_ms(row.quota_resets_ms),
-            )
-            for row in connection.execute(query)
-        ]
+        return load_holds(connection, provider)
 
 
 def _save(database: Database, hold: Hold) -> None:

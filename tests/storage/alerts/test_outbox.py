@@ -320,7 +320,7 @@ def test_a_channel_with_nothing_left_to_mention_its_losses_is_unsaid(database: D
     box = reported(database, "a1", "a2", life=timedelta(seconds=10))
     assert box.unreported_failures() == {}
     box.expire(NOON + HOUR)
-    assert box.unreported_failures() == {"telegram": 2}
+    assert [count for count, _ in box.unreported_failures().values()] == [2]
     box.enqueue(outbox_alert(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
     assert box.unreported_failures() == {}
 

@@ -92,8 +92,13 @@ class PrerequisiteGate:
         )
 
     def _take(self, missing: Sequence[Prerequisite], *, known: bool, now: datetime) -> None:
-        """Store the verdict, and report a change. Without an answer the earlier verdict stays."""
-        held = self._held(now)
+        """Store the verdict, and report a change. Without an answer the earlier verdict stays.
+
+        Of several processes that find a change after the same stored verdict, one reports it.
+        """
+        stored = next((one for one in self._holds.load(self._provider) if one.kind == RENTING), None)
+        held = None if stored is None or stored.until <= now else stored
+        since_s = 0 if stored is None else int(stored.set_at.timestamp())
         if not known:
             self._reason, self._job_reason = (
                 _reason_of(self._holds, self._provider, kind, now) for kind in (RENTING, RENTING_JOBS)
@@ -109,11 +114,13 @@ class PrerequisiteGate:
         self._job_reason = summary(of_every_rent)[:_REASON_LENGTH]
         try:
             if reason and held is None:
-                self._enqueue(self._missing_alert(missing, now))
+                self._enqueue(self._missing_alert(missing, since_s, now))
                 log.warning("gpuwatch does not rent there: %s", reason, extra={"provider": self._provider})
             elif not reason and held is not None:
                 self._enqueue(
-                    PREREQUISITES_MET.outbox(self._new_id(), now, subject=self._provider, missing=held.reason)
+                    PREREQUISITES_MET.outbox(
+                        self._new_id(), now, subject=self._provider, missing=held.reason, since_s=since_s
+                    )
                 )
                 log.info("its prerequisites are met again", extra={"provider": self._provider})
         except StoreError as error:  # the next check reports it
@@ -124,11 +131,12 @@ class PrerequisiteGate:
                 until = now + _KEPT_FOR if why else now
                 self._holds.save(Hold(provider=self._provider, kind=kind, set_at=now, until=until, reason=why))
 
-    def _missing_alert(self, missing: Sequence[Prerequisite], now: datetime) -> OutboxAlert:
+    def _missing_alert(self, missing: Sequence[Prerequisite], since_s: int, now: datetime) -> OutboxAlert:
         return PREREQUISITES_MISSING.outbox(
             self._new_id(),
             now,
             subject=self._provider,
+            since_s=since_s,
             missing=f"{len(missing)} prerequisite{'s' * (len(missing) > 1)}",
             facts=(
                 ("Provider", self._provider),
