@@ -51,6 +51,7 @@ RENAMED_COLUMNS = {
     ("launch_event", "provider_words"): "provider_message",
 }
 ADDED = {
+    "history_state": {"rewritten": 0},
     "alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000},
     "provider_health": {"lane": "hunt", "not_understood": 0, "reported": 1},
     "delivery": {"first_try_at_ms": None},

@@ -32,7 +32,8 @@ from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.engine.watches.provider_worker import ProviderWorker
 from gpuwatch.engine.watches.quote_collector import QuoteCollector
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts, SqlPastPrices
+from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
+from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts
 from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows, prices_on_sale
 from gpuwatch.storage.history.queries.poll_queries import last_sweep, recent_sweeps
 from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
@@ -75,7 +76,7 @@ class Polling:
         self._launchers, self._job_queue = following.launchers, job_queue
         self.auto_prices = _auto_prices(base)
         self.price_ranks = PriceRanks(SqlHourlyLows(store), watched_gpus(settings), REFERENCE_DISK_GB)
-        self.past_limits = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
+        self.past_limits = PastLimits(SqlFittingPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
         self._open_jobs: frozenset[str] = frozenset()
         self.limits = WatchLimits(
             self.auto_prices,

@@ -211,6 +211,9 @@ class AutoPriceRepository(Protocol):
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         """The lowest price of each hour of matching offers, as far back as useful."""
 
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget what is kept in memory for all other watches."""
+
 
 class ForecastRepository(Protocol):
     """Stores price forecasts and their outcomes. All methods raise StoreError."""

@@ -106,12 +106,12 @@ def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimit
     from gpuwatch.bootstrap.rules import all_commissions
     from gpuwatch.domain.market.money import REFERENCE_DISK_GB
     from gpuwatch.engine.watches.current_limits import NoPastPrices, PastLimits
-    from gpuwatch.storage.forecasts.forecast_rows import SqlPastPrices
+    from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
 
     now = real_now()
     try:
         with open_store_read_only(settings) as store:
-            past = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB, logs=False)
+            past = PastLimits(SqlFittingPrices(store, all_commissions(settings)), REFERENCE_DISK_GB, logs=False)
             watches = [past.with_past(watch, now) for watch in limits.watches]
     except StoreError:
         past = PastLimits(NoPastPrices(), REFERENCE_DISK_GB, logs=False)

@@ -132,6 +132,7 @@ class AutoPrices:
         with self._lock:
             self._computed = {name: found for name, found in self._computed.items() if name in watches}
             self._logged = {name: found for name, found in self._logged.items() if name in watches}
+        self._waits.forget_except(watches)
         if self._ledger is not None:
             self._ledger.forget_except(watches)
 
@@ -248,6 +249,9 @@ class BacktestWaits:
 
     def delete_except(self, watches: Collection[str]) -> None:
         """Do nothing: there is nothing to forget."""
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Do nothing: a backtest has one watch."""
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         """Return the hours that were over."""

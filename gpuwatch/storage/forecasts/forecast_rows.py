@@ -9,8 +9,7 @@ from decimal import Decimal
 import msgspec
 from sqlalchemy import Connection, and_, delete, func, select, update
 
-from gpuwatch.domain.forecasts.backtest.replayed_candidates import fitting_series
-from gpuwatch.domain.forecasts.price_forecasts import ForecastScore, PriceForecast, scope_of
+from gpuwatch.domain.forecasts.price_forecasts import ForecastScore, PriceForecast
 from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.history.price_series import (
     PriceSeries,
@@ -19,7 +18,9 @@ from gpuwatch.domain.history.price_series import (
     series_of,
 )
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, microusd
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import forecast
@@ -91,12 +92,12 @@ class SqlForecasts:
         """Return the lowest price of each hour since the forecast."""
         # an earlier poll still counts in its hour
         since = price_forecast.made_at - timedelta(seconds=COVERAGE_S + 3600)
-        market_history = read_market_history(self._database, price_forecast.scope, since, now + timedelta(seconds=1))
         watch = self._watches.get(price_forecast.watch or "")
         if watch is not None and watch.gpu_names == price_forecast.scope.gpus:
-            series = fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
-        else:
-            series = series_of(market_history, gpu_pricer(market_history, self._commissions, REFERENCE_DISK_GB))
+            prices = SqlFittingPrices(self._database, self._commissions, self._commissions)
+            return prices.series(watch, since, now, price_forecast.scope)
+        market_history = read_market_history(self._database, price_forecast.scope, since, now + timedelta(seconds=1))
+        series = series_of(market_history, gpu_pricer(market_history, self._commissions, REFERENCE_DISK_GB))
         return known_until(series, now)
 
 
@@ -105,17 +106,25 @@ def _statement(text: str) -> PriceForecast:
 
 
 class SqlAutoPriceWaits:
-    """Implements `ports.store.AutoPriceRepository` over the database.
+    """Implements `ports.store.AutoPriceRepository` over the database; keeps the hours that are over.
 
     Args:
         commissions: of the queried providers; the history of others does not count.
         may_write: False: nothing is written; a wait without a stored beginning begins now.
+        history: how far back prices count.
     """
 
-    def __init__(self, database: Database, commissions: Mapping[str, Commission], may_write: bool = True) -> None:
+    def __init__(
+        self,
+        database: Database,
+        commissions: Mapping[str, Commission],
+        may_write: bool = True,
+        history: timedelta = HISTORY,
+    ) -> None:
         self._database = database
-        self._commissions = commissions
+        self._prices = SqlFittingPrices(database, commissions, commissions)
         self._may_write = may_write
+        self._history = history
 
     def wait_started_at(self, watch: Watch, now: datetime) -> datetime | None:
         """Return its first poll, or the end of its newest launch that ran; None: not yet, or in the future."""
@@ -148,8 +157,12 @@ class SqlAutoPriceWaits:
                 connection.execute(delete(auto_price).where(auto_price.c.watch.in_(removed)))
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
-        """Return the matching, rentable prices of the last 90 days, including imported ones."""
-        return SqlPastPrices(self._database, self._commissions, self._commissions).series(watch, now - HISTORY, now)
+        """Return the matching, rentable prices of the last 90 days, from a full hour, including imported ones."""
+        return self._prices.continued_series(watch, int((now - self._history).timestamp()) // HOUR_S, now)
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget what is kept for all other watches; the store keeps their waits."""
+        self._prices.forget_except(watches)
 
 
 def _wait_start(connection: Connection, watch: str) -> datetime | None:
@@ -164,27 +177,3 @@ def _wait_start(connection: Connection, watch: str) -> datetime | None:
     )
     ended_ms = connection.execute(select(func.max(launches.c.ended_at_ms)).where(has_run)).scalar()
     return from_ms(max(since_ms, ended_ms or 0))
-
-
-class SqlPastPrices:
-    """Implements `ports.store.PastPriceReader` over the database.
-
-    Args:
-        providers: only these; None: all with stored prices.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        commissions: Mapping[str, Commission],
-        providers: Collection[str] | None = None,
-    ) -> None:
-        self._database = database
-        self._commissions = commissions
-        self._providers = providers
-
-    def series(self, watch: Watch, since: datetime, now: datetime) -> PriceSeries:
-        """Return the hourly lowest price of a watch's offers at any price, including imports. Raises StoreError."""
-        history = read_market_history(self._database, scope_of(watch), since, now + timedelta(seconds=1))
-        matching = fitting_series(watch, history, self._commissions, REFERENCE_DISK_GB, self._providers)
-        return known_until(matching, now)

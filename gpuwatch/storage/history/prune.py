@@ -49,6 +49,7 @@ def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
     with database.write() as connection:
         is_later = func.coalesce(history_state.c.kept_from_s, -1) < horizon_s
         connection.execute(update(history_state).where(is_later).values(kept_from_s=horizon_s))
+        connection.execute(update(history_state).values(rewritten=history_state.c.rewritten + 1))
     intervals, series = _prune_prices(database, horizon_s)
     polls = _prune_polls(database, horizon_s)
     alerts = _prune_alerts(database, now - keep, now)

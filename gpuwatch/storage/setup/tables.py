@@ -136,9 +136,10 @@ history_state = Table(
     Column("version", BigInteger, nullable=False),
     Column("next_hour", Integer),
     Column("kept_from_s", Integer),
+    Column("rewritten", BigInteger, nullable=False, server_default="0"),
     comment="one row: version grows with every change of an interval, so that a writer sees whether its memory "
     "is still current; next_hour is the first hour without a roll-up; intervals before kept_from_s were "
-    "pruned",
+    "pruned; rewritten grows with every change of what was over: late polls, imports, a clock set back, pruning",
 )
 
 quota_day = Table(

@@ -64,6 +64,9 @@ class Waits:
     def delete_except(self, watches: Sequence[str]) -> None:
         self.known.append(list(watches))
 
+    def forget_except(self, watches: object) -> None:
+        pass
+
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         self.read += 1
         return self.given

@@ -18,7 +18,7 @@ from gpuwatch.engine.watches.current_limits import PastLimits
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import Answer, Completeness, Query
-from gpuwatch.storage.forecasts.forecast_rows import SqlPastPrices
+from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
 from tests.builders import a_watch, an_offer
@@ -38,7 +38,7 @@ class Polls:
         self.history = SqlHistoryRecorder(database)
         self.bench = Bench(watch)
         self.market = ScriptedMarket(an_answer())
-        past = PastLimits(SqlPastPrices(database, {"vastai": TWENTY}), REFERENCE_DISK_GB)
+        past = PastLimits(SqlFittingPrices(database, {"vastai": TWENTY}), REFERENCE_DISK_GB)
         self.hunter = Hunter(
             self.market,
             [watch],
@@ -216,4 +216,4 @@ def test_what_does_not_fit_has_no_part_in_the_median(sqlite_database: Database) 
 
 def test_a_watch_without_such_clauses_reads_nothing(sqlite_database: Database) -> None:
     watch = a_watch()
-    assert PastLimits(SqlPastPrices(sqlite_database, {}), REFERENCE_DISK_GB).with_past(watch, NOON) is watch
+    assert PastLimits(SqlFittingPrices(sqlite_database, {}), REFERENCE_DISK_GB).with_past(watch, NOON) is watch

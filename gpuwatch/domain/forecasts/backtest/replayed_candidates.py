@@ -154,6 +154,14 @@ class _CandidateFinder:
         return (*fixed, listing.verification, place, reliability)
 
 
+def is_accepted(
+    wide: Watch, listing: ListedOffer, commissions: Mapping[str, Commission], reference_disk_gb: float
+) -> bool:
+    """Whether a watch for any price (`at_any_price`) accepts a listing."""
+    offer = replayed_offer(listing, _ANY_INTERVAL, reference_disk_gb)
+    return accepts(wide, offer, price_for(wide, offer, commissions), offer.observed_at)
+
+
 def fitting_series(
     watch: Watch,
     market_history: MarketHistory,
@@ -183,9 +191,8 @@ def fitting_offers(
     wide = at_any_price(without_unrecorded_clauses(watch, market_history.listings)[0])
 
     def fits(listing: ListedOffer) -> bool:
-        offer = replayed_offer(listing, _ANY_INTERVAL, reference_disk_gb)
-        is_asked = providers is None or offer.provider in providers
-        return is_asked and accepts(wide, offer, price_for(wide, offer, commissions), offer.observed_at)
+        is_asked = providers is None or listing.provider in providers
+        return is_asked and is_accepted(wide, listing, commissions, reference_disk_gb)
 
     fitting = [fits(listing) for listing in market_history.listings]
     intervals = [interval for interval in market_history.intervals if fitting[interval.listing]]

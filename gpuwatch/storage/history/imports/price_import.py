@@ -153,5 +153,6 @@ def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: b
             replace_aggregates(connection, own_segments, merged.changed_s)
         total += merged
     if len(total.changed_s) and not dry_run:  # others must reload names and ids
-        connection.execute(update(history_state).values(version=history_state.c.version + 1))
+        changed = {"version": history_state.c.version + 1, "rewritten": history_state.c.rewritten + 1}
+        connection.execute(update(history_state).values(changed))
     return total

@@ -178,7 +178,8 @@ def step_back(connection: Connection, provider: str, at_s: int) -> None:
     connection.execute(delete(hourly).where(hourly.c.hour >= hour))
     connection.execute(update(history_state).where(history_state.c.next_hour > hour).values(next_hour=hour))
     # other processes must reload
-    connection.execute(update(history_state).values(version=history_state.c.version + 1))
+    changed = {"version": history_state.c.version + 1, "rewritten": history_state.c.rewritten + 1}
+    connection.execute(update(history_state).values(changed))
 
 
 def _move_intervals(connection: Connection, provider: str, at_s: int) -> None:

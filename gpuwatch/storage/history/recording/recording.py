@@ -98,6 +98,7 @@ def write_answer(
     hour = recorded.at_s // 3600
     if prices.next_hour is None or hour < prices.next_hour:  # the first poll, or a late one: aggregate again
         state["next_hour"] = prices.next_hour = hour
+        connection.execute(update(history_state).values(rewritten=history_state.c.rewritten + 1))
     version = prices.version
     if changes.new_prices or changes.delisted or recorded.covers:
         state["version"] = version = version + 1
