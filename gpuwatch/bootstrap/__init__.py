@@ -18,6 +18,7 @@ from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.history.market_history import MarketFilter
     from gpuwatch.engine.launches.following.launch_hooks import LaunchHooks
     from gpuwatch.ports import Alert, Channel, Now
     from gpuwatch.ports.declarations import Adapter, Tools
@@ -245,6 +246,24 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
         return
     with open_read_only(settings.database_url) as store:
         yield store
+
+
+@contextmanager
+def open_history(settings: Settings, scope: MarketFilter, since: datetime, until: datetime) -> Iterator[Database]:
+    """The store for a question about prices, with what it has dropped of this part of the market from the lake.
+
+    Raises:
+        UsageError: the lake is needed, and its extra is not installed.
+        StoreError: as `open_store_read_only`, or the lake cannot be read.
+    """
+    with open_store_read_only(settings) as store:
+        if not settings.history.lake:
+            yield store
+            return
+        from gpuwatch.storage.history.lake.lake_reader import open_with_lake
+
+        with open_with_lake(store, settings.history.lake, scope, since, until) as history:
+            yield history
 
 
 class _SharedStores:

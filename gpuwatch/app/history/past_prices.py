@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gpuwatch import providers
-from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.bootstrap import open_history, open_store_read_only
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.history.price_series import (
     gpu_pricer,
@@ -78,7 +78,7 @@ def load_prices(
     if data is None:
         from gpuwatch.storage.history.queries.stored_prices import read_market_history
 
-        with open_store_read_only(settings) as database:
+        with open_history(settings, scope, since, until) as database:
             return read_market_history(database, scope, since, until)
     return _file_history(data, scope, since, until)
 

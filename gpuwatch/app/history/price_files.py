@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from gpuwatch.app.history.past_prices import default_kinds, known_gpu_names_of
-from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap import open_history, open_store, open_store_read_only, real_now
 from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.domain.history.price_rows import canonical_gpu, offer_kind_of
 from gpuwatch.domain.market.json_view import rfc3339
@@ -173,7 +173,7 @@ def _rows(settings: Settings, request: ExportRequest, skipped: Counter[str]) -> 
         yield _file_rows(request.data, request, kinds, skipped)
         return
     span = (request.since, request.until)
-    with open_store_read_only(settings) as database:
+    with open_history(settings, request.scope, *span) as database:
         yield history_rows(database, request.scope, *span, kinds, with_imported=request.imported_too)
 
 

@@ -21,7 +21,7 @@ from gpuwatch.app.history.past_prices import (
 )
 from gpuwatch.app.history.period_view import PeriodView, period_fields
 from gpuwatch.app.history.svg_charts import SvgChart, SvgLine, step_chart
-from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.bootstrap import open_history, open_store_read_only
 from gpuwatch.domain.history.market_history import MarketPoll
 from gpuwatch.domain.history.price_periods import price_periods_of, time_under
 from gpuwatch.domain.history.price_series import PeriodLength, hours_under, unobserved_gaps
@@ -114,7 +114,8 @@ def _history_of_file(settings: Settings, request: PriceHistoryRequest) -> PriceH
 def _history_of_store(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
     with open_store_read_only(settings) as database:
         gpus = gpu_names_of(request.gpu, known_gpu_names(database))
-        scope = msgspec.structs.replace(request.scope, gpus=gpus)
+    scope = msgspec.structs.replace(request.scope, gpus=gpus)
+    with open_history(settings, scope, request.since, request.until) as database:
         since = max(request.since, first_poll_at(database) or request.until)
         every = _period_length(request, request.until - since, timedelta())
         rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}

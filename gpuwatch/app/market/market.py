@@ -19,7 +19,7 @@ from gpuwatch.app.history.past_prices import (
     pricer,
 )
 from gpuwatch.app.market.current_offers import max_price_age
-from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.bootstrap import open_history, open_store_read_only
 from gpuwatch.domain.history.gpu_status import METHOD, gpu_histories_of, gpu_status_of
 from gpuwatch.domain.market.figure_text import duration_text
 from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
@@ -93,9 +93,10 @@ def market_overview(settings: Settings, request: MarketRequest) -> MarketOvervie
 def _histories_of_store(settings: Settings, request: MarketRequest) -> list[GpuHistory]:
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
     with open_store_read_only(settings) as database:
-        seen = known_gpu_names(database) if request.gpus else frozenset()
+        scope = _scope(request, known_gpu_names(database) if request.gpus else frozenset())
+    with open_history(settings, scope, _start(request), request.until) as database:
         since = max(_start(request), first_poll_at(database) or request.until)
-        return read_gpu_price_history(database, _scope(request, seen), since, request.until, rates)
+        return read_gpu_price_history(database, scope, since, request.until, rates)
 
 
 def _histories_of_file(settings: Settings, request: MarketRequest, data: Path) -> list[GpuHistory]:

@@ -81,9 +81,10 @@ def import_(
 
 @click.command(
     cls=Command,
-    examples=("gpuwatch store export prices.csv.gz --since 30d", "gpuwatch store export - --gpu H100 > h100.csv"),
+    examples=("gpuwatch store export prices.csv.gz --since 30d", "gpuwatch store export --lake s3://bucket/gpuwatch"),
 )
-@click.argument("target", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("target", metavar="[FILE]", required=False, type=click.Path(path_type=Path, allow_dash=True))
+@value_option("--lake", click.STRING, "Instead of FILE: bring a lake of Parquet files up to date: a folder, or s3://….")
 @gpu_option("--gpu", "GPU family or model; may be repeated. Default: all.", multiple=True)
 @past_options("all", default_spot="any")
 @click.option("--imported-too", is_flag=True, help="Include imported prices.")
@@ -91,7 +92,8 @@ def import_(
 @json_option
 @settings_option
 def export(
-    target: Path,
+    target: Path | None,
+    lake: str | None,
     gpu: tuple[str, ...],
     past: PastOptions,
     imported_too: bool,
@@ -102,10 +104,16 @@ def export(
     """Write the store's prices to FILE, for `gpuwatch store import` or any program that reads tables.
 
     FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. Writes one row per offer and poll, and one
-    row without offer_key per poll: see docs/data.md.
+    row without offer_key per poll: see docs/data.md. --lake writes all that is over and not there yet, whatever the
+    other options are: see docs/lake.md.
     """
     from gpuwatch.app.history.price_files import ExportRequest, export_json, export_prices, known_names_of_all
 
+    if (target is None) == (lake is None):
+        raise click.UsageError("name either a FILE or --lake.")
+    if lake is not None:
+        return _export_lake(settings, lake, as_json=as_json)
+    assert target is not None
     to_screen = str(target) == "-"
     if to_screen and as_json:
         raise click.UsageError("--json describes a file: pass a file name.")
@@ -129,6 +137,19 @@ def export(
         json_out(export_json(target, result))
     elif not to_screen:
         click.echo(f"{target}: {count_text(result.rows, 'row')}, {count_text(result.bytes, 'byte')}")
+    return Exit.DONE
+
+
+def _export_lake(settings: Settings, place: str, *, as_json: bool) -> int:
+    from gpuwatch.app.history.lake_export import export_lake, lake_json
+
+    with progress("lake: ") as report:
+        result = export_lake(settings, place, report)
+    if as_json:
+        json_out(lake_json(result))
+        return Exit.DONE
+    until = f", complete until {local(result.verified_until, settings.timezone)}" if result.verified_until else ""
+    click.echo(f"{result.url}: {count_text(result.files, 'new file')}, {count_text(result.rows, 'row')}{until}")
     return Exit.DONE
 
 

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 HOUR_S: Final = 3600
+DAY_S: Final = 86_400
 EXPECTED_DURATION: Final = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
 MAX_S = 3650 * 86_400.0  # ten years: anything longer is a typo
 _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}

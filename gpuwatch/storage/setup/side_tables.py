@@ -327,3 +327,31 @@ seen_value = Table(
     Column("first_seen_ms", BigInteger, nullable=False),
     comment="GPU spellings, field names and skip reasons that were reported already, or are simply known",
 )
+
+
+lake = Table(
+    "lake",
+    metadata,
+    Column("url", String(300), primary_key=True),
+    Column("complete_from_s", Integer),
+    Column("verified_until_s", Integer),
+    Column("next_until_s", Integer),
+    Column("late", Text),  # JSON: provider → from when on its parts are written anew, after an import of old days
+    comment="lakes that were written: all that was over in [complete_from_s, verified_until_s) is in one, verified; "
+    "complete_from_s NULL: from the first; next_until_s: the end of what is being written",
+)
+
+lake_part = Table(
+    "lake_part",
+    metadata,
+    Column("url", String(300), primary_key=True),
+    Column("name", String(500), primary_key=True),
+    Column("dataset", String(16), nullable=False),
+    Column("provider", String(200), nullable=False),
+    Column("from_s", Integer, nullable=False),
+    Column("until_s", Integer, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("checksum", String(64), nullable=False),
+    comment="the verified files of a lake; checksum: SHA-256",
+)

@@ -1,0 +1,123 @@
+"""Reads files of a lake with DuckDB: with a limit for its memory, and without anything from the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.errors import StoreError, UsageError
+from gpuwatch.installation import install_hint
+from gpuwatch.storage.history.lake.lake_notes import LakePart
+from gpuwatch.storage.history.lake.lake_place import LakePlace
+from gpuwatch.storage.history.lake.lake_schema import DATASETS, check_version, import_arrow
+
+MEMORY_LIMIT = "128MB"
+_ROWS_PER_FETCH = 10_000
+_FILES_PER_QUERY = 64
+
+
+def open_duckdb(folder: Path) -> Any:
+    """An empty DuckDB in memory, which spills into a folder. Raises UsageError: the extra is not installed."""
+    try:
+        import duckdb  # noqa: PLC0415 an extra
+    except ImportError as error:
+        raise UsageError(f"prices of the lake are read with DuckDB: {install_hint('lake')}") from error
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": MEMORY_LIMIT,
+        "threads": "2",
+        "temp_directory": str(folder / "spill"),
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    return duckdb.connect(":memory:", config=config)
+
+
+class LakeQuery:
+    """Queries over files of a lake.
+
+    Args:
+        folder: for copies of remote files, and what does not fit in the memory limit.
+    """
+
+    def __init__(self, place: LakePlace, folder: Path) -> None:
+        self._place = place
+        self._folder = folder
+        self._duckdb = open_duckdb(folder)
+
+    def close(self) -> None:
+        """End it."""
+        self._duckdb.close()
+
+    def rows(
+        self, parts: Sequence[LakePart], where: str, values: Mapping[str, Any], columns: str | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield rows of parts of one dataset, in the order of its columns; moments as whole seconds.
+
+        Args:
+            where: a condition in DuckDB's SQL, with the values as `$name`.
+            columns: other columns, or aggregates of each file.
+
+        Raises:
+            StoreError: a file is missing, broken, or of another version; the message names it.
+            UsageError: DuckDB is not installed.
+        """
+        for start in range(0, len(parts), _FILES_PER_QUERY):
+            chunk = parts[start : start + _FILES_PER_QUERY]
+            yield from self._rows(chunk, where, values, columns or selected(chunk[0].dataset))
+
+    def _rows(
+        self, parts: Sequence[LakePart], where: str, values: Mapping[str, Any], columns: str
+    ) -> Iterator[tuple[Any, ...]]:
+        import duckdb  # noqa: PLC0415 an extra
+
+        paths = {self._checked(part): part for part in parts}
+        query = f"SELECT {columns} FROM read_parquet($files, hive_partitioning=false) WHERE {where}"  # noqa: S608
+        try:
+            result = self._duckdb.execute(query, {"files": list(map(str, paths)), **values})
+            while rows := result.fetchmany(_ROWS_PER_FETCH):
+                yield from rows
+        except duckdb.Error as error:
+            raise self._fault(paths, columns, error) from error
+
+    def _checked(self, part: LakePart) -> Path:
+        pyarrow, parquet = import_arrow()
+        path = self._place.local(part.name, self._folder)
+        try:
+            with parquet.ParquetFile(path) as file:
+                metadata, rows = file.schema_arrow.metadata, file.metadata.num_rows
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
+            raise self._broken(part, error) from error
+        check_version(f"{self._place.url}/{part.name}", metadata)
+        if rows != part.rows:
+            raise self._broken(part, f"it has {rows} rows instead of {part.rows}")
+        return path
+
+    def _fault(self, paths: Mapping[Path, LakePart], columns: str, fault: Exception) -> StoreError:
+        """Find the file that cannot be read: DuckDB's errors do not always name it."""
+        import duckdb  # noqa: PLC0415 an extra
+
+        for path, part in paths.items():
+            query = f"SELECT {columns} FROM read_parquet($files, hive_partitioning=false)"  # noqa: S608
+            try:
+                result = self._duckdb.execute(query, {"files": [str(path)]})
+                while result.fetchmany(_ROWS_PER_FETCH):
+                    pass
+            except duckdb.Error as error:
+                return self._broken(part, error)
+        return StoreError(f"cannot read the lake {self._place.url}: {_line(fault)}")
+
+    def _broken(self, part: LakePart, reason: object) -> StoreError:
+        return StoreError(
+            f"{self._place.url}/{part.name} is broken ({_line(reason)}); restore it, the store no longer has its prices"
+        )
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def selected(dataset: str) -> str:
+    """The columns of a dataset in its order, in DuckDB's SQL."""
+    columns = DATASETS[dataset].columns
+    return ", ".join(f"epoch_ms({one.name}) // 1000" if one.kind == "moment" else one.name for one in columns)

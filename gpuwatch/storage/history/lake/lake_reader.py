@@ -1,0 +1,269 @@
+"""Answers questions about spans that the store has dropped: from a copy of the store, with what the lake has.
+
+The copy is a temporary SQLite file of the same schema, with the asked GPUs alone. So every query of the history reads
+it as it reads the store, and has the same answer as over a store that was never pruned. Where a row is in both, that of
+the store counts. Machines keep the order in which they were first recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Table, bindparam, insert, select
+
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
+from gpuwatch.storage.history.lake.lake_notes import LakePart, LakeState, lake_parts, lake_state
+from gpuwatch.storage.history.lake.lake_place import LakePlace, open_place
+from gpuwatch.storage.history.lake.lake_query import LakeQuery
+from gpuwatch.storage.history.lake.lake_schema import HOURLY_CELLS, INTERVALS
+from gpuwatch.storage.history.lake.lake_source import NEVER_S, first_hour_s, poll_scopes, polls_of
+from gpuwatch.storage.history.recording.recording import seconds_since_1970
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
+from gpuwatch.storage.setup.tables import (
+    history_state,
+    hourly,
+    metadata,
+    place,
+    poll,
+    price_interval,
+    segment,
+    series,
+)
+
+_MARGIN_S = DAY_S  # queries also read what still counts at the start of a span
+_CHUNK_ROWS = 5000
+_FACTS = [fact.column for fact in MACHINE_FACTS]
+_LAST_FACTS = ", ".join(f"arg_max({name}, ended_utc)" for name in ("offer_id", "region", "country", *_FACTS))
+_INTERVALS = select(price_interval).where(price_interval.c.series_id == bindparam("series"))
+_SERIES = select(series).where(series.c.segment_id == bindparam("segment"))
+_HOURLY = select(hourly).where(hourly.c.segment_id == bindparam("segment"), hourly.c.hour >= bindparam("first_hour"))
+
+
+class LakeSpan(NamedTuple):
+    """What is asked, in seconds since 1970, and from when on the store has it."""
+
+    since_s: int
+    until_s: int
+    kept_from_s: int
+
+
+@contextmanager
+def open_with_lake(
+    store: Database, lake: str, scope: MarketFilter, since: datetime, until: datetime
+) -> Iterator[Database]:
+    """Yield the store, or a copy with what it has dropped of this part of the market.
+
+    Args:
+        lake: as in the settings; "": none.
+        scope: only its GPUs are copied.
+
+    Raises:
+        StoreError: the store or a file of the lake cannot be read.
+        UsageError: the extra is not installed.
+    """
+    where = open_place(lake) if lake else None
+    with store.read() as connection:
+        kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
+        state = None if where is None else lake_state(connection, where.url)
+    span = LakeSpan(max(0, seconds_since_1970(since) - _MARGIN_S), seconds_since_1970(until) + 1, kept_s or 0)
+    if where is None or state is None or span.since_s >= span.kept_from_s:
+        yield store
+        return
+    with TemporaryDirectory(prefix="gpuwatch-lake-") as folder:
+        path = Path(folder) / "copy.db"
+        with closing(open_database(f"sqlite:///{path}")) as copy, closing(LakeQuery(where, Path(folder))) as query:
+            metadata.create_all(copy.engine)
+            with store.read() as source, copy.write() as target:
+                _HistoryCopy(source, target, query, scope, span).fill(where, state)
+            yield copy
+
+
+class _HistoryCopy:
+    """Fills an empty database from a store and a lake."""
+
+    def __init__(
+        self, source: Connection, target: Connection, query: LakeQuery, scope: MarketFilter, span: LakeSpan
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._query = query
+        self._span = span
+        rows = source.execute(select(segment)).all()
+        models = frozenset(row.gpu for row in rows)
+        families = {row.gpu: row.gpu_family for row in rows}
+        self._all_segments = rows
+        self._segments = [row for row in rows if row.gpu_count > 0 and scope.has_gpu(row.gpu, row.gpu_family, models)]
+        self._numbers = {(row.provider, row.gpu, row.gpu_count, row.spot): row.id for row in self._segments}
+        self._scopes = [
+            polled
+            for polled in poll_scopes(source)
+            if not polled[1]
+            or scope.has_gpu(polled[1], families.get(polled[1]) or catalog().resolve(polled[1]).family, models)
+        ]
+        self._places: dict[tuple[str, str], int] = {}
+        self._ranks: dict[tuple[int, str], int] = {}  # segment and machine → id of the series
+
+    def fill(self, lake: LakePlace, state: LakeState) -> None:
+        """Copy everything."""
+        parts = lake_parts(self._source, lake.url)
+        kept_s = self._span.kept_from_s
+        intervals = self._parts(parts, "intervals", kept_s + 1)
+        first_hour = first_hour_s(self._source, [row.id for row in self._segments])
+        self._insert(segment, (row._asdict() for row in self._all_segments))
+        self._copy_places()
+        self._copy_series(intervals)
+        self._copy_intervals(intervals)
+        self._copy_hours(self._parts(parts, "hourly", first_hour))
+        self._copy_polls(self._parts(parts, "polls", kept_s))
+        old = self._source.execute(select(history_state)).one()._asdict()
+        self._target.execute(history_state.delete())
+        self._insert(history_state, [old | {"kept_from_s": state.complete_from_s}])
+
+    def _parts(self, parts: Iterable[LakePart], dataset: str, before_s: int) -> list[LakePart]:
+        span = self._span
+        return [
+            part for part in parts if part.dataset == dataset and part.until_s > span.since_s and part.from_s < before_s
+        ]
+
+    def _copy_places(self) -> None:
+        rows = self._source.execute(select(place)).all()
+        self._places = {(row.region, row.country): row.id for row in rows}
+        self._insert(place, (row._asdict() for row in rows))
+
+    def _place_id(self, region: str, country: str) -> int:
+        if (region, country) not in self._places:
+            number = self._places[region, country] = 1 + max(self._places.values(), default=0)
+            self._insert(place, [{"id": number, "region": region, "country": country}])
+        return self._places[region, country]
+
+    def _copy_series(self, parts: list[LakePart]) -> None:
+        """The ids are ranks: a series that the store dropped and recorded again keeps its first place."""
+        known: dict[tuple[int, str], dict[str, Any]] = {}
+        for of_segment in self._segments:
+            for row in self._source.execute(_SERIES, {"segment": of_segment.id}):
+                known[row.segment_id, row.machine_id] = row._asdict()
+        stored = set(known)
+        columns = (
+            "source, gpu, gpu_count, spot, machine_id, min(series_id), max(epoch_ms(ended_utc)) AS newest_ms, "
+            + _LAST_FACTS
+        )
+        newest: dict[tuple[int, str], int] = {}
+        for name, gpu, count, spot, machine, number, ended, *facts in self._lake_rows(
+            parts, "ended_utc <= make_timestamp($kept_us)", columns, "GROUP BY source, gpu, gpu_count, spot, machine_id"
+        ):
+            key = self._numbers[name, gpu, count, int(spot)], machine
+            if key in known:
+                known[key]["id"] = min(number, known[key]["id"])
+            if key not in stored and ended >= newest.get(key, ended):
+                newest[key] = ended
+                known[key] = known.get(key, {"id": number, "on_offer": 0}) | self._facts(key, facts)
+        order = sorted(known, key=lambda key: (known[key]["id"], key in stored))
+        self._ranks = {key: rank for rank, key in enumerate(order, 1)}
+        self._insert(series, (known[key] | {"id": rank} for key, rank in self._ranks.items()))
+
+    def _facts(self, key: tuple[int, str], cells: list[Any]) -> dict[str, Any]:
+        offer_id, region, country, *facts = cells
+        return {
+            "segment_id": key[0],
+            "machine_id": key[1],
+            "offer_id": offer_id,
+            "place_id": self._place_id(region, country),
+            **dict(zip(_FACTS, facts, strict=True)),
+        }
+
+    def _copy_intervals(self, parts: list[LakePart]) -> None:
+        for of_segment in self._segments:
+            for row in self._source.execute(_SERIES, {"segment": of_segment.id}).all():
+                rank = self._ranks[row.segment_id, row.machine_id]
+                own_rows = self._source.execute(_INTERVALS, {"series": row.id})
+                self._insert(price_interval, (one._asdict() | {"series_id": rank} for one in own_rows))
+        number, start = INTERVALS.place("machine_id"), INTERVALS.place("seen_from_utc")
+        names = [column.name for column in price_interval.columns if column.name != "series_id"]
+        assert names == ["seen_from_s", "seen_to_s", "machine_microusd_hour", "disk_microusd_gb_month", "ended_s"]
+        where = "ended_utc <= make_timestamp($kept_us) AND seen_from_utc < make_timestamp($until_us)"
+        rows = self._lake_rows(parts, where)
+        self._insert(
+            price_interval,
+            (
+                {
+                    "series_id": self._ranks[self._numbers[row[5], row[0], row[2], int(row[4])], row[number]],
+                    "seen_from_s": row[start],
+                    "seen_to_s": row[start + 1],
+                    "ended_s": row[start + 2],
+                    "machine_microusd_hour": row[start + 3],
+                    "disk_microusd_gb_month": row[start + 4],
+                }
+                for row in rows
+            ),
+        )
+
+    def _copy_hours(self, parts: list[LakePart]) -> None:
+        first_hour = self._span.since_s // HOUR_S
+        for of_segment in self._segments:
+            rows = self._source.execute(_HOURLY, {"segment": of_segment.id, "first_hour": first_hour})
+            self._insert(hourly, (row._asdict() for row in rows))
+        names = [column.name for column in HOURLY_CELLS]
+        where = "hour_utc >= make_timestamp($since_us) AND hour_utc < make_timestamp($until_us)"
+        self._insert(
+            hourly,
+            (
+                {
+                    "segment_id": self._numbers[row[5], row[0], row[2], int(row[4])],
+                    "hour": row[7] // HOUR_S,
+                    **dict(zip(names, row[8:], strict=True)),
+                }
+                for row in self._lake_rows(parts, where)
+            ),
+        )
+
+    def _copy_polls(self, parts: list[LakePart]) -> None:
+        kept_s = max(self._span.since_s, self._span.kept_from_s)
+        self._insert(poll, (_poll_row(row) for row in polls_of(self._source, self._scopes, kept_s, NEVER_S)))
+        wanted = {(name, gpu, bool(spot)) for name, gpu, spot in self._scopes}
+        gpus = sorted({gpu for _, gpu, _ in wanted})
+        where = "at_utc >= make_timestamp($since_us) AND at_utc < make_timestamp($kept_us)"
+        values = self._values(where) | {"gpus": gpus}
+        rows = self._query.rows(parts, f"{where} AND gpu IN (SELECT unnest($gpus))", values)
+        self._insert(poll, (_poll_row(row) for row in rows if (row[2], row[0], row[1]) in wanted))
+
+    def _lake_rows(
+        self, parts: list[LakePart], where: str, columns: str | None = None, tail: str = ""
+    ) -> Iterator[tuple[Any, ...]]:
+        gpus = sorted({gpu for _, gpu, *_ in self._numbers})
+        condition = f"{where} AND gpu IN (SELECT unnest($gpus)) {tail}"
+        return self._query.rows(parts, condition, self._values(where) | {"gpus": gpus}, columns)
+
+    def _values(self, where: str) -> dict[str, int]:
+        span = {"since_us": self._span.since_s, "until_us": self._span.until_s, "kept_us": self._span.kept_from_s}
+        return {name: at_s * 1_000_000 for name, at_s in span.items() if f"${name}" in where}
+
+    def _insert(self, table: Table, rows: Iterable[dict[str, Any]]) -> None:
+        """Rows that are there already stay."""
+        statement, remaining = insert(table).prefix_with("OR IGNORE"), iter(rows)
+        while chunk := list(islice(remaining, _CHUNK_ROWS)):
+            self._target.execute(statement, chunk)
+
+
+def _poll_row(row: tuple[Any, ...]) -> dict[str, Any]:
+    gpu, spot, name, _, at_s, number, lane, completeness, covers, bound = row
+    return {
+        "id": number,
+        "provider": name,
+        "gpu": gpu,
+        "spot": int(spot),
+        "at_s": at_s,
+        "lane": lane,
+        "completeness": completeness,
+        "covers": int(covers),
+        "complete_to_microusd": bound,
+        **dict.fromkeys(("rows", "skipped", "elapsed_ms"), 0),
+    }
