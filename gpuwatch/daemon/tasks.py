@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,12 +18,14 @@ from gpuwatch.daemon.task_progress import PeriodicTask
 from gpuwatch.daemon.task_supervisor import rescue_alert
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.setup.durations import is_recent
+from gpuwatch.engine.history.daily_lake import DailyLake
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
 from gpuwatch.engine.launches.renting.requoter import REFRESH_S
 from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.engine.watches.provider_worker import FirstRequestGate, ProviderWorker
+from gpuwatch.hooks.owner_command import run_command
 from gpuwatch.settings import Settings
 from gpuwatch.storage.setup.database import Database
 
@@ -44,6 +48,8 @@ JOB_RUNS_EVERY_S = 5.0
 JOBS_EVERY_S = 2.0
 CLUSTERS_IDLE_S = 300.0
 CLUSTERS_EVERY_S = 15.0  # each call of the program takes a second of processor time
+LAKE_EVERY_S = 600.0  # only checks whether a day is over
+LAKE_TIMEOUT_S = 6 * 3600.0  # the first time, years may be written
 RANKS_EVERY_S = 60.0  # only checks whether an hour is over
 CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector fetches once an hour
 _HUNT_INTERVALS = 5  # a hunt hangs after this many intervals without a finished round
@@ -75,6 +81,8 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
         ),
         PeriodicTask(name="auto price", run=lambda: _renew_auto_prices(service), every_s=AUTO_PRICE_EVERY_S),
     ]
+    if service.settings.history.lake:
+        shared.append(_lake_task(service))
     if not service.settings.rescue:
         shared.append(PeriodicTask(name="jobs", run=lambda: _advance_queue(service), every_s=JOBS_EVERY_S))
         runs_s = JOB_RUNS_EVERY_S / min(pace(), 4.0)
@@ -83,6 +91,19 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
             shared.append(PeriodicTask(name="clusters", run=clusters, every_s=CLUSTERS_EVERY_S / pace()))
         shared.append(PeriodicTask(name="job runs", run=_with_now(service, service.job_runner.tick), every_s=runs_s))
     return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]
+
+
+def _lake_task(service: Service) -> PeriodicTask:
+    place, source_file = service.settings.history.lake, service.settings.source_file
+    config = () if source_file is None else ("--config", source_file)
+    argv = ("nice", sys.executable, "-m", "gpuwatch", "store", "export", "--lake", place, "--json", *config)
+
+    def export() -> str | None:
+        result = run_command(argv, b"", os.environ, LAKE_TIMEOUT_S, service.stopping)
+        return None if result.code == 0 or service.stopping.is_set() else result.last_line or "it was killed"
+
+    run = _with_now(service, DailyLake(service.store, place, export).run_if_due)
+    return PeriodicTask(name="lake", run=run, every_s=LAKE_EVERY_S, progress_within_s=LAKE_TIMEOUT_S + 2 * LAKE_EVERY_S)
 
 
 def _advance_queue(service: Service) -> None:

@@ -1,0 +1,52 @@
+"""The daemon brings its lake up to date once a day."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.engine.history.daily_lake import DailyLake
+from gpuwatch.errors import StoreError
+from gpuwatch.storage.setup.database import Database
+from tests.storage.aged_store import age
+
+MORNING = datetime(2026, 1, 9, 0, 59, tzinfo=UTC)
+
+
+def test_a_day_is_written_once_an_hour_after_its_end(sqlite_database: Database, tmp_path: Path) -> None:
+    runs: list[datetime] = []
+    lake = DailyLake(sqlite_database, str(tmp_path), lambda: runs.append(MORNING))
+    lake.run_if_due(MORNING - timedelta(hours=2))
+    for minutes in range(0, 24 * 60, 10):
+        lake.run_if_due(MORNING + timedelta(minutes=minutes))
+    assert len(runs) == 2
+
+
+def test_a_failure_is_an_error_of_the_task_and_is_tried_again(sqlite_database: Database, tmp_path: Path) -> None:
+    failures = ["no space left", None]
+    lake = DailyLake(sqlite_database, str(tmp_path), lambda: failures.pop(0))
+    with pytest.raises(StoreError, match="was not written: no space left"):
+        lake.run_if_due(MORNING)
+    lake.run_if_due(MORNING)
+    assert failures == []
+
+
+def test_what_the_command_wrote_is_not_due_after_a_restart(sqlite_database: Database, tmp_path: Path) -> None:
+    """And the command needs nothing but what the daemon hands it."""
+    age(sqlite_database, 0, 3)
+    config = tmp_path / "gpuwatch.toml"
+    config.write_text(f'database_url = "{sqlite_database.url}"\n')
+
+    def export() -> str | None:
+        argv = [sys.executable, "-m", "gpuwatch", "store", "export", "--lake", str(tmp_path / "lake")]
+        done = subprocess.run([*argv, "--config", str(config)], capture_output=True, text=True, check=False)
+        return done.stderr or None
+
+    end = datetime(2026, 1, 5, 12, tzinfo=UTC)
+    DailyLake(sqlite_database, str(tmp_path / "lake"), export).run_if_due(end)
+    assert list((tmp_path / "lake").rglob("provider=vastai/*.parquet"))
+    DailyLake(sqlite_database, str(tmp_path / "lake"), lambda: "it is run again").run_if_due(end)
