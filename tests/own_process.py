@@ -70,6 +70,8 @@ PLACES = (
         "tests/cli/history/test_price_files.py",
         "tests/cli/test_tutorial.py",
         "tests/tools/test_best_schedule.py",
+        "tests/cli/history/test_lake.py",
+        "tests/storage/history/lake",
     ),
 )
 Paths = tuple[str, ...]

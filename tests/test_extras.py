@@ -10,8 +10,8 @@ import pytest
 from tests.checkout import ROOT
 
 _LIBRARIES = (
-    "apprise boto3 botocore datatrove gpuhunt grpc jinja2 matplotlib multipart nebius onnxruntime prometheus_client"
-    " psycopg pyarrow pysqlite3 rensa safetensors sklearn starlette tokenizers tomlkit uvicorn"
+    "apprise boto3 botocore datatrove duckdb gpuhunt grpc jinja2 matplotlib multipart nebius onnxruntime"
+    " prometheus_client psycopg pyarrow pysqlite3 rensa safetensors sklearn starlette tokenizers tomlkit uvicorn"
 )
 _NEED_THEM = {  # the page, what edits a settings file for it, and the other database
     "gpuwatch.app.forecasts.watch_preview",

@@ -57,11 +57,23 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     lock = Lock()
 
+    def _body(self) -> bytes:
+        """Return the body; Amazon's own libraries send it in chunks."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        chunks = []
+        while size := int(self.rfile.readline(), 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(chunks)
+
     def _pass_on(self) -> None:
         import requests
 
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        headers = {name: text for name, text in self.headers.items() if name.lower() not in {"host", "accept-encoding"}}
+        body = self._body()
+        dropped = {"host", "accept-encoding", "transfer-encoding", "expect"}
+        headers = {name: text for name, text in self.headers.items() if name.lower() not in dropped}
         with self.lock:
             got = requests.request(
                 self.command, f"{AWS}{self.path}", headers=headers, data=body, timeout=30, stream=True

@@ -17,7 +17,7 @@ from gpuwatch.storage.setup.tables import history_state, hourly, place, poll, pr
 
 Rows = list[tuple[Any, ...]]
 NEVER_S = 2**31 - 1
-_SLACK_S = HOUR_S  # after midnight: a slow answer may still belong to the day before
+SLACK_S = HOUR_S  # after midnight: a slow answer may still belong to the day before
 
 _SEGMENT = (
     segment.c.gpu,
@@ -55,7 +55,7 @@ _HOURLY = (
     .join_from(segment, hourly, hourly.c.segment_id == segment.c.id)
     .where(segment.c.id.in_(bindparam("segments", expanding=True)))
     .where(hourly.c.hour >= bindparam("from_s") // HOUR_S, hourly.c.hour < bindparam("until_s") // HOUR_S)
-    .order_by(segment.c.id, hourly.c.hour)
+    .order_by(segment.c.provider, segment.c.gpu_count, segment.c.spot, hourly.c.hour)
 )
 _SCOPES = select(poll.c.provider, poll.c.gpu, poll.c.spot).distinct()
 _POLLS = (
@@ -92,7 +92,7 @@ class LakeSource:
     def over_until_s(self, now_s: int) -> int:
         """The end of the last day whose prices, hours and polls do not change any more."""
         aggregated_s = now_s if self._next_hour is None else self._next_hour * HOUR_S
-        return min(now_s - _SLACK_S, aggregated_s) // DAY_S * DAY_S
+        return min(now_s - SLACK_S, aggregated_s) // DAY_S * DAY_S
 
     def first_s(self) -> int | None:
         """The start of the month of the first row; None: there is none."""

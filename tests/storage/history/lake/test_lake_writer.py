@@ -1,0 +1,265 @@
+"""What is over is in a lake once, as the store has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, select
+
+from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
+from gpuwatch.errors import StoreError
+from gpuwatch.storage.history.imports.price_import import import_file
+from gpuwatch.storage.history.lake.lake_files import verify_part, write_part
+from gpuwatch.storage.history.lake.lake_notes import lake_parts, lake_verified_until_s
+from gpuwatch.storage.history.lake.lake_place import FolderLake, checksum_of, open_place
+from gpuwatch.storage.history.lake.lake_query import LakeQuery
+from gpuwatch.storage.history.lake.lake_reader import open_with_lake
+from gpuwatch.storage.history.lake.lake_schema import DATASETS, INTERVALS, PartSpan, part_name
+from gpuwatch.storage.history.lake.lake_source import LakeSource, sort_key
+from gpuwatch.storage.history.lake.lake_writer import write_lake
+from gpuwatch.storage.history.prune import prune
+from gpuwatch.storage.history.queries.stored_prices import read_market_history
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.side_tables import lake_part
+from gpuwatch.storage.setup.tables import hourly
+from gpuwatch.testing.suite import case
+from tests.storage.aged_store import END, PROVIDERS, START, age
+from tests.upgraded_store import open_upgraded
+
+pytestmark = pytest.mark.slow
+DAY = timedelta(days=1)
+SEVEN_WEEKS = START + 49 * DAY
+
+
+@pytest.fixture(scope="module")
+def aged(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("aged") / "gpuwatch.db"
+    database = open_upgraded(f"sqlite:///{path}")
+    age(database, 0, 49)
+    database.close()
+    return path.read_bytes()
+
+
+@pytest.fixture
+def store(aged: bytes, tmp_path: Path) -> Iterator[Database]:
+    (tmp_path / "gpuwatch.db").write_bytes(aged)
+    database = open_database(f"sqlite:///{tmp_path}/gpuwatch.db")
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> FolderLake:
+    return FolderLake(tmp_path / "lake")
+
+
+def files_in(place: FolderLake) -> list[str]:
+    top = Path(place.url)
+    return sorted(str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())
+
+
+def noted(store: Database, place: FolderLake) -> list[str]:
+    with store.read() as connection:
+        return [part.name for part in lake_parts(connection, place.url)]
+
+
+def rows_in(store: Database, place: FolderLake, dataset: str, folder: Path) -> list[tuple[Any, ...]]:
+    with store.read() as connection:
+        parts = [part for part in lake_parts(connection, place.url) if part.dataset == dataset]
+    query = LakeQuery(place, folder)
+    rows = list(query.rows(parts, "true", {}))
+    query.close()
+    return sorted(rows, key=sort_key(dataset))
+
+
+def rows_of_store(store: Database, dataset: str, until: datetime) -> list[tuple[Any, ...]]:
+    source, span = LakeSource(store), PartSpan(0, int(until.timestamp()) // 86400 * 86400)
+    rows = [row for name in source.names for rows in source.rows(dataset, name, span) for row in rows]
+    return sorted(rows, key=sort_key(dataset))
+
+
+def test_every_row_that_is_over_is_in_the_lake_as_in_the_store(
+    store: Database, place: FolderLake, tmp_path: Path
+) -> None:
+    written = list(write_lake(store, place, SEVEN_WEEKS + 2 * timedelta(hours=1)))
+    assert [part.name for part in sorted(written)] == noted(store, place) == files_in(place)
+    assert {part.name.split("/")[1] for part in written} == {"month=2026-01", "month=2026-02"}
+    for dataset in DATASETS:
+        with case(dataset):
+            rows = rows_of_store(store, dataset, SEVEN_WEEKS)
+            assert rows
+            assert rows_in(store, place, dataset, tmp_path) == rows
+    assert sum(part.rows for part in written) == sum(len(rows_of_store(store, name, SEVEN_WEEKS)) for name in DATASETS)
+    assert {part.checksum for part in written} == {checksum_of(Path(place.url) / name) for name in files_in(place)}
+
+
+def test_a_part_is_sorted_and_compressed_and_says_what_its_columns_are(store: Database, place: FolderLake) -> None:
+    from pyarrow import parquet
+
+    for part in write_lake(store, place, SEVEN_WEEKS):
+        with parquet.ParquetFile(Path(place.url) / part.name) as file:
+            assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+            schema, rows = file.schema_arrow, file.read().to_pylist()
+        assert schema.metadata[b"gpuwatch.lake_version"] == b"1"
+        assert schema.field("gpu").metadata[b"about"]
+        dataset = DATASETS[part.dataset]
+        cells = [tuple(row[column.name] for column in dataset.columns) for row in rows]
+        assert cells == sorted(cells, key=sort_key(part.dataset))
+
+
+def test_an_interrupted_run_is_continued_and_nothing_is_written_twice(
+    store: Database, place: FolderLake, tmp_path: Path
+) -> None:
+    for count in (1, 4, 3):
+        assert len(list(islice(write_lake(store, place, SEVEN_WEEKS - DAY), count))) == count
+        with store.read() as connection:
+            assert lake_verified_until_s(connection, place.url) is None
+    with store.write() as connection:  # killed after a file had its name, before it was noted
+        connection.execute(delete(lake_part).where(lake_part.c.name == noted_first(connection)))
+    before = {name: (Path(place.url) / name).stat().st_mtime_ns for name in noted(store, place)}
+    list(write_lake(store, place, SEVEN_WEEKS + timedelta(hours=2)))
+    assert list(write_lake(store, place, SEVEN_WEEKS + timedelta(hours=2))) == []
+    assert {name: (Path(place.url) / name).stat().st_mtime_ns for name in before} == before
+    assert noted(store, place) == files_in(place)
+    for dataset in DATASETS:
+        with case(dataset):
+            assert rows_in(store, place, dataset, tmp_path) == rows_of_store(store, dataset, SEVEN_WEEKS)
+
+
+def noted_first(connection: Any) -> str:
+    return str(connection.execute(select(lake_part.c.name).order_by(lake_part.c.name)).scalars().first())
+
+
+def test_a_file_that_is_not_what_was_written_is_refused(tmp_path: Path, store: Database) -> None:
+    (path := tmp_path / "part").touch()
+    chunks = list(LakeSource(store).rows("intervals", "vastai", PartSpan(0, int(END.timestamp()))))
+    totals = write_part(path, INTERVALS, chunks)
+    verify_part(path, INTERVALS, totals)
+    changes = ({"rows": totals.rows + 1}, {"sums": (1, 2)}, {"first_s": 0}, {"last_s": 0})
+    for change in changes:
+        with case(change), pytest.raises(StoreError, match="differs from what was written"):
+            verify_part(path, INTERVALS, totals._replace(**change))
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(StoreError, match="cannot read back what was written"):
+        verify_part(path, INTERVALS, totals)
+
+
+def test_a_name_does_not_lead_out_of_the_lake() -> None:
+    span = PartSpan(int(START.timestamp()), int(START.timestamp()) + 86400)
+    plain = "intervals/month=2026-01/provider=lambda/part-2026-01-03--2026-01-03.parquet"
+    assert part_name(INTERVALS, "lambda", span) == plain
+    names = {"..": "%2E%2E", "a/b": "a%2Fb", "a'b*": "a%27b%2A", "A": "A", "x=1\n": "x%3D1%0A"}
+    for name, escaped in names.items():
+        with case(name):
+            assert f"/provider={escaped}/" in part_name(INTERVALS, name, span)
+
+
+def test_a_path_that_duckdb_would_read_as_a_pattern_is_refused(tmp_path: Path) -> None:
+    for name in ("a*", "a?", "[a]"):
+        with case(name), pytest.raises(StoreError, match="may not contain"):
+            open_place(f"{tmp_path}/{name}")
+
+
+# --- late imports -----------------------------------------------------------------------------------------------------
+
+PRICES = """observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour
+2026-01-{day}T06:00:00Z,vastai,old-{day},,H100 SXM,1,80,false,{price}
+2026-01-{day}T07:00:00Z,vastai,old-{day},,H100 SXM,1,80,false,{price}
+2026-01-{day}T08:00:00Z,vastai,other,,H100 SXM,1,80,false,9.0
+"""
+
+
+def import_day(store: Database, day: int, price: str, folder: Path) -> None:
+    path = folder / f"old-{day}.csv"
+    path.write_text(PRICES.format(day=day, price=price))
+    import_file(store, path, (None, {}), int(END.timestamp()))
+
+
+def prune_to(store: Database, now: datetime, keep_days: int) -> None:
+    report = prune(store, keep_days * DAY, now)
+    with store.write() as connection:
+        connection.execute(delete(hourly).where(hourly.c.hour < report.kept_from.timestamp() // 3600))
+
+
+def history_of(store: Database, place: FolderLake) -> MarketHistory:
+    span = START - DAY, END
+    with open_with_lake(store, place.url, MarketFilter(), *span) as history:
+        return read_market_history(history, MarketFilter(), *span)
+
+
+def test_an_import_of_old_days_gets_into_the_lake_and_its_month_stays_one_file(
+    store: Database, place: FolderLake, tmp_path: Path, aged: bytes
+) -> None:
+    for days in (20, 40, 49):
+        list(write_lake(store, place, START + days * DAY))
+    with store.read() as connection:
+        verified_s = lake_verified_until_s(connection, place.url)
+    import_day(store, 10, "2.5", tmp_path)
+    with store.read() as connection:
+        assert lake_verified_until_s(connection, place.url) == int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+    list(write_lake(store, place, START + 49 * DAY))
+    with store.read() as connection:
+        assert lake_verified_until_s(connection, place.url) == verified_s
+    prune_to(store, SEVEN_WEEKS, 15)
+    import_day(store, 11, "3.5", tmp_path)  # of days that the store has dropped
+    list(write_lake(store, place, START + 49 * DAY))
+    prune_to(store, SEVEN_WEEKS, 10)
+    assert noted(store, place) == files_in(place)
+    months = [name.rpartition("/")[0] for name in files_in(place) if "provider=vastai" in name]
+    assert len(months) == len(set(months))
+    for dataset in DATASETS:
+        rows = rows_in(store, place, dataset, tmp_path)
+        assert len(rows) == len(set(map(sort_key(dataset), rows)))
+    (tmp_path / "whole.db").write_bytes(aged)
+    with closing(open_database(f"sqlite:///{tmp_path}/whole.db")) as whole:
+        import_day(whole, 10, "2.5", tmp_path)
+        import_day(whole, 11, "3.5", tmp_path)
+        assert facts_of(history_of(store, place)) == facts_of(history_of(whole, place))
+
+
+def facts_of(history: MarketHistory) -> tuple[set[Any], set[Any]]:
+    """The intervals and polls; an import into a pruned store gives series other numbers, and so another order."""
+    return {(history.listings[one.listing], *one[1:]) for one in history.intervals}, set(history.polls)
+
+
+# --- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+def test_a_broken_file_is_named_and_never_left_out(store: Database, place: FolderLake) -> None:
+    from pyarrow import parquet
+
+    list(write_lake(store, place, SEVEN_WEEKS))
+    prune_to(store, SEVEN_WEEKS, 10)
+    name = next(name for name in files_in(place) if name.startswith("intervals") and PROVIDERS[1] in name)
+    path = Path(place.url) / name
+    whole, table = path.read_bytes(), parquet.read_table(path)
+    half = len(whole) // 3
+
+    def damage(kind: str) -> None:
+        if kind == "cut":
+            path.write_bytes(whole[:half])
+        elif kind == "flipped":
+            path.write_bytes(whole[:4] + bytes(byte ^ 255 for byte in whole[4:half]) + whole[half:])
+        elif kind == "fewer rows":
+            parquet.write_table(table.slice(1), path)
+        elif kind == "another program":
+            parquet.write_table(table.replace_schema_metadata({}), path)
+        elif kind == "version":
+            parquet.write_table(table.replace_schema_metadata({"gpuwatch.lake_version": "2"}), path)
+        else:
+            path.unlink()
+
+    for kind in ("cut", "flipped", "fewer rows", "another program", "version", "missing"):
+        damage(kind)
+        with case(kind), pytest.raises(StoreError) as raised:
+            history_of(store, place)
+        assert str(path) in str(raised.value)
+        assert "\n" not in str(raised.value)
+        path.write_bytes(whole)
+    assert history_of(store, place).intervals
