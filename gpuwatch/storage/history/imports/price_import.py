@@ -26,9 +26,8 @@ from gpuwatch.storage.history.imports.import_merge import MergeCounts, merge_bat
 from gpuwatch.storage.history.imports.import_rollup import replace_aggregates
 from gpuwatch.storage.history.imports.price_cells import BATCH_ROWS, SpooledRows
 from gpuwatch.storage.history.imports.price_file_rows import PriceFileReader
-from gpuwatch.storage.history.lake.lake_notes import note_late
+from gpuwatch.storage.history.recording.late_rows import note_late
 from gpuwatch.storage.history.recording.open_prices import OpenPrices, load_ids, lock_history
-from gpuwatch.storage.history.recording.price_sources import provider_of_source
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.tables import IS_COVERING, history_state, poll
 
@@ -153,7 +152,7 @@ def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: b
         if len(merged.changed_s) and not dry_run:
             own_segments = {number: segment for segment, number in ids.segments.items() if segment[0] == batch.name}
             replace_aggregates(connection, own_segments, merged.changed_s)
-            note_late(connection, provider_of_source(batch.name), int(min(merged.changed_s)))
+            note_late(connection, batch.name, int(min(merged.changed_s)))
         total += merged
     if len(total.changed_s) and not dry_run:  # others must reload names and ids
         changed = {"version": history_state.c.version + 1, "rewritten": history_state.c.rewritten + 1}

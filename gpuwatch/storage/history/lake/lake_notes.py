@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import msgspec
 from sqlalchemy import Connection, delete, select, update
 
 from gpuwatch.storage.history.lake.lake_schema import month_start_s
+from gpuwatch.storage.history.recording.late_rows import late_of, write_late
 from gpuwatch.storage.setup.side_tables import lake, lake_part
 from gpuwatch.storage.setup.stored_values import insert_if_absent, upsert
 
@@ -50,7 +50,7 @@ def lake_state(connection: Connection, url: str) -> LakeState | None:
             lake.c.url == url
         )
     ).first()
-    return None if row is None else LakeState(*row[:3], msgspec.json.decode(row[3] or "{}", type=dict[str, int]))
+    return None if row is None else LakeState(*row[:3], late_of(row[3]))
 
 
 def lake_verified_until_s(connection: Connection, url: str) -> int | None:
@@ -105,24 +105,8 @@ def forget_part(connection: Connection, url: str, name: str) -> None:
     connection.execute(delete(lake_part).where(lake_part.c.url == url, lake_part.c.name == name))
 
 
-def note_late(connection: Connection, provider: str, from_s: int) -> None:
-    """Note in every lake that rows of this time changed after it was written, as by an import of old days."""
-    for url in connection.execute(select(lake.c.url)).scalars().all():
-        state = lake_state(connection, url)
-        assert state is not None
-        bounds = (state.verified_until_s, state.next_until_s)
-        if from_s < max((bound for bound in bounds if bound is not None), default=0):
-            late = state.late | {provider: min(from_s, state.late.get(provider, from_s))}
-            _write_late(connection, url, late)
-
-
 def forget_late(connection: Connection, url: str, provider: str, from_s: int) -> None:
     """Forget it, once the parts are written anew; an import in the meantime stays noted."""
     state = lake_state(connection, url)
     if state is not None and state.late.get(provider) == from_s:
-        _write_late(connection, url, {name: at_s for name, at_s in state.late.items() if name != provider})
-
-
-def _write_late(connection: Connection, url: str, late: dict[str, int]) -> None:
-    text = msgspec.json.encode(late).decode() if late else None
-    connection.execute(update(lake).where(lake.c.url == url).values(late=text))
+        write_late(connection, url, {name: at_s for name, at_s in state.late.items() if name != provider})

@@ -16,15 +16,15 @@ from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Answer
-from gpuwatch.storage.history.lake.lake_notes import note_late
 from gpuwatch.storage.history.recording.hourly_aggregates import (
     EndedIntervalLog,
     aggregate_from_memory,
     aggregate_from_store,
     write_hour,
 )
+from gpuwatch.storage.history.recording.late_rows import note_late
 from gpuwatch.storage.history.recording.open_prices import NEVER, OpenPrices, load_open_prices, lock_history
-from gpuwatch.storage.history.recording.price_sources import provider_of_source, split_by_source
+from gpuwatch.storage.history.recording.price_sources import split_by_source
 from gpuwatch.storage.history.recording.recording import (
     RecordedCounts,
     apply_to_memory,
@@ -175,7 +175,7 @@ def step_back(connection: Connection, provider: str, at_s: int) -> None:
         )
     connection.execute(update(poll).where(is_later).values(at_s=at_s))
     _move_intervals(connection, provider, at_s)
-    note_late(connection, provider_of_source(provider), at_s)
+    note_late(connection, provider, at_s)
     hour = at_s // HOUR_S
     connection.execute(delete(hourly).where(hourly.c.hour >= hour))
     connection.execute(update(history_state).where(history_state.c.next_hour > hour).values(next_hour=hour))
