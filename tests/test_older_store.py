@@ -56,7 +56,7 @@ ADDED = {
     "provider_health": {"lane": "hunt", "not_understood": 0, "reported": 1},
     "delivery": {"first_try_at_ms": None},
     "poll": {"not_understood": None},
-    "launch": {"account_id": None, "install_id": None, "watch_id": None, "terms": None},
+    "launch": {"account_id": None, "install_id": None, "watch_id": None, "terms": None, "spent_microusd": None},
 }
 ENDED_S = {1772452800: 1772456400, 1772456400: 1772460000}  # start of a price → its end, which is stored now
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

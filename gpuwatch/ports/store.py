@@ -224,6 +224,9 @@ class ForecastRepository(Protocol):
     def all(self) -> Sequence[tuple[PriceForecast, ForecastScore | None]]:
         """Every forecast with its score, oldest first; None: not scored yet."""
 
+    def scored(self) -> Iterable[tuple[PriceForecast, ForecastScore | None]]:
+        """The same without the limits of the forecasts, one at a time."""
+
     def unscored(self, due_before: datetime) -> Sequence[PriceForecast]:
         """Forecasts whose deadline has passed, without a score."""
 

@@ -13,7 +13,8 @@ import msgspec
 
 from gpuwatch.app.forecasts.backtest import BacktestRequest, run_backtest
 from gpuwatch.app.forecasts.backtest_report import summary_lines
-from gpuwatch.app.watches.check import check_markets, current_limits
+from gpuwatch.app.watches.check import check_markets
+from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.app.watches.edit_watch import WatchDraft
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import real_now

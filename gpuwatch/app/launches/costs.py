@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,7 @@ from gpuwatch.domain.launches.money.month_forecast import (
 )
 from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
 from gpuwatch.domain.market.money import Commission
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
@@ -44,7 +46,6 @@ from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.launches.money.charge_comparison import CommissionCandidate
-    from gpuwatch.domain.watches.launch_spec import Budget
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
 
@@ -148,8 +149,11 @@ def _budgets(
     settings: Settings, launches: Sequence[Launch], past: datetime | None, now: datetime
 ) -> Iterable[BudgetUse]:
     """All budgets, the overall one first. `past`: the first moment of a past month."""
+    by_watch: defaultdict[str, list[Launch]] = defaultdict(list)
+    for launch in launches:
+        by_watch[launch.watch].append(launch)
     scopes: list[tuple[str | None, Budget, list[Launch]]] = [(None, settings.budget, list(launches))]
-    scopes += [(watch.name, watch.budget, [o for o in launches if o.watch == watch.name]) for watch in settings.watches]
+    scopes += [(w.name, w.budget, by_watch[w.name]) for w in settings.watches if w.budget != Budget()]
     for name, budget, budget_launches in scopes:
         if past is None:
             yield from budget_uses(name, budget, budget_launches, now)

@@ -95,7 +95,7 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
     drift: Sequence[FormatChange]  # changes of its format
     swept_at: datetime | None
     next_sweep_at: datetime | None
-    polling: PollingStatus | None  # None: it is off
+    polling: PollingStatus | None  # None: it is off, or was not asked for
     empty: Hold | None = None  # its answers became empty
 
     @property
@@ -125,11 +125,17 @@ def configured_providers(settings: Settings, *, only_enabled: bool = False) -> l
     return enabled + [_configured(options, False) for options in off]
 
 
-def provider_statuses(settings: Settings, *, only_enabled: bool = False) -> list[ProviderStatus]:
-    """All known providers, or the enabled ones, with health and quota; enabled ones first. Raises StoreError."""
+def provider_statuses(
+    settings: Settings, *, only_enabled: bool = False, with_polling: bool = True
+) -> list[ProviderStatus]:
+    """All known providers, or the enabled ones, with health and quota; enabled ones first. Raises StoreError.
+
+    Args:
+        with_polling: also plan the searches of the enabled ones, for which the offers in the store are read.
+    """
     selected = configured_providers(settings, only_enabled=only_enabled)
     with open_store_read_only(settings) as store:
-        return [_with_records(settings, store, configured) for configured in selected]
+        return [_with_records(settings, store, configured, with_polling) for configured in selected]
 
 
 def _configured(provider: ProviderSection, is_on: bool) -> ConfiguredProvider:
@@ -144,7 +150,7 @@ def _configured(provider: ProviderSection, is_on: bool) -> ConfiguredProvider:
     )
 
 
-def _with_records(settings: Settings, store: Database, known: ConfiguredProvider) -> ProviderStatus:
+def _with_records(settings: Settings, store: Database, known: ConfiguredProvider, with_polling: bool) -> ProviderStatus:
     now, name, configured = real_now(), known.provider, known.settings
     swept, newest = last_sweep(store, name), last_poll(store, name)
     demand = RowDemand(
@@ -166,7 +172,7 @@ def _with_records(settings: Settings, store: Database, known: ConfiguredProvider
         drift=format_changes(store, name),
         swept_at=swept.at if swept else None,
         next_sweep_at=next_at,
-        polling=polling_status(settings, store, name, now) if known.is_on else None,
+        polling=polling_status(settings, store, name, now) if known.is_on and with_polling else None,
         empty=emptied(SqlHolds(store), name, now) if known.is_on else None,
     )
 

@@ -16,7 +16,7 @@ from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, Commission, OfferPrice, price_of
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.watches.match import failures, price_for
+from gpuwatch.domain.watches.match import accepts_facts, price_for
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.storage.history.queries.poll_queries import newest_covers
@@ -34,8 +34,6 @@ Values = dict[str, dict[Labels, float]]
 PricedOffer = tuple[Offer, OfferPrice]
 OFFERS, BEST_PRICE = "gpuwatch_offers", "gpuwatch_best_price_usd_gpu_hour"
 WATCH_BEST_PRICE = "gpuwatch_watch_best_price_usd_gpu_hour"
-# Facts in the history. A watch cannot be evaluated by its other clauses.
-_KNOWN_CLAUSES = frozenset({"providers", "gpu", "kind", "gpu_count", "spot", "min_vram_gib", "verified", "regions"})
 
 
 class ReadMarket(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,11 +93,9 @@ def market_values(settings: Settings, market: ReadMarket, watches: Iterable[Watc
     offers = [one for one in current_offers(settings, offer_filter((), spot="any")).offers if market.knows(one[0])]
     known = {(source, _bounded(gpu)) for source, gpu, spot in market.read if gpu and not spot}
     counts = {key: 0.0 for key in known if key[0] in market.answering}  # a list price has another name, and no offers
-    commissions = commissions_of(settings)
+    cheapest = CheapestOffers([offer for offer, _ in offers], commissions_of(settings))
     best_prices: dict[Labels, float] = {
-        (watch.name,): best
-        for watch in watches
-        if (best := _best_of(watch, [offer for offer, _ in offers], commissions, now)) is not None
+        (watch.name,): best for watch in watches if (best := cheapest.best_of(watch, now)) is not None
     }
     counted = _counted(offers)
     return {
@@ -144,15 +140,33 @@ def _live_on_demand(offers: Sequence[PricedOffer]) -> Iterator[tuple[Labels, flo
             yield (offer.provider, _bounded(offer.gpu)), gpu_price(offer, price)
 
 
-def _best_of(
-    watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime
-) -> float | None:
-    prices = []
-    for offer in offers:
-        price = price_for(watch, offer, commissions)
-        if not {failure.clause for failure in failures(watch, offer, price, now)} & _KNOWN_CLAUSES:
-            prices.append(gpu_price(offer, price))
-    return min(prices, default=None)
+class CheapestOffers:
+    """The offers of each GPU, cheapest first with the disk that a watch requests: sorted once for all its watches."""
+
+    def __init__(self, offers: Iterable[Offer], commissions: Mapping[str, Commission]) -> None:
+        self._commissions = commissions
+        self._by_gpu: dict[str, list[Offer]] = {}
+        for offer in offers:
+            self._by_gpu.setdefault(offer.gpu, []).append(offer)
+        self._sorted: dict[tuple[str, float | None], list[tuple[float, Offer, OfferPrice]]] = {}
+
+    def best_of(self, watch: Watch, now: datetime) -> float | None:
+        """The lowest price that fits a watch, as far as the history knows its facts."""
+        prices = [self._best(watch, gpu, now) for gpu in watch.gpu_names]
+        return min((price for price in prices if price is not None), default=None)
+
+    def _best(self, watch: Watch, gpu: str, now: datetime) -> float | None:
+        return next(
+            (usd for usd, offer, price in self._offers(watch, gpu) if accepts_facts(watch, offer, price, now)), None
+        )
+
+    def _offers(self, watch: Watch, gpu: str) -> Sequence[tuple[float, Offer, OfferPrice]]:
+        key = gpu, watch.disk_gb
+        if key not in self._sorted:
+            priced = [(offer, price_for(watch, offer, self._commissions)) for offer in self._by_gpu.get(gpu, ())]
+            ranked = [(gpu_price(offer, price), offer, price) for offer, price in priced]
+            self._sorted[key] = sorted(ranked, key=lambda one: one[0])
+        return self._sorted[key]
 
 
 def gpu_price(offer: Offer, price: OfferPrice) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,21 +20,21 @@ from gpuwatch.app.launches.costs import budgets_used
 from gpuwatch.app.market.provider_status import ProviderStatus, provider_statuses
 from gpuwatch.app.setup.market_metrics import Labels, Values, checked_values, is_answering, market_values, read_market
 from gpuwatch.app.setup.metric_specs import METRICS, REACTION_BUCKETS_S, MetricKind, MetricSpec
-from gpuwatch.app.watches.check import current_limits
+from gpuwatch.app.watches.current_limits import limits_in_force
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.domain.forecasts.price_forecasts import Scored, forecast_record
+from gpuwatch.domain.forecasts.price_forecasts import ForecastSource, Scored, forecast_record
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.run_sample import RunSample, is_late, sample_of
-from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.launches.money.launch_costs import burn_rate, cost_microusd
+from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.domain.launches.money.launch_costs import burn_rate, cost_microusd, month_of
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.installation import install_hint
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
-from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 from gpuwatch.storage.setup.store_stats import (
     SearchCounter,
     alerts_stored,
@@ -78,7 +78,7 @@ class MetricsReader:
 
     def read(self, settings: Settings, now: datetime, tasks: TaskHealth | None = None) -> MetricValues:
         """The values of all metrics. Never raises StoreError: `gpuwatch_store_readable` shows it."""
-        limits = current_limits(settings, settings.watches, keep=False).watches
+        limits = limits_in_force(settings, settings.watches).watches
         values: Values = {
             "gpuwatch_build_info": {(__version__,): 1.0},
             "gpuwatch_watch_max_price_usd_gpu_hour": {
@@ -91,13 +91,13 @@ class MetricsReader:
                 reaction_s = reaction_times_s(store)
                 stored = {
                     **self._totals(store),
-                    **_launch_values(settings, SqlLaunchRepository(store).all(), now),
+                    **_launch_values(settings, SqlLaunchTotals(store), now),
                     **_outbox_values(settings, store, now),
-                    **_forecast_values(SqlForecasts(store, {}).all()),
+                    **_forecast_values(SqlForecasts(store, {}).scored()),
                     **job_values(store, now),
                 }
                 polled = newest_complete_polls(store, settings.providers)
-                statuses = [status for status in provider_statuses(settings) if status.is_on]
+                statuses = provider_statuses(settings, only_enabled=True, with_polling=False)
                 complete = {status.provider: _complete_at(status, polled) for status in statuses}
                 answering = {
                     status.provider
@@ -187,11 +187,12 @@ def _provider_values(
     return values
 
 
-def _launch_values(settings: Settings, launches: Sequence[Launch], now: datetime) -> Values:
-    states = Counter(launch.state for launch in launches)
+def _launch_values(settings: Settings, totals: SqlLaunchTotals, now: datetime) -> Values:
+    launches, counts = totals.billed_since(month_of(now.astimezone(UTC).date())[0]), totals.counts()
     spent = Counter[str](dict.fromkeys(settings.providers, 0))
+    spent.update(totals.spent_on_ended(now))
     for launch in launches:
-        if not launch.dry_run:
+        if not launch.is_over:
             spent[launch.provider] += cost_microusd(launch, now)
     budgets: dict[Labels, float] = {}
     for use in budgets_used(settings, launches):
@@ -202,7 +203,7 @@ def _launch_values(settings: Settings, launches: Sequence[Launch], now: datetime
         alive = sum(launch.promised.machines for launch in launches if not launch.is_over and not launch.dry_run)
         budgets["max_instances",] = alive / settings.budget.max_instances
     return {
-        "gpuwatch_launches": {(state.value,): float(states[state]) for state in LaunchState},
+        "gpuwatch_launches": {(state.value,): float(counts.get(state, 0)) for state in LaunchState},
         "gpuwatch_burn_rate_usd_hour": {(): burn_rate(launches, now).effective / MICRO},
         "gpuwatch_spent_usd_total": {(name,): microusd / MICRO for name, microusd in spent.items()},
         "gpuwatch_budget_used_ratio": budgets,
@@ -217,13 +218,16 @@ def _outbox_values(settings: Settings, store: Database, now: datetime) -> Values
     return {"gpuwatch_outbox_oldest_seconds": oldest}
 
 
-def _forecast_values(forecasts: Sequence[Scored]) -> Values:
+def _forecast_values(forecasts: Iterable[Scored]) -> Values:
     """The scores that the daemon has stored; reading metrics scores nothing."""
     counted: dict[Labels, float] = {}
     reached: dict[Labels, float] = {}
     saved: dict[Labels, float] = {}
-    for source in {forecast.source for forecast, _ in forecasts}:
-        record = forecast_record(row for row in forecasts if row[0].source is source)
+    by_source: dict[ForecastSource, list[Scored]] = {}
+    for row in forecasts:
+        by_source.setdefault(row[0].source, []).append(row)
+    for source, own in by_source.items():
+        record = forecast_record(own)
         for outcome in ("open", "bought", "missed", "unknown"):
             counted[source.value, outcome] = float(getattr(record, outcome))
         for bin_ in record.calibration:

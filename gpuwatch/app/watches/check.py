@@ -17,6 +17,7 @@ from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.app.watches.current_limits import CurrentLimits
     from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import AutoPrice, Watch
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
     from gpuwatch.engine.watches.one_poll import ProviderCheck, ProviderReport
     from gpuwatch.ports.market import HoldStore
     from gpuwatch.settings import Settings
-
-
-class CurrentLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The watches with their current limits."""
-
-    watches: Sequence[Watch]
-    limits_by_watch: dict[str, AutoPriceLimit]  # automatic limits only
-    fault: str | None = None  # why the store could not be read, so that the caps apply
 
 
 class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,78 +38,6 @@ class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
     def is_complete(self) -> bool:
         """Whether every provider gave a complete answer."""
         return all(provider.report.ok for provider in self.providers)
-
-
-def current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
-    """The watches as the daemon would hunt them now: with automatic limits, past prices, and your launch records.
-
-    Opens the store only if one of the watches needs it.
-
-    Args:
-        keep: record when a watch was first polled; False: write nothing.
-    """
-    return _with_records(settings, _with_past_limits(settings, _with_auto_limits(settings, watches, keep)))
-
-
-def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
-    if all(watch.auto is None for watch in watches):
-        return CurrentLimits(watches=watches, limits_by_watch={})
-    from gpuwatch.bootstrap.rules import commissions_of
-    from gpuwatch.engine.forecasts.auto_limits import AutoPrices
-    from gpuwatch.engine.forecasts.forecast_ledger import ForecastLedger
-    from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts
-
-    now = real_now()
-    try:
-        with open_store(settings) if keep else open_store_read_only(settings) as store:
-            ledger = ForecastLedger(SqlForecasts(store, {}))  # only its record: a check makes no forecasts
-            waits = SqlAutoPriceWaits(store, commissions_of(settings), may_write=keep)
-            for watch in watches if keep else ():
-                if watch.auto is not None:
-                    waits.begin_wait(watch, now)
-            prices = AutoPrices(waits, ledger=ledger)
-            limits_by_watch = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
-            limited = [prices.with_current_limit(watch, now) for watch in watches]
-            return CurrentLimits(watches=limited, limits_by_watch=limits_by_watch)
-    except StoreError as error:
-        return CurrentLimits(watches=watches, limits_by_watch={}, fault=str(error))
-
-
-def _with_records(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
-    """The launch records; without a readable store there are none."""
-    if not any(watch.min_reputation is not None for watch in limits.watches):
-        return limits
-    from gpuwatch.engine.watches.current_limits import MachineReputations
-    from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
-
-    now = real_now()
-    try:
-        with open_store_read_only(settings) as store:
-            reputations = MachineReputations(SqlMachineNoteRepository(store).records)
-            watches = [reputations.with_records(watch, now) for watch in limits.watches]
-    except StoreError:
-        return limits
-    return msgspec.structs.replace(limits, watches=watches)
-
-
-def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
-    """The past prices; without a readable store none are known, and a watch that compares with them matches nothing."""
-    if not any(watch.compares_with_past for watch in limits.watches):
-        return limits
-    from gpuwatch.bootstrap.rules import all_commissions
-    from gpuwatch.domain.market.money import REFERENCE_DISK_GB
-    from gpuwatch.engine.watches.current_limits import NoPastPrices, PastLimits
-    from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
-
-    now = real_now()
-    try:
-        with open_store_read_only(settings) as store:
-            past = PastLimits(SqlFittingPrices(store, all_commissions(settings)), REFERENCE_DISK_GB, logs=False)
-            watches = [past.with_past(watch, now) for watch in limits.watches]
-    except StoreError:
-        past = PastLimits(NoPastPrices(), REFERENCE_DISK_GB, logs=False)
-        watches = [past.with_past(watch, now) for watch in limits.watches]
-    return msgspec.structs.replace(limits, watches=watches)
 
 
 def check_markets(

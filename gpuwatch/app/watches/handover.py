@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.market.offers import match_view
-from gpuwatch.app.watches.check import check_markets, current_limits
+from gpuwatch.app.watches.check import check_markets
+from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.choice import best_first

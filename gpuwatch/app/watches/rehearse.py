@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.app.watches.check import current_limits
+from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials, providers_polled_for

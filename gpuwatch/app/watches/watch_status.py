@@ -12,7 +12,8 @@ from msgspec import Meta
 
 from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.watches.blocked import blocked
-from gpuwatch.app.watches.check import WatchView, current_limits, watch_fields
+from gpuwatch.app.watches.check import WatchView, watch_fields
+from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import commissions_of, stored_max_age, stored_pace
@@ -105,7 +106,7 @@ def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -
         StoreError: the store cannot be read.
     """
     selected = settings.watches if watches is None else watches
-    limits = current_limits(settings, selected, keep=False)
+    limits = current_limits(settings, selected, keep=False, from_daemon=True)
     offers = [offer for offer, _ in current_offers(settings, _LIVE).offers]
     with open_store_read_only(settings) as store:
         stored = _StatusInputs(settings, store, real_now())

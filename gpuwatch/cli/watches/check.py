@@ -34,7 +34,8 @@ from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.app.watches.check import CurrentLimits, MarketCheck
+    from gpuwatch.app.watches.check import MarketCheck
+    from gpuwatch.app.watches.current_limits import CurrentLimits
     from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.watches.one_poll import ProviderCheck
@@ -149,7 +150,7 @@ def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -
 
 def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
     """The watches with their current limits. Prints the limits that come from the history."""
-    from gpuwatch.app.watches.check import current_limits
+    from gpuwatch.app.watches.current_limits import current_limits
 
     limits = current_limits(settings, watches, keep)
     if limits.fault:

@@ -46,6 +46,11 @@ def accepts(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> boo
     return True
 
 
+def accepts_facts(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> bool:
+    """Return whether the clauses about facts that the history records accept the offer, whatever its price."""
+    return all(clause(watch, offer, price, now) is None for clause in _FACT_CLAUSES)
+
+
 def match_of(watch: Watch, offer: Offer, price: OfferPrice) -> Match:
     """Return an offer with its price and the cost of the watch's job there."""
     return Match(offer, price, job_microusd(watch, offer, price))
@@ -347,3 +352,4 @@ _CLAUSES: tuple[Clause, ...] = (
     _available,
     _rare,
 )
+_FACT_CLAUSES: tuple[Clause, ...] = (_provider, _gpu, _kind, _count, _spot, _memory, _verified, _regions)

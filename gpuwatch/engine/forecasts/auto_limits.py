@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 RECOMPUTE_EVERY = timedelta(minutes=30)
 BACKTEST_RECOMPUTE_EVERY = timedelta(hours=6)  # in the time of the history
+LIMIT_APPLIES = 2 * RECOMPUTE_EVERY  # a limit that a daemon stored this recently is the one it follows
 _ANEW = timedelta(minutes=1)  # if the deadline moves by more, the limits are computed again
 
 
@@ -80,6 +81,7 @@ class AutoPrices:
         self._new_id = new_id
         self._computed: dict[str, _ComputedPlan] = {}
         self._logged: dict[str, tuple[Decimal, str]] = {}  # watch → limit logged last, and the reason for it
+        self._saved_at: dict[str, datetime] = {}
         self._has_pruned = False  # whether the waits of removed watches were ended
         self._lock = threading.Lock()
 
@@ -132,6 +134,7 @@ class AutoPrices:
         with self._lock:
             self._computed = {name: found for name, found in self._computed.items() if name in watches}
             self._logged = {name: found for name, found in self._logged.items() if name in watches}
+            self._saved_at = {name: at for name, at in self._saved_at.items() if name in watches}
         self._waits.forget_except(watches)
         if self._ledger is not None:
             self._ledger.forget_except(watches)
@@ -181,12 +184,17 @@ class AutoPrices:
         )
 
     def _log_limit(self, watch: Watch, now: datetime) -> None:
-        """Log a limit when it changes, and a lack of history once."""
+        """Log a limit when it changes, and a lack of history once; others see in the store that it still applies."""
         standing = self.standing(watch, now)
         limit = standing.limit_usd_gpu_hour
-        if self._logged.get(watch.name) == (limit, standing.reason):
+        is_logged = self._logged.get(watch.name) == (limit, standing.reason)
+        saved_at = self._saved_at.get(watch.name)
+        if is_logged and saved_at is not None and timedelta(0) <= now - saved_at < self._every:
             return
         self._waits.save_limit(watch, limit, now)
+        self._saved_at[watch.name] = now
+        if is_logged:
+            return
         self._logged[watch.name] = (limit, standing.reason)
         if standing.why_none is None:
             log.info(

@@ -40,7 +40,7 @@ class ForecastLedger:
     def trusts_optimal_stopping(self) -> bool:
         """Whether the record so far supports it; the first call reads the record. Raises StoreError."""
         if self._trusts is None:
-            self._trusts = forecast_record(self._forecasts.all()).trusts_optimal_stopping
+            self._trusts = forecast_record(self._forecasts.scored()).trusts_optimal_stopping
         return self._trusts
 
     def score_if_due(self, now: datetime) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -17,7 +17,7 @@ from gpuwatch.domain.history.price_series import (
     known_until,
     series_of,
 )
-from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, microusd
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, microusd, usd
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
@@ -29,6 +29,7 @@ from gpuwatch.storage.setup.tables import auto_price
 from gpuwatch.storage.setup.tables import launch as launches
 
 HISTORY = timedelta(days=90)
+_AT_ONCE = 100  # forecasts read at once
 
 
 class SqlForecasts:
@@ -67,6 +68,14 @@ class SqlForecasts:
                 (_statement(row.statement), row.score and msgspec.json.decode(row.score, type=ForecastScore))
                 for row in connection.execute(query)
             ]
+
+    def scored(self) -> Iterator[tuple[PriceForecast, ForecastScore | None]]:
+        """Yield every forecast with its score, oldest first, without its limits: they are by far its largest part."""
+        query = select(forecast.c.statement, forecast.c.score).order_by(forecast.c.made_at_ms, forecast.c.forecast_id)
+        with self._database.read() as connection:
+            for statement, score in connection.execution_options(yield_per=_AT_ONCE).execute(query):
+                made = msgspec.structs.replace(_statement(statement), limits_usd=())
+                yield made, score and msgspec.json.decode(score, type=ForecastScore)
 
     def unscored(self, due_before: datetime) -> list[PriceForecast]:
         """Return forecasts that are due and not scored yet."""
@@ -147,6 +156,14 @@ class SqlAutoPriceWaits:
             limit = {"limit_microusd_gpu_hour": microusd(limit_usd_gpu_hour), "computed_at_ms": to_ms(now)}
             with self._database.write() as connection:
                 connection.execute(update(auto_price).where(auto_price.c.watch == watch.name).values(**limit))
+
+    def saved_limits(self, since: datetime) -> Mapping[str, Decimal]:
+        """Return watch → limit of those that a daemon has stored since then."""
+        query = select(auto_price.c.watch, auto_price.c.limit_microusd_gpu_hour).where(
+            auto_price.c.computed_at_ms >= to_ms(since), auto_price.c.limit_microusd_gpu_hour.is_not(None)
+        )
+        with self._database.read() as connection:
+            return {watch: usd(limit) for watch, limit in connection.execute(query)}
 
     def delete_except(self, watches: Collection[str]) -> None:
         """Delete the waits of removed watches: a later watch of the same name begins anew."""

@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, select
 
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchEvent, LaunchState, PriceSpan, Promise
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms
 from gpuwatch.storage.setup.tables import IS_ALIVE
 from gpuwatch.storage.setup.tables import launch as launch_table
@@ -33,7 +34,9 @@ def launch_row_of(launch: Launch) -> dict[str, Any]:
     for name in _TIMES:
         row[f"{name}_ms"] = to_ms(row.pop(name))
     spans = [[to_ms(s.since), s.listed_microusd_hour, s.price_microusd_hour] for s in launch.spans]
+    ended_at = launch.ended_at if launch.is_over and not launch.dry_run else None
     return row | {
+        "spent_microusd": None if ended_at is None else cost_microusd(launch, ended_at),
         "state": launch.state.value,
         "spot": int(launch.spot),
         "condition": None if launch.condition is None else launch.condition.value,
@@ -48,6 +51,7 @@ def launch_of(row: Row[Any]) -> Launch:
     for name in _TIMES:
         values[name] = from_ms(values.pop(f"{name}_ms"))
     condition = values["condition"]
+    del values["spent_microusd"]  # it follows from the rest
     return Launch(
         **values
         | {

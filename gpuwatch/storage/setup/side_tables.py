@@ -69,6 +69,7 @@ alert = Table(
     Column("routed_at_ms", BigInteger),
     UniqueConstraint("once_key"),
     Index(None, "created_at_ms"),
+    Index(None, "kind", "severity"),
     partial_index("ix_alert_unrouted", "created_at_ms", where=_UNROUTED),
     comment="every event, sent or not; body is its JSON; once_key makes sure that it is stored once only;"
     " routed_at_ms NULL: not logged or given to channels yet",

@@ -228,7 +228,10 @@ launch = Table(
     Column("install_id", String(8)),
     Column("watch_id", String(8)),
     Column("terms", Text),  # JSON: the terms of its watch at admission, as far as following it needs them; no secrets
+    Column("spent_microusd", BigInteger),  # once it is over: its cost, with commission; not of a dry run
     CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
+    Index(None, "state", "provider", "spent_microusd"),
+    Index(None, "state", "ended_at_ms"),
     partial_index("uq_launch_slot_alive", "watch", "slot", unique=True, where=_ALIVE),
     partial_index("uq_launch_offer_alive", "provider", "offer_id", "offer_slot", unique=True, where=_ALIVE),
     comment="one decision to rent, from the intent to the end; version is a fencing number",

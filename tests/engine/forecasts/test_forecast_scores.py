@@ -30,6 +30,9 @@ class Ledger:
     def all(self) -> Sequence[tuple[PriceForecast, ForecastScore | None]]:
         return [(one, self.scores.get(key)) for key, one in self.made.items()]
 
+    def scored(self) -> Sequence[tuple[PriceForecast, ForecastScore | None]]:
+        return [(msgspec.structs.replace(made, limits_usd=()), score) for made, score in self.all()]
+
     def unscored(self, due_before: datetime) -> Sequence[PriceForecast]:
         return [one for key, one in self.made.items() if key not in self.scores and one.due_at < due_before]
 

@@ -79,7 +79,7 @@ def _begin(launches: Iterable[Launch], first: datetime) -> datetime:
 def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], now: datetime) -> list[BudgetUse]:
     """Return each limit that is set and the amount that these launches use, with commission, as in admission."""
     today = midnight(now.astimezone(UTC).date())
-    ahead = forecast_costs(launches, now)
+    ahead = None if budget.max_usd_month is None else forecast_costs(launches, now)
     used = {
         "max_usd_hour": (budget.max_usd_hour, burn_rate(launches, now).effective),
         "max_usd_day": (budget.max_usd_day, spent_since(launches, today, now).effective),
@@ -91,8 +91,8 @@ def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], n
             limit_name=name,
             limit=microusd(limit),
             used=spent,
-            forecast_running=ahead.running_effective if name == "max_usd_month" else None,
-            forecast_mean=ahead.mean_effective if name == "max_usd_month" else None,
+            forecast_running=ahead.running_effective if ahead and name == "max_usd_month" else None,
+            forecast_mean=ahead.mean_effective if ahead and name == "max_usd_month" else None,
         )
         for name, (limit, spent) in used.items()
         if limit is not None
