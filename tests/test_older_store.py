@@ -51,13 +51,19 @@ RENAMED_COLUMNS = {
     ("launch_event", "provider_words"): "provider_message",
 }
 ADDED = {
-    "history_state": {"rewritten": 0},
+    "history_state": {"rewritten": 0, "packed_to_day": None},
     "alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000},
     "provider_health": {"lane": "hunt", "not_understood": 0, "reported": 1},
     "delivery": {"first_try_at_ms": None},
     "poll": {"not_understood": None},
     "launch": {"account_id": None, "install_id": None, "watch_id": None, "terms": None, "spent_microusd": None},
 }
+POLL_TOTALS = [
+    {
+        "provider": "vastai", "gpu": "", "spot": 0, "lane": "sweep", "searches": 3, "rows": 3, "answered_s": 1772460000,
+        "answered_rows": 1, "answered_skipped": 0, "complete_s": 1772460000, "complete_rows": 1,
+    }
+]  # fmt: skip
 ENDED_S = {1772452800: 1772456400, 1772456400: 1772460000}  # start of a price → its end, which is stored now
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LAUNCH = "a" * 12
@@ -110,7 +116,7 @@ def _rows(database: Database) -> dict[str, list[dict[str, Any]]]:
 
 
 def _expected() -> dict[str, list[dict[str, Any]]]:
-    return {
+    return {"poll_total": POLL_TOTALS} | {
         RENAMED_TABLES.get(table, table): sorted(
             (
                 {RENAMED_COLUMNS.get((table, name), name): value for name, value in row.items()}

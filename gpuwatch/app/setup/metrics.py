@@ -36,11 +36,11 @@ from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 from gpuwatch.storage.setup.store_stats import (
-    SearchCounter,
     alerts_stored,
     newest_complete_polls,
     reaction_times_s,
     rows_returned,
+    searches_recorded,
 )
 
 if TYPE_CHECKING:
@@ -71,10 +71,7 @@ class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsReader:
-    """Reads all metrics of one installation and keeps its counters."""
-
-    def __init__(self) -> None:
-        self._searches = SearchCounter()
+    """Reads all metrics of one installation."""
 
     def read(self, settings: Settings, now: datetime, tasks: TaskHealth | None = None) -> MetricValues:
         """The values of all metrics. Never raises StoreError: `gpuwatch_store_readable` shows it."""
@@ -115,7 +112,7 @@ class MetricsReader:
 
     def _totals(self, store: Database) -> Values:
         return {
-            "gpuwatch_searches_total": {key: float(count) for key, count in self._searches.count(store).items()},
+            "gpuwatch_searches_total": {key: float(count) for key, count in searches_recorded(store).items()},
             "gpuwatch_rows_total": {(name,): float(rows) for name, rows in rows_returned(store).items()},
             "gpuwatch_alerts_total": {key: float(count) for key, count in alerts_stored(store).items()},
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,12 +10,20 @@ from sqlalchemy import Connection, func, inspect, select
 
 from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.domain.setup.durations import HOUR_S
-from gpuwatch.ports.market import Completeness
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.migrate import revision
 from gpuwatch.storage.setup.side_tables import alert
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
-from gpuwatch.storage.setup.tables import history_state, launch, launch_event, metadata, poll, price_interval, quota_day
+from gpuwatch.storage.setup.tables import (
+    history_state,
+    launch,
+    launch_event,
+    metadata,
+    poll,
+    poll_total,
+    price_interval,
+    quota_day,
+)
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,38 +94,23 @@ def _engine(connection: Connection, sqlite: bool) -> str:
     return f"SQLite {sqlite_driver().sqlite_version}, journal {journal}"
 
 
-class SearchCounter:
-    """Counts recorded searches; each is read once, and stays counted after it is pruned."""
-
-    def __init__(self) -> None:
-        self._last_poll_id = 0
-        self._counts: dict[tuple[str, str], int] = {}
-
-    def count(self, database: Database) -> Mapping[tuple[str, str], int]:
-        """Return (provider, lane) → searches. Raises StoreError."""
-        query = (
-            select(poll.c.provider, poll.c.lane, func.count(), func.max(poll.c.id))
-            .where(poll.c.id > self._last_poll_id)
-            .group_by(poll.c.provider, poll.c.lane)
-        )
-        with database.read() as connection:
-            rows = connection.execute(query).all()
-        for provider, lane, count, newest in rows:
-            self._counts[provider, lane] = self._counts.get((provider, lane), 0) + count
-            self._last_poll_id = max(self._last_poll_id, newest)
-        return dict(self._counts)
-
-
-def newest_complete_polls(database: Database, providers: Iterable[str]) -> Mapping[str, datetime]:
-    """Return provider → newest recorded complete answer, of any lane. Raises StoreError."""
-    complete = select(poll.c.at_s).where(poll.c.completeness == Completeness.COMPLETE.value)
-    newest_at = {}
+def searches_recorded(database: Database) -> Mapping[tuple[str, str], int]:
+    """Return (provider, lane) → searches, also those whose rows are deleted. Raises StoreError."""
+    scope = poll_total.c.provider, poll_total.c.lane
+    query = select(*scope, func.sum(poll_total.c.searches)).group_by(*scope)
     with database.read() as connection:
-        for name in providers:  # each query ends at its first row of the index
-            newest = complete.where(poll.c.provider == name).order_by(poll.c.at_s.desc()).limit(1)
-            if (at_s := connection.execute(newest).scalar()) is not None:
-                newest_at[name] = datetime.fromtimestamp(at_s, UTC)
-    return newest_at
+        return {(provider, lane): int(searches) for provider, lane, searches in connection.execute(query)}
+
+
+def newest_complete_polls(database: Database, providers: Collection[str]) -> Mapping[str, datetime]:
+    """Return provider → newest recorded complete answer, of any lane. Raises StoreError."""
+    query = (
+        select(poll_total.c.provider, func.max(poll_total.c.complete_s))
+        .where(poll_total.c.provider.in_(providers), poll_total.c.complete_s.is_not(None))
+        .group_by(poll_total.c.provider)
+    )
+    with database.read() as connection:
+        return {name: datetime.fromtimestamp(at_s, UTC) for name, at_s in connection.execute(query)}
 
 
 def rows_returned(database: Database) -> Mapping[str, int]:

@@ -65,7 +65,7 @@ def insert_if_absent(connection: Connection, table: Table, row: dict[str, Any], 
 # Built once, so that SQLAlchemy finds the compiled statement without comparing it part by part.
 @cache
 def _upsert(table: Table, dialect: str, columns: tuple[str, ...]) -> Insert:
-    statement = _insert(dialect)(table)
+    statement = dialect_insert(dialect)(table)
     key = [column.name for column in table.primary_key]
     changed = {name: statement.excluded[name] for name in columns if name not in key}
     on_conflict: Insert = statement.on_conflict_do_update(index_elements=key, set_=changed)
@@ -74,12 +74,13 @@ def _upsert(table: Table, dialect: str, columns: tuple[str, ...]) -> Insert:
 
 @cache
 def _insert_if_absent(table: Table, dialect: str, key: str | None) -> ReturningInsert[Any]:
-    on_conflict = _insert(dialect)(table).on_conflict_do_nothing(index_elements=None if key is None else [key])
+    on_conflict = dialect_insert(dialect)(table).on_conflict_do_nothing(index_elements=None if key is None else [key])
     statement: ReturningInsert[Any] = on_conflict.returning(*table.primary_key)  # psycopg does not count inserted rows
     return statement
 
 
-def _insert(dialect: str) -> Any:
+def dialect_insert(dialect: str) -> Any:
+    """Return `insert` of a dialect, which knows `ON CONFLICT`."""
     return importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert  # PostgreSQL's takes 2 MB
 
 

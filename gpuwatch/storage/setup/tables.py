@@ -110,6 +110,38 @@ poll = Table(
     "covers 1: an offer that it does not show (listed at or under complete_to_microusd, if set) is gone",
 )
 
+poll_day = Table(
+    "poll_day",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("gpu", String(200), primary_key=True),
+    Column("spot", SmallInteger, primary_key=True, autoincrement=False),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("covered_s", Integer),
+    Column("polls", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+    comment="the polls of a UTC day (days since 1970) that is over, packed: they stay when their rows are deleted; "
+    "covered_s: the newest covering one",
+)
+
+poll_total = Table(
+    "poll_total",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("gpu", String(200), primary_key=True),
+    Column("spot", SmallInteger, primary_key=True, autoincrement=False),
+    Column("lane", String(8), primary_key=True),
+    Column("searches", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("answered_s", Integer),
+    Column("answered_rows", Integer),
+    Column("answered_skipped", Integer),
+    Column("complete_s", Integer),
+    Column("complete_rows", Integer),
+    comment="searches and their rows since the first one, kept by the recorder; answered: the newest complete or "
+    "truncated answer; complete: the newest complete one",
+)
+
 # The 1 is written out, as in the partial index: the planner need not know a parameter to use it.
 IS_COVERING = poll.c.covers == literal_column("1")
 
@@ -137,9 +169,11 @@ history_state = Table(
     Column("next_hour", Integer),
     Column("kept_from_s", Integer),
     Column("rewritten", BigInteger, nullable=False, server_default="0"),
+    Column("packed_to_day", Integer),
     comment="one row: version grows with every change of an interval, so that a writer sees whether its memory "
     "is still current; next_hour is the first hour without a roll-up; intervals before kept_from_s were "
-    "pruned; rewritten grows with every change of what was over: late polls, imports, a clock set back, pruning",
+    "pruned; rewritten grows with every change of what was over: late polls, imports, a clock set back, pruning; "
+    "the polls of the days before packed_to_day are in poll_day",
 )
 
 quota_day = Table(

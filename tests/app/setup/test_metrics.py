@@ -17,8 +17,6 @@ from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.store_stats import SearchCounter
-from gpuwatch.storage.setup.tables import poll
 from tests.domain.forecasts.test_price_forecasts import scored, stated
 from tests.stored_jobs import a_running_job, a_sample, moved, sampled
 from tests.web.served import settings_in
@@ -100,25 +98,6 @@ def test_a_textfile_is_replaced_whole_and_others_may_read_it(tmp_path: Path) -> 
     assert path.read_text().startswith("# HELP gpuwatch_build_info")
     assert path.stat().st_mode & 0o777 == 0o644
     assert sorted(one.name for one in tmp_path.iterdir() if "prom" in one.name) == ["gpuwatch.prom"]
-
-
-def test_searches_are_counted_once_and_stay_counted_when_they_are_pruned(database: Database) -> None:
-    def searched(count: int) -> None:
-        row = {
-            "provider": "vastai", "lane": "hunt", "gpu": "", "spot": 0, "at_s": int(NOON.timestamp()),
-            "completeness": "complete", "covers": 0, "rows": 1, "skipped": 0, "elapsed_ms": 1,
-        }  # fmt: skip
-        with database.write() as connection:
-            connection.execute(poll.insert(), [row] * count)
-
-    counter = SearchCounter()
-    assert counter.count(database) == {}
-    searched(3)
-    assert counter.count(database) == {("vastai", "hunt"): 3}
-    with database.write() as connection:
-        connection.execute(poll.delete().where(poll.c.id < 3))
-    searched(2)
-    assert counter.count(database) == {("vastai", "hunt"): 5}
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
+from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.market_history import CompletePoll
 from gpuwatch.domain.history.poll_timeline import NEVER_S, Flags, Ints, PollTimeline, PriceRuns, price_runs
 from gpuwatch.domain.history.price_columns import StatedPolls, cheapest_at_once, keyed
@@ -22,8 +23,10 @@ from gpuwatch.storage.history.imports.import_batches import (
     MarketPart,
 )
 from gpuwatch.storage.history.recording.open_prices import OpenPrices
+from gpuwatch.storage.history.recording.poll_writer import write_polls
+from gpuwatch.storage.history.recording.recorded_polls import complete_poll_after, complete_poll_before, read_polls
 from gpuwatch.storage.setup.stored_values import execute_many
-from gpuwatch.storage.setup.tables import IS_COVERING, poll, price_interval, series
+from gpuwatch.storage.setup.tables import price_interval, series
 
 _FIRST, _LAST = 0, 2**31 - 1
 _NO_INTS = np.empty(0, np.int64)
@@ -44,18 +47,6 @@ _RUNS = (
 _DELETE_RUN = delete(price_interval).where(
     price_interval.c.series_id == bindparam("series"), price_interval.c.seen_from_s == bindparam("from_s")
 )
-_COVERING = and_(
-    IS_COVERING,
-    poll.c.provider == bindparam("source"),
-    poll.c.gpu.in_(bindparam("gpus", expanding=True)),
-    poll.c.spot == bindparam("spot"),
-)
-_COMPLETE = and_(_COVERING, poll.c.complete_to_microusd.is_(None))
-_STORED_POLLS = select(poll.c.at_s, poll.c.complete_to_microusd).where(
-    _COVERING, poll.c.at_s.between(bindparam("from_s"), bindparam("to_s"))
-)
-_COMPLETE_BEFORE = select(func.max(poll.c.at_s)).where(_COMPLETE, poll.c.at_s < bindparam("first_s"))
-_COMPLETE_AFTER = select(func.min(poll.c.at_s)).where(_COMPLETE, poll.c.at_s > bindparam("last_s"))
 
 
 class MergeCounts(msgspec.Struct):
@@ -89,7 +80,7 @@ def merge_batch(connection: Connection, ids: OpenPrices, batch: ImportBatch, *, 
     for part, polls in new_polls.items():
         total.changed_s = np.union1d(total.changed_s, _times(polls))
         if not dry_run:
-            execute_many(connection, insert(poll), list(_poll_rows(batch, part, polls)))
+            write_polls(connection, list(_poll_rows(batch, part, polls)), ids.packed_to)
     return total
 
 
@@ -120,15 +111,18 @@ def _new_polls(connection: Connection, name: str, part: MarketPart, polls: State
     times = _times(polls)
     if not len(times):
         return polls
-    scope = {"source": name, "gpus": [part[0]], "spot": int(part[1])}
-    stored = _stored_polls(connection, scope, int(times[0]), int(times[-1]))
+    stored = _stored_polls(connection, [(name, part[0], int(part[1]))], int(times[0]), int(times[-1]))
     return StatedPolls(np.setdiff1d(polls.complete_s, stored.complete_s), polls.bounded - stored.bounded)
 
 
-def _stored_polls(connection: Connection, scope: Mapping[str, Any], from_s: int, to_s: int) -> StatedPolls:
-    rows = connection.execute(_STORED_POLLS, {**scope, "from_s": from_s, "to_s": to_s}).all()
-    complete = np.array([at_s for at_s, bound in rows if bound is None], np.int64)
-    return StatedPolls(np.unique(complete), {CompletePoll(at_s, bound) for at_s, bound in rows if bound is not None})
+def _stored_polls(connection: Connection, scopes: Iterable[CoverScope], from_s: int, to_s: int) -> StatedPolls:
+    stored = StatedPolls()
+    for polls in read_polls(connection, scopes, from_s, to_s + 1, covering=True).values():
+        at_s, bounds = np.frombuffer(polls.at_s, np.int64), np.frombuffer(polls.bounds, np.int64)
+        bounded = bounds >= 0
+        pairs = zip(at_s[bounded].tolist(), bounds[bounded].tolist(), strict=True)
+        stored.add(at_s[~bounded], {CompletePoll(*pair) for pair in pairs})
+    return stored
 
 
 def _polls_covering(polls: Mapping[MarketPart, StatedPolls], part: MarketPart) -> StatedPolls:
@@ -169,11 +163,11 @@ class _PartMerge:
         self._part = part
         self._observations = batch.observations.get(part, NO_OBSERVATIONS)
         # its own polls, and those of all GPUs
-        self._scope = {"source": batch.name, "gpus": [part[0], ""], "spot": int(part[1])}
+        self._scopes = {(batch.name, gpu, int(part[1])) for gpu in (part[0], "")}
         self._new_polls_s = _times(new_polls)
         times = np.concatenate([self._observations.at_s, self._new_polls_s])
         self._from_s, self._to_s = self._window(int(times.min(initial=_LAST)), int(times.max(initial=_FIRST)))
-        stored = _stored_polls(connection, self._scope, self._from_s, self._to_s)
+        stored = _stored_polls(connection, self._scopes, self._from_s, self._to_s)
         self._old_polls = PollTimeline(stored.complete_s, stored.bounded)
         stored.add(new_polls.complete_s, new_polls.bounded)
         self._polls = PollTimeline(stored.complete_s, stored.bounded)
@@ -265,8 +259,8 @@ class _PartMerge:
 
     def _window(self, first_s: int, last_s: int) -> tuple[int, int]:
         """Return the last poll before and the first one after the new rows: these affect nothing outside."""
-        before = self._connection.execute(_COMPLETE_BEFORE, {**self._scope, "first_s": first_s}).scalar()
-        after = self._connection.execute(_COMPLETE_AFTER, {**self._scope, "last_s": last_s}).scalar()
+        before = complete_poll_before(self._connection, self._scopes, first_s)
+        after = complete_poll_after(self._connection, self._scopes, last_s)
         return before or _FIRST, after or _LAST
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, update
 
 from gpuwatch.domain.history.feed_checks import FeedChecks, PriceJump
 from gpuwatch.domain.history.price_columns import OfferIndex, PriceColumns, PriceSource, RowSurvey
@@ -28,8 +28,10 @@ from gpuwatch.storage.history.imports.price_cells import BATCH_ROWS, SpooledRows
 from gpuwatch.storage.history.imports.price_file_rows import PriceFileReader
 from gpuwatch.storage.history.recording.late_rows import note_late
 from gpuwatch.storage.history.recording.open_prices import OpenPrices, load_ids, lock_history
+from gpuwatch.storage.history.recording.poll_writer import pack_days
+from gpuwatch.storage.history.recording.recorded_polls import known_scopes, packed_to_day, read_polls
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.tables import IS_COVERING, history_state, poll
+from gpuwatch.storage.setup.tables import history_state
 
 PART_ROWS = 100_000  # a second's work: a recording daemon waits at most that long
 _MAX_POLLS = 10_000_000
@@ -89,6 +91,8 @@ def import_file(
             checks.add(part)
             merged += _import_part(database, part, survey, dry_run=dry_run)
             on_progress("importing", end, len(rows))
+    if not dry_run:
+        pack_days(database, now_s)
     return _report(reader, survey, merged, checks)
 
 
@@ -112,10 +116,13 @@ def _report(reader: PriceFileReader, survey: RowSurvey, merged: MergeCounts, che
 
 def own_poll_span(database: Database, provider: str, from_s: int, to_s: int) -> tuple[datetime, datetime] | None:
     """Return the first and the last of our own polls of a provider in a period, or None. Raises StoreError."""
-    query = select(func.min(poll.c.at_s), func.max(poll.c.at_s)).where(IS_COVERING, poll.c.provider == provider)
     with database.read() as connection:
-        first, last = connection.execute(query.where(poll.c.at_s.between(from_s, to_s))).one()
-    return None if first is None else (datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
+        scopes = [scope for scope in known_scopes(connection) if scope[0] == provider]
+        polls = read_polls(connection, scopes, from_s, to_s + 1, covering=True).values()
+    if not polls:
+        return None
+    first, last = min(of_scope.at_s[0] for of_scope in polls), max(of_scope.at_s[-1] for of_scope in polls)
+    return datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
 
 
 def _check(path: Path, survey: RowSurvey) -> None:
@@ -146,6 +153,7 @@ def _import_part(database: Database, rows: PriceColumns, survey: RowSurvey, *, d
 def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: bool) -> MergeCounts:
     ids = OpenPrices()  # only names and ids: the current offers are not needed
     load_ids(connection, ids)
+    ids.packed_to = packed_to_day(connection)
     total = MergeCounts()
     for batch in batches:
         merged = merge_batch(connection, ids, batch, dry_run=dry_run)

@@ -44,6 +44,7 @@ from gpuwatch.storage.history.recording.hourly_aggregates import (
 )
 from gpuwatch.storage.history.recording.open_prices import NEVER, load_open_prices
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, provider_of_source
+from gpuwatch.storage.history.recording.recorded_polls import first_poll_s
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import seen_value
@@ -61,6 +62,8 @@ from gpuwatch.storage.setup.tables import (
 AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]
 _Part = tuple[str, OfferKind, str, bool]
 _SEEN_WORD = table("seen_word", column("kind"), column("word"))  # older schemas: today's `seen_value`
+_FIRST_OF_SEGMENT = select(func.min(hourly.c.hour)).where(hourly.c.segment_id == segment.c.id).scalar_subquery()
+_FIRST_HOUR = select(func.min(_FIRST_OF_SEGMENT)).select_from(segment)
 _AGGREGATE_COLUMNS = [hourly.c[name] for name in HourlyAggregate._fields]
 
 
@@ -120,8 +123,8 @@ def read_price_periods(
 def first_poll_at(database: Database) -> datetime | None:
     """Return the beginning of the history, or None. Raises StoreError."""
     with database.read() as connection:
-        polled_s = connection.execute(select(func.min(poll.c.at_s))).scalar()
-        first_hour = connection.execute(select(func.min(hourly.c.hour))).scalar()
+        polled_s = first_poll_s(connection)
+        first_hour = connection.execute(_FIRST_HOUR).scalar()
     starts = [polled_s, None if first_hour is None else first_hour * HOUR_S]
     start_s = min((at_s for at_s in starts if at_s is not None), default=None)
     return None if start_s is None else datetime.fromtimestamp(start_s, UTC)

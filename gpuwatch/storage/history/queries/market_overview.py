@@ -23,19 +23,15 @@ from gpuwatch.domain.market.money import HOURS_A_MONTH, REFERENCE_DISK_GB
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN, matching_segments, unfinished_hours
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
+from gpuwatch.storage.history.recording.recorded_polls import read_polls
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.tables import IS_COVERING, hourly, poll, price_interval, series
+from gpuwatch.storage.setup.tables import hourly, price_interval, series
 
 _LOWS = select(hourly.c.hour, hourly.c.min_microusd).where(
     hourly.c.segment_id == bindparam("segment"),
     hourly.c.hour >= bindparam("first_hour"),
     hourly.c.hour < bindparam("end_hour"),
-)
-_POLLS = (
-    select(poll.c.provider, poll.c.gpu, poll.c.spot, poll.c.at_s)
-    .where(IS_COVERING, poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
-    .order_by(poll.c.at_s)
 )
 _PRICES = (
     select(
@@ -119,16 +115,15 @@ def _scopes(segments: Mapping[int, Segment]) -> list[tuple[str, str, int]]:
 
 def _poll_times(connection: Connection, segments: Mapping[int, Segment], span: _OverviewSpan) -> _PollTimes:
     """Return the covering polls of each part; a poll of all models counts for each."""
-    times: dict[tuple[str, str, int], list[int]] = {}
-    for name, gpu, spot, at_s in connection.execute(
-        _POLLS, {"since_s": span.start_s - COVERAGE_S, "until_s": span.end_s}
-    ):
-        times.setdefault((name, gpu, spot), []).append(at_s)
-    poll_times: _PollTimes = {}
-    for name, gpu, spot in _scopes(segments):
-        covering_s = times.get((name, gpu, spot), []) + times.get((name, "", spot), [])
-        poll_times[name, gpu, spot] = np.unique(np.array(covering_s, np.int64))
-    return poll_times
+    scopes = _scopes(segments)
+    read = {scope for name, gpu, spot in scopes for scope in ((name, gpu, spot), (name, "", spot))}
+    polls = read_polls(connection, read, span.start_s - COVERAGE_S, span.end_s, covering=True)
+    times = {scope: np.frombuffer(of_scope.at_s, np.int64) for scope, of_scope in polls.items()}
+    none = np.empty(0, np.int64)
+    return {
+        (name, gpu, spot): np.union1d(times.get((name, gpu, spot), none), times.get((name, "", spot), none))
+        for name, gpu, spot in scopes
+    }
 
 
 def _series(

@@ -11,9 +11,11 @@ import msgspec
 from sqlalchemy import ColumnElement, func, select, true
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
+from gpuwatch.ports.market import SWEEP
+from gpuwatch.storage.history.recording.recorded_polls import newest_covers as read_newest_covers
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import seen_value
-from gpuwatch.storage.setup.tables import IS_COVERING, poll
+from gpuwatch.storage.setup.tables import poll, poll_total
 
 _SWEEP_SPAN_S = 86_400  # an older sweep is of GPUs that are no longer swept
 
@@ -44,13 +46,12 @@ class FormatChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def last_sweep(database: Database, provider: str) -> LastSweep | None:
     """Return the last sweep of a provider's market, or None. Raises StoreError."""
-    newest = (
-        select(func.max(poll.c.id))
-        .where(poll.c.provider == provider, IS_COVERING, poll.c.completeness == "complete")
-        .group_by(poll.c.gpu, poll.c.spot)
+    total = poll_total.c
+    complete = select(total.complete_s, total.complete_rows).where(
+        total.provider == provider, total.lane == SWEEP, total.complete_s.is_not(None)
     )
     with database.read() as connection:
-        polls = connection.execute(select(poll.c.at_s, poll.c.rows).where(poll.c.id.in_(newest))).all()
+        polls = connection.execute(complete).all()
     if not polls:
         return None
     newest_s = max(at_s for at_s, _ in polls)
@@ -63,11 +64,12 @@ def last_poll(database: Database, provider: str, lane: str | None = None) -> Las
 
     Raises StoreError.
     """
+    total = poll_total.c
     newest = (
-        select(poll.c.at_s, poll.c.rows, poll.c.skipped, poll.c.gpu, poll.c.lane)
-        .where(poll.c.lane == lane if lane is not None else true())
-        .where(*_answered(provider))
-        .order_by(*_NEWEST_FIRST)
+        select(total.answered_s, total.answered_rows, total.answered_skipped, total.gpu, total.lane)
+        .where(total.provider == provider, total.answered_s.is_not(None))
+        .where(total.lane == lane if lane is not None else true())
+        .order_by(total.answered_s.desc())
         .limit(1)
     )
     with database.read() as connection:
@@ -99,10 +101,8 @@ _NEWEST_FIRST: Final = (poll.c.at_s.desc(), poll.c.id.desc())
 
 def newest_covers(database: Database, at_s: int) -> dict[CoverScope, int]:
     """Return when each GPU and rental type was last read completely until then, by name. Raises StoreError."""
-    scope = (poll.c.provider, poll.c.gpu, poll.c.spot)
-    newest = select(*scope, func.max(poll.c.at_s)).where(IS_COVERING, poll.c.at_s <= at_s).group_by(*scope)
     with database.read() as connection:
-        return {(name, gpu, spot): covered_s for name, gpu, spot, covered_s in connection.execute(newest)}
+        return read_newest_covers(connection, at_s)
 
 
 def longest_gap(database: Database, provider: str, polls: int) -> timedelta:

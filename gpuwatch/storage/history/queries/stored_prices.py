@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -21,15 +21,18 @@ from gpuwatch.domain.history.market_history import (
     OfferInterval,
     SnapshotOffer,
 )
+from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import ListedOffer, OfferKind
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
+from gpuwatch.storage.history.recording.recorded_polls import LAST_S, known_scopes
+from gpuwatch.storage.history.recording.recorded_polls import read_polls as read_recorded_polls
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS, fact_fields
 from gpuwatch.storage.setup.stored_values import AnyRow
-from gpuwatch.storage.setup.tables import place, poll, price_interval, segment, series
+from gpuwatch.storage.setup.tables import place, price_interval, segment, series
 
 Names = Callable[[str], bool]
 
@@ -59,14 +62,6 @@ _LISTINGS = (
     .join(place, place.c.id == series.c.place_id)
     .where(series.c.segment_id == bindparam("segment"))
 )
-_POLLS = (
-    select(
-        poll.c.at_s, poll.c.provider, poll.c.gpu, poll.c.spot, poll.c.completeness, poll.c.covers,
-        poll.c.complete_to_microusd, poll.c.lane,
-    )
-    .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
-    .order_by(poll.c.at_s, poll.c.id)
-)  # fmt: skip
 _SNAPSHOT = (
     select(
         segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot, series.c.machine_id,
@@ -107,7 +102,11 @@ def read_market_history(
     intervals: list[OfferInterval] = []
     with database.read() as connection:
         market_filter = _MarketFilter(connection, scope, names)
-        polls, covers = _polls(market_filter.polls(connection, span[0] - COVERAGE_S, span[1]), span[0])
+        read = market_filter.polls(connection, span[0] - COVERAGE_S, span[1])
+        polls, covers = (
+            _market_polls(read, span[0]),
+            {scope: of_scope.covering().at_s for scope, of_scope in read.items()},
+        )
         for row in market_filter.segments:
             _add_segment(connection, row, span, covers, (listings, intervals))
     intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
@@ -121,13 +120,17 @@ def read_polls(
 ) -> list[StoredPoll]:
     """Return the covering polls in [since, until), by time. Arguments and errors as `read_market_history`."""
     with database.read() as connection:
-        polls = _MarketFilter(connection, scope, names).polls(
-            connection, seconds_since_1970(since), seconds_since_1970(until)
-        )
+        span = seconds_since_1970(since), seconds_since_1970(until)
+        polls = _MarketFilter(connection, scope, names).polls(connection, *span, covering=True)
     return [
-        StoredPoll(CompletePoll(at_s, bound), provider_of_source(name), kind_of_source(name), gpu, bool(spot))
-        for at_s, name, gpu, spot, _, covers, bound, _ in polls
-        if covers
+        StoredPoll(
+            CompletePoll(one.at_s, one.complete_to_microusd),
+            provider_of_source(name),
+            kind_of_source(name),
+            gpu,
+            bool(spot),
+        )
+        for (name, gpu, spot), one in _by_time(polls)
     ]
 
 
@@ -149,10 +152,12 @@ class _MarketFilter:
             and self._has_gpu(row.gpu, row.gpu_family)
         ]
 
-    def polls(self, connection: Connection, since_s: int, until_s: int) -> list[AnyRow]:
-        """Return the matching polls in [since_s, until_s), by time."""
-        rows = connection.execute(_POLLS, {"since_s": since_s, "until_s": until_s}).all()
-        return [row for row in rows if self._is_about(row[1:4])]
+    def polls(
+        self, connection: Connection, since_s: int, until_s: int, *, covering: bool = False
+    ) -> dict[CoverScope, PollColumns]:
+        """Return the matching polls in [since_s, until_s)."""
+        scopes = filter(self._is_about, known_scopes(connection))
+        return read_recorded_polls(connection, scopes, since_s, until_s, covering=covering)
 
     def _is_about(self, scope: CoverScope) -> bool:
         """Whether it is a poll of all GPUs, or of a matching one, even if that was never on offer."""
@@ -171,24 +176,34 @@ class _MarketFilter:
         return self._scope.has_gpu(gpu, family, self._models)
 
 
-def _polls(rows: Iterable[AnyRow], start_s: int) -> tuple[list[MarketPoll], dict[CoverScope, list[int]]]:
-    """Return the polls from the start on, and the times of all covering ones, ascending."""
-    polls: list[MarketPoll] = []
-    times: dict[CoverScope, list[int]] = {}
-    for at_s, name, gpu, spot, completeness, covers, _, lane in rows:
-        if covers:
-            times.setdefault((name, gpu, spot), []).append(at_s)
-        if at_s >= start_s:
-            flags = completeness == "complete", "sweep" if covers else lane, completeness == "failed"
-            polls.append(MarketPoll(at_s, provider_of_source(name), gpu, bool(spot), *flags))
-    return polls, times
+def _by_time(polls: Mapping[CoverScope, PollColumns]) -> list[tuple[CoverScope, PackedPoll]]:
+    ordered = [(scope, one) for scope, of_scope in polls.items() for one in of_scope]
+    ordered.sort(key=lambda poll: poll[1][:2])
+    return ordered
+
+
+def _market_polls(polls: Mapping[CoverScope, PollColumns], start_s: int) -> list[MarketPoll]:
+    """Return the polls from the start on, by time."""
+    found = {scope: of_scope.between(start_s, LAST_S) for scope, of_scope in polls.items()}
+    return [
+        MarketPoll(
+            one.at_s,
+            provider_of_source(name),
+            gpu,
+            bool(spot),
+            one.completeness == "complete",
+            "sweep" if one.covers else one.lane,
+            one.completeness == "failed",
+        )
+        for (name, gpu, spot), one in _by_time(found)
+    ]
 
 
 def _add_segment(
     connection: Connection,
     segment: AnyRow,
     span: tuple[int, int],
-    times: dict[CoverScope, list[int]],
+    times: Mapping[CoverScope, Sequence[int]],
     result: tuple[list[ListedOffer], list[OfferInterval]],
 ) -> None:
     start_s, end_s = span

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, and_, delete, distinct, func, insert, select, update
+from sqlalchemy import Connection, and_, delete, distinct, func, select, update
 
 from gpuwatch.domain.market.offer import storable_text
-from gpuwatch.domain.setup.durations import HOUR_S
+from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Answer
 from gpuwatch.storage.history.recording.hourly_aggregates import (
@@ -24,7 +24,13 @@ from gpuwatch.storage.history.recording.hourly_aggregates import (
 )
 from gpuwatch.storage.history.recording.late_rows import note_late
 from gpuwatch.storage.history.recording.open_prices import NEVER, OpenPrices, load_open_prices, lock_history
+from gpuwatch.storage.history.recording.poll_writer import (
+    move_polls_back,
+    pack_next_day,
+    write_polls,
+)
 from gpuwatch.storage.history.recording.price_sources import split_by_source
+from gpuwatch.storage.history.recording.recorded_polls import packed_to_day
 from gpuwatch.storage.history.recording.recording import (
     RecordedCounts,
     apply_to_memory,
@@ -51,6 +57,7 @@ class SqlHistoryRecorder:
         self._database = database
         self._prices = OpenPrices()
         self._ended_log = EndedIntervalLog(since_s=0)
+        self._packed_before_day = 0  # the polls of all earlier days are packed
         self._lock = threading.Lock()  # one recording at a time in this process: they share the cache
 
     def record(self, answer: Answer, *, lane: str, gpu: str = "", spot: bool = False) -> RecordedCounts:
@@ -67,6 +74,7 @@ class SqlHistoryRecorder:
         with self._lock:
             recorded = [self._record(part, lane, gpu, spot) for part in self._parts(answer, spot)]
             self._roll_up(seconds_since_1970(answer.observed_at))
+            self._pack_day(seconds_since_1970(answer.observed_at))
             return RecordedCounts(*map(sum, zip(*recorded, strict=True)))
 
     def _parts(self, answer: Answer, spot: bool) -> list[Answer]:
@@ -96,7 +104,9 @@ class SqlHistoryRecorder:
             "error": storable_text(" ".join(error.split()), 500),
         }
         with self._database.write() as connection:
-            connection.execute(insert(poll), row | dict.fromkeys(("covers", "rows", "skipped", "elapsed_ms"), 0))
+            lock_history(connection)
+            row |= dict.fromkeys(("covers", "rows", "skipped", "elapsed_ms"), 0)
+            write_polls(connection, [row], packed_to_day(connection))
 
     def rows_used(self, provider: str, now: datetime) -> int:
         """Return the number of rows received since 00:00 UTC. Raises StoreError."""
@@ -132,6 +142,19 @@ class SqlHistoryRecorder:
         if clock_stepped_back(self._prices, answer.provider, at_s):
             step_back(connection, answer.provider, at_s)
             self._load(connection, at_s)
+
+    def _pack_day(self, at_s: int) -> None:
+        """Pack the polls of the next day that is over; only one for each answer: a store may have years of them."""
+        over_s = at_s - _ROLL_UP_DELAY_S
+        if self._packed_before_day >= over_s // DAY_S:
+            return
+        with self._writing(at_s) as connection:
+            packed_to = pack_next_day(connection, over_s)
+            if packed_to is not None:
+                self._prices.packed_to = packed_to
+                self._prices.version += 1
+        if packed_to is None:
+            self._packed_before_day = over_s // DAY_S
 
     def _roll_up(self, at_s: int) -> None:
         end_hour = (at_s - _ROLL_UP_DELAY_S) // HOUR_S
@@ -173,7 +196,7 @@ def step_back(connection: Connection, provider: str, at_s: int) -> None:
         raise StoreError(
             f"the clock is or was wrong: the history reaches to {newest:%Y-%m-%d %H}:00 UTC; set the clock"
         )
-    connection.execute(update(poll).where(is_later).values(at_s=at_s))
+    move_polls_back(connection, provider, at_s)
     _move_intervals(connection, provider, at_s)
     note_late(connection, provider, at_s)
     hour = at_s // HOUR_S

@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select
@@ -23,9 +24,10 @@ from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.answer_changes import reference_microusd
 from gpuwatch.storage.history.recording.open_prices import OpenPrices
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
+from gpuwatch.storage.history.recording.recorded_polls import known_scopes, read_polls
 from gpuwatch.storage.history.recording.recording import EndedInterval
 from gpuwatch.storage.setup.stored_values import execute_many
-from gpuwatch.storage.setup.tables import IS_COVERING, history_state, hourly, poll, price_interval, segment, series
+from gpuwatch.storage.setup.tables import history_state, hourly, price_interval, segment, series
 
 if TYPE_CHECKING:
     from gpuwatch.domain.history.market_history import MarketFilter
@@ -55,18 +57,6 @@ INTERVALS = (
     )
     .join(series, series.c.id == price_interval.c.series_id)
     .where(series.c.segment_id.in_(bindparam("segments", expanding=True)), COUNTS_IN_SPAN)
-)
-_COVERS = (
-    select(poll.c.at_s, poll.c.complete_to_microusd)
-    .where(IS_COVERING, poll.c.provider == bindparam("provider"), poll.c.spot == bindparam("spot"))
-    .where(poll.c.gpu.in_([bindparam("gpu"), ""]))  # a poll of all models counts for each
-    .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
-    .order_by(poll.c.at_s)
-)
-_POLLED_HOURS = (
-    select(poll.c.at_s // HOUR_S)
-    .distinct()
-    .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
 )
 _SEGMENTS = select(
     segment.c.id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot, segment.c.gpu_family
@@ -123,18 +113,23 @@ def covers_between(
     connection: Connection, start_s: int, end_s: int, segments: Mapping[int, Segment]
 ) -> dict[CoverScope, list[CoveringPoll]]:
     """Return the covering polls that apply to a span of time; a poll of all models counts for each."""
-    span = {"since_s": start_s - COVERAGE_S, "until_s": end_s}
+    scopes = {(provider, gpu, spot) for provider, gpu, _, spot in segments.values()}
+    read = {scope for provider, gpu, spot in scopes for scope in ((provider, gpu, spot), (provider, "", spot))}
+    polls = read_polls(connection, read, start_s - COVERAGE_S, end_s, covering=True)
     covers: dict[CoverScope, list[CoveringPoll]] = {}
-    for provider, gpu, spot in {(provider, gpu, spot) for provider, gpu, _, spot in segments.values()}:
-        polls = connection.execute(_COVERS, {"provider": provider, "gpu": gpu, "spot": spot, **span})
-        covers[provider, gpu, spot] = [CoveringPoll(*row) for row in polls]
+    for provider, gpu, spot in scopes:
+        own = (*polls.get((provider, gpu, spot), ()), *(polls.get((provider, "", spot), ()) if gpu else ()))
+        covers[provider, gpu, spot] = sorted(
+            (CoveringPoll(one.at_s, one.complete_to_microusd) for one in own), key=itemgetter(0)
+        )
     return covers
 
 
 def polled_hours(connection: Connection, first_hour: int, end_hour: int) -> list[int]:
     """Return the hours that can have data: those with a poll shortly before or in them."""
-    span = {"since_s": first_hour * HOUR_S - COVERAGE_S, "until_s": end_hour * HOUR_S}
-    polled = connection.execute(_POLLED_HOURS, span).scalars()
+    scopes = known_scopes(connection)
+    polls = read_polls(connection, scopes, first_hour * HOUR_S - COVERAGE_S, end_hour * HOUR_S)
+    polled = {at_s // HOUR_S for of_scope in polls.values() for at_s in of_scope.at_s}
     lasting_hours = COVERAGE_S // HOUR_S
     hours = {hour + later for hour in polled for later in range(lasting_hours + 1)}
     return sorted(hour for hour in hours if first_hour <= hour < end_hour)
@@ -242,11 +237,12 @@ def unfinished_hours(
 
 def covered_hours(connection: Connection, segments: Mapping[int, Segment], first_hour: int, end_hour: int) -> set[int]:
     """Return the hours to which a poll of any of these segments applies."""
-    covers = covers_between(connection, first_hour * HOUR_S, end_hour * HOUR_S, segments)
+    scopes = {(provider, name, spot) for provider, gpu, _, spot in segments.values() for name in (gpu, "")}
+    polls = read_polls(connection, scopes, first_hour * HOUR_S - COVERAGE_S, end_hour * HOUR_S, covering=True)
     hours: set[int] = set()
-    for polls in covers.values():
-        for at_s, _ in polls:
-            hours.update(range(at_s // HOUR_S, (at_s + COVERAGE_S - 1) // HOUR_S + 1))
+    for of_scope in polls.values():
+        for lag_s in (*range(0, COVERAGE_S, HOUR_S), COVERAGE_S - 1):
+            hours.update((at_s + lag_s) // HOUR_S for at_s in of_scope.at_s)
     return hours
 
 

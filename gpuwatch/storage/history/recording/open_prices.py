@@ -12,21 +12,17 @@ import msgspec
 from sqlalchemy import Connection, func, select
 
 from gpuwatch.domain.market.offer import Verification
+from gpuwatch.storage.history.recording.recorded_polls import newest_covers
 from gpuwatch.storage.setup.machine_facts import verification_from
-from gpuwatch.storage.setup.tables import IS_COVERING, history_state, place, poll, price_interval, segment, series
+from gpuwatch.storage.setup.tables import history_state, place, price_interval, segment, series
 
 Key = tuple[str | None, int]  # machine, GPUs
 NEVER = -1
 
 _VERSION = select(history_state.c.version).with_for_update()  # SQLite's writing transactions are exclusive anyway
-_STATE = select(history_state.c.version, history_state.c.next_hour)
+_STATE = select(history_state.c.version, history_state.c.next_hour, history_state.c.packed_to_day)
 _SEGMENTS = select(segment.c.id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot)
 _PLACES = select(place.c.id, place.c.region, place.c.country)
-_COVERS = (
-    select(poll.c.provider, poll.c.gpu, poll.c.spot, func.max(poll.c.at_s))
-    .where(IS_COVERING)
-    .group_by(poll.c.provider, poll.c.gpu, poll.c.spot)
-)
 _newer = price_interval.alias()
 _NEWEST_S = select(func.max(_newer.c.seen_from_s)).where(_newer.c.series_id == series.c.id).scalar_subquery()
 _OPEN_PRICES = (
@@ -108,6 +104,7 @@ class OpenPrices:
     def __init__(self) -> None:
         self.version = NEVER  # nothing is loaded yet
         self.next_hour: int | None = None
+        self.packed_to: int | None = None  # the first day whose polls are rows only
         self.by_provider: dict[tuple[str, int], ProviderPrices] = {}
         self.segments: dict[tuple[str, str, int, int], int] = {}
         self.places: dict[tuple[str, str], int] = {}
@@ -135,9 +132,9 @@ def lock_history(connection: Connection) -> int:
 def load_open_prices(connection: Connection) -> OpenPrices:
     """Load everything that is on offer from the database."""
     prices = OpenPrices()
-    prices.version, prices.next_hour = connection.execute(_STATE).one()
+    prices.version, prices.next_hour, prices.packed_to = connection.execute(_STATE).one()
     load_ids(connection, prices)
-    for provider, gpu, spot, at_s in connection.execute(_COVERS):
+    for (provider, gpu, spot), at_s in newest_covers(connection).items():
         prices.prices_of(provider, spot).covered_s[gpu] = at_s
     _load_open(connection, prices)
     return prices

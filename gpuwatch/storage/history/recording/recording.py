@@ -14,6 +14,7 @@ from sqlalchemy import Connection, bindparam, insert, select, tuple_, update
 
 from gpuwatch.domain.market.money import microusd
 from gpuwatch.domain.market.offer import Offer, storable_text
+from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
 from gpuwatch.ports import Answer
 from gpuwatch.storage.history.recording.answer_changes import (
     AnswerChanges,
@@ -24,11 +25,11 @@ from gpuwatch.storage.history.recording.answer_changes import (
     save_quote,
 )
 from gpuwatch.storage.history.recording.open_prices import NEVER, OpenPrice, OpenPrices
+from gpuwatch.storage.history.recording.poll_writer import write_polls
 from gpuwatch.storage.setup.machine_facts import fact_cells, facts_hash
 from gpuwatch.storage.setup.stored_values import execute_many
-from gpuwatch.storage.setup.tables import history_state, place, poll, price_interval, quota_day, segment, series
+from gpuwatch.storage.setup.tables import history_state, place, price_interval, quota_day, segment, series
 
-_DAY_S = 86_400
 _MAX_REASONS = 12  # for skipped rows, of one poll
 _REASON_LENGTH = 120
 _PAIRS_PER_QUERY = 400  # pairs in one query: SQLite allows 32,766 parameters, older versions 999
@@ -90,12 +91,12 @@ def write_answer(
     """Write an answer: the poll, the quota, and the changes. `prices` must match the database."""
     recorded = _recorded_poll(prices, answer, lane, storable_text(gpu, 200), int(spot))
     changes = find_changes(answer, recorded, prices)
-    connection.execute(insert(poll), _poll_row(recorded, answer))
+    write_polls(connection, [_poll_row(recorded, answer)], prices.packed_to)
     if answer.rows > 0:
         _add_to_quota(connection, recorded.provider, utc_day(answer.observed_at), answer.rows)
     open_prices = _ChangeWriter(connection, prices, recorded).write(changes)
     state: dict[str, int] = {}
-    hour = recorded.at_s // 3600
+    hour = recorded.at_s // HOUR_S
     if prices.next_hour is None or hour < prices.next_hour:  # the first poll, or a late one: aggregate again
         state["next_hour"] = prices.next_hour = hour
         connection.execute(update(history_state).values(rewritten=history_state.c.rewritten + 1))
@@ -109,7 +110,7 @@ def write_answer(
 
 def utc_day(moment: datetime) -> int:
     """Return the days since 1970, UTC: the marketplace limits rows per day."""
-    return int(moment.timestamp()) // _DAY_S
+    return int(moment.timestamp()) // DAY_S
 
 
 def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInterval]:

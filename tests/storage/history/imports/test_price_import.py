@@ -25,6 +25,7 @@ from gpuwatch.storage.history.imports.price_import import ImportReport, import_f
 from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.history.queries.stored_prices import market_at, read_market_history
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.recording.recorded_polls import LAST_S, known_scopes, read_polls
 from gpuwatch.storage.setup.database import Database
 from tests.builders import a_price_row
 from tests.checkout import TESTS
@@ -72,13 +73,14 @@ def kept(database: Database) -> dict[str, list[tuple[Any, ...]]]:
         "prices": """SELECT g.provider, g.gpu, g.gpu_count, g.spot, s.machine_id, s.on_offer, p.seen_from_s,
  p.seen_to_s, p.machine_microusd_hour, p.ended_s FROM price_interval p JOIN series s ON s.id = p.series_id
  JOIN segment g ON g.id = s.segment_id ORDER BY 1, 2, 3, 4, 5, 7""",
-        "looks": """SELECT DISTINCT provider, gpu, spot, at_s, complete_to_microusd FROM poll WHERE covers = 1
- ORDER BY 1, 2, 3, 4, 5""",
         "hours": """SELECT g.provider, g.gpu, g.gpu_count, g.spot, h.hour, h.min_microusd, h.median_microusd, h.offers,
  h.offer_seconds FROM hourly h JOIN segment g ON g.id = h.segment_id ORDER BY 1, 2, 3, 4, 5""",
     }
     with database.read() as connection:
-        return {name: [tuple(row) for row in connection.exec_driver_sql(sql)] for name, sql in questions.items()}
+        found = {name: [tuple(row) for row in connection.exec_driver_sql(sql)] for name, sql in questions.items()}
+        covers = read_polls(connection, known_scopes(connection), 0, LAST_S, covering=True)
+    looks = {(*scope, one.at_s, one.complete_to_microusd) for scope, polls in covers.items() for one in polls}
+    return found | {"looks": sorted(looks, key=repr)}
 
 
 def plainly(market_history: MarketHistory) -> set[tuple[Any, ...]]:

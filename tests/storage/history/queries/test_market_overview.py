@@ -57,11 +57,26 @@ def pasts(database: Database, *asked: Any) -> list[GpuHistory]:
     return read_gpu_price_history(database, *asked)
 
 
+POLLS = ("poll", "poll_day", "poll_total")
+
+
 def emptied(database: Database) -> None:
     with database.write() as connection:
-        for table in ("hourly", "price_interval", "series", "segment", "place", "poll", "quota_day"):
+        for table in (
+            "hourly",
+            "price_interval",
+            "series",
+            "segment",
+            "place",
+            "poll",
+            "poll_day",
+            "poll_total",
+            "quota_day",
+        ):
             connection.exec_driver_sql(f"DELETE FROM {table}")
-        connection.exec_driver_sql("UPDATE history_state SET version = version + 1, next_hour = NULL")
+        connection.exec_driver_sql(
+            "UPDATE history_state SET version = version + 1, next_hour = NULL, packed_to_day = NULL"
+        )
 
 
 @pytest.mark.slow

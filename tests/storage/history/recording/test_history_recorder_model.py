@@ -26,7 +26,7 @@ MACHINES = ("a", "b", "c")
 GPUS = ("H100 SXM", "A100 SXM 80GB")
 Market = dict[tuple[str, str], float]  # (machine, GPU) → quote
 
-tables = ("hourly", "price_interval", "series", "segment", "place", "poll", "quota_day")
+tables = ("hourly", "price_interval", "series", "segment", "place", "poll", "poll_day", "poll_total", "quota_day")
 
 
 class Poll(msgspec.Struct, frozen=True):
@@ -97,7 +97,9 @@ def emptied(database: Database) -> None:
     with database.write() as connection:
         for table in tables:
             connection.exec_driver_sql(f"DELETE FROM {table}")
-        connection.exec_driver_sql("UPDATE history_state SET version = version + 1, next_hour = NULL")
+        connection.exec_driver_sql(
+            "UPDATE history_state SET version = version + 1, next_hour = NULL, packed_to_day = NULL"
+        )
 
 
 def shown(database: Database, second: int) -> Market:

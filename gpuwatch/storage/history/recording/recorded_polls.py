@@ -1,0 +1,211 @@
+"""Reads recorded polls: packed ones of the days that are over (`poll_day`), then the rows of later days.
+
+Every question about past polls goes through here, so that it has the same answer after the rows are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, func, select
+
+from gpuwatch.domain.history.hourly_rollup import CoverScope
+from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns, poll_columns, unpack_polls
+from gpuwatch.domain.setup.durations import DAY_S
+from gpuwatch.storage.setup.tables import IS_COVERING, history_state, poll, poll_day, poll_total
+
+_SCOPES = select(poll_total.c.provider, poll_total.c.gpu, poll_total.c.spot).distinct()
+_PACKED_TO = select(history_state.c.packed_to_day)
+_ROWS = select(
+    poll.c.gpu,
+    poll.c.spot,
+    poll.c.at_s,
+    poll.c.id,
+    poll.c.completeness,
+    poll.c.covers,
+    poll.c.complete_to_microusd,
+    poll.c.lane,
+).where(
+    poll.c.provider == bindparam("provider"),
+    poll.c.at_s >= bindparam("since_s"),
+    poll.c.at_s < bindparam("until_s"),
+    poll.c.gpu.in_(bindparam("gpus", expanding=True)),
+)
+_COVERING_ROWS = _ROWS.where(IS_COVERING)
+_DAYS = (
+    select(poll_day.c.day, poll_day.c.polls)
+    .where(poll_day.c.provider == bindparam("provider"), poll_day.c.gpu == bindparam("gpu"))
+    .where(poll_day.c.spot == bindparam("spot"))
+    .where(poll_day.c.day >= bindparam("first_day"), poll_day.c.day < bindparam("end_day"))
+    .order_by(poll_day.c.day)
+)
+_COVERED_DAYS = _DAYS.where(poll_day.c.covered_s.is_not(None))
+_of_scope = _SCOPES.subquery()
+_NEWEST_ROW = (
+    select(poll.c.at_s)
+    .where(IS_COVERING, poll.c.provider == _of_scope.c.provider, poll.c.gpu == _of_scope.c.gpu)
+    .where(poll.c.spot == _of_scope.c.spot, poll.c.at_s <= bindparam("until_s"))
+    .order_by(poll.c.at_s.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_NEWEST_DAY = (
+    select(poll_day.c.covered_s)
+    .where(poll_day.c.provider == _of_scope.c.provider, poll_day.c.gpu == _of_scope.c.gpu)
+    .where(poll_day.c.spot == _of_scope.c.spot, poll_day.c.day < bindparam("day"), poll_day.c.covered_s.is_not(None))
+    .order_by(poll_day.c.day.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_NEWEST = select(_of_scope, func.coalesce(_NEWEST_ROW, -1), func.coalesce(_NEWEST_DAY, -1))
+_COMPLETE_ROWS = select(poll.c.at_s).where(
+    IS_COVERING,
+    poll.c.provider == bindparam("provider"),
+    poll.c.gpu == bindparam("gpu"),
+    poll.c.spot == bindparam("spot"),
+    poll.c.complete_to_microusd.is_(None),
+    poll.c.at_s > bindparam("after_s"),
+    poll.c.at_s < bindparam("before_s"),
+)
+_FIRST_ROW = select(func.min(poll.c.at_s)).where(poll.c.provider == bindparam("provider"))
+_FIRST_DAY = (
+    select(poll_day.c.day)
+    .where(poll_day.c.provider == _of_scope.c.provider, poll_day.c.gpu == _of_scope.c.gpu)
+    .where(poll_day.c.spot == _of_scope.c.spot)
+    .order_by(poll_day.c.day)
+    .limit(1)
+    .scalar_subquery()
+)
+_FIRST_DAYS = select(_of_scope, _FIRST_DAY)
+LAST_S = 2**31 - 1
+
+
+def known_scopes(connection: Connection) -> list[CoverScope]:
+    """Return every scope that was ever polled."""
+    return [(provider, gpu, spot) for provider, gpu, spot in connection.execute(_SCOPES)]
+
+
+def packed_to_day(connection: Connection) -> int | None:
+    """Return the first day whose polls are rows; those of all earlier days are packed. None: nothing is packed."""
+    return connection.execute(_PACKED_TO).scalar()
+
+
+def read_polls(
+    connection: Connection, scopes: Iterable[CoverScope], since_s: int, until_s: int, *, covering: bool = False
+) -> dict[CoverScope, PollColumns]:
+    """Return the polls in [since_s, until_s) of each scope that has any.
+
+    Args:
+        covering: only those that cover.
+    """
+    wanted, until_s = set(scopes), min(until_s, LAST_S)
+    packed_to_s = (packed_to_day(connection) or 0) * DAY_S
+    found: dict[CoverScope, PollColumns] = {}
+    if since_s < packed_to_s:
+        for scope in wanted:
+            if len(polls := _packed(connection, scope, (since_s, min(until_s, packed_to_s)), covering)):
+                found[scope] = polls
+    if packed_to_s < until_s:
+        rows = _COVERING_ROWS if covering else _ROWS
+        for scope, polls in _recent(connection, rows, wanted, max(since_s, packed_to_s), until_s).items():
+            if scope in found:
+                found[scope].extend(polls)
+            else:
+                found[scope] = polls
+    return found
+
+
+def _packed(connection: Connection, scope: CoverScope, span: tuple[int, int], covering: bool) -> PollColumns:
+    polls = poll_columns()
+    query = _COVERED_DAYS if covering else _DAYS
+    first_day, end_day = span[0] // DAY_S, -(-span[1] // DAY_S)
+    parameters = dict(zip(("provider", "gpu", "spot"), scope, strict=True))
+    for day, packed in connection.execute(query, parameters | {"first_day": first_day, "end_day": end_day}):
+        of_day = unpack_polls(packed, day).between(*span)
+        polls.extend(of_day.covering() if covering else of_day)
+    return polls
+
+
+def _recent(
+    connection: Connection, query: Select[Any],
+    scopes: Collection[CoverScope], since_s: int, until_s: int,
+) -> Mapping[CoverScope, PollColumns]:  # fmt: skip
+    gpus: dict[str, set[str]] = {}
+    for provider, gpu, _ in scopes:
+        gpus.setdefault(provider, set()).add(gpu)
+    found: dict[CoverScope, list[PackedPoll]] = {}
+    for provider, names in gpus.items():
+        span = {"provider": provider, "gpus": list(names), "since_s": since_s, "until_s": until_s}
+        for gpu, spot, at_s, number, completeness, covers, bound, lane in connection.execute(query, span):
+            if (scope := (provider, gpu, spot)) in scopes:
+                one = PackedPoll(at_s, number, completeness, bool(covers), bound, lane)
+                found.setdefault(scope, []).append(one)
+    return {scope: poll_columns(polls) for scope, polls in found.items()}
+
+
+def newest_covers(connection: Connection, until_s: int = LAST_S) -> dict[CoverScope, int]:
+    """Return when each scope was last covered, until then."""
+    day = until_s // DAY_S
+    newest = {
+        (provider, gpu, spot): max(of_row, of_day)
+        for provider, gpu, spot, of_row, of_day in connection.execute(_NEWEST, {"until_s": until_s, "day": day})
+        if max(of_row, of_day) >= 0
+    }
+    if day < (packed_to_day(connection) or 0):  # a part of a packed day
+        today = read_polls(connection, known_scopes(connection), day * DAY_S, until_s + 1, covering=True)
+        newest |= {scope: polls.at_s[-1] for scope, polls in today.items()}
+    return newest
+
+
+def complete_poll_before(connection: Connection, scopes: Iterable[CoverScope], at_s: int) -> int | None:
+    """Return the last poll before a time that shows every offer of one of these scopes, or None."""
+    query = _COMPLETE_ROWS.order_by(poll.c.at_s.desc()).limit(1)
+    days = _COVERED_DAYS.order_by(None).order_by(poll_day.c.day.desc())
+    found = (_complete_poll(connection, scope, (-1, at_s), (query, days), -1) for scope in scopes)
+    return max((one for one in found if one is not None), default=None)
+
+
+def complete_poll_after(connection: Connection, scopes: Iterable[CoverScope], at_s: int) -> int | None:
+    """Return the first poll after a time that shows every offer of one of these scopes, or None."""
+    query = _COMPLETE_ROWS.order_by(poll.c.at_s).limit(1)
+    found = (_complete_poll(connection, scope, (at_s, LAST_S), (query, _COVERED_DAYS), 0) for scope in scopes)
+    return min((one for one in found if one is not None), default=None)
+
+
+def _complete_poll(
+    connection: Connection,
+    scope: CoverScope,
+    between: tuple[int, int],
+    queries: tuple[Select[Any], Select[Any]],
+    place: int,
+) -> int | None:
+    """Return the last (place -1) or the first (0) complete poll between two times, without these."""
+    after_s, before_s = between
+    key = dict(zip(("provider", "gpu", "spot"), scope, strict=True))
+    packed_to = packed_to_day(connection) or 0
+    span = {"after_s": max(after_s, packed_to * DAY_S - 1), "before_s": before_s}
+    of_row: int | None = connection.execute(queries[0], key | span).scalar()
+    if of_row is not None and place == -1:
+        return of_row
+    days = {"first_day": (after_s + 1) // DAY_S, "end_day": min(packed_to, -(-before_s // DAY_S))}
+    with connection.execute(queries[1], key | days) as packed_days:
+        for day, packed in packed_days:
+            polls = unpack_polls(packed, day).between(after_s + 1, before_s).covering()
+            if complete := [at_s for at_s, bound in zip(polls.at_s, polls.bounds, strict=True) if bound < 0]:
+                return complete[place]
+    return of_row
+
+
+def first_poll_s(connection: Connection) -> int | None:
+    """Return the time of the first stored poll, or None."""
+    providers = connection.execute(select(poll_total.c.provider).distinct()).scalars().all()
+    firsts = [connection.execute(_FIRST_ROW, {"provider": provider}).scalar() for provider in providers]
+    days = {
+        (provider, gpu, spot): day for provider, gpu, spot, day in connection.execute(_FIRST_DAYS) if day is not None
+    }
+    if days and (first := min(days.values())) < (packed_to_day(connection) or 0):
+        scopes = [scope for scope, day in days.items() if day == first]
+        polls = read_polls(connection, scopes, first * DAY_S, (first + 1) * DAY_S)
+        firsts += [of_scope.at_s[0] for of_scope in polls.values()]
+    return min((at_s for at_s in firsts if at_s is not None), default=None)
