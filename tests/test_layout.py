@@ -368,7 +368,7 @@ def test_what_writes_the_database_has_the_name_of_a_write() -> None:
     """A reader may be called as often as anyone likes; whoever writes says so, and is a task or a command."""
     verbs = (
         "add adopt apply approve begin delete deny end enqueue ensure expire extend finish hand lease link mark note"
-        " open pause prune receive record register release remove report resume retarget retry route save set"
+        " open pack pause prune receive record register release remove report resume retarget retry route save set"
         " silence skip store submit take tick transition untick update upgrade"
     )
     named = set()

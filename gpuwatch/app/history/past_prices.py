@@ -105,11 +105,8 @@ def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str
     from gpuwatch.storage.history.queries.history_queries import newest_prices
 
     with open_store_read_only(settings) as database:
-        newest = newest_prices(database)
-    return max(
-        (at for name, gpu, at in newest if matches_source(name, provider) and (gpus is None or gpu in gpus)),
-        default=None,
-    )
+        newest = newest_prices(database, gpus)
+    return max((at for name, _, at in newest if matches_source(name, provider)), default=None)
 
 
 def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:

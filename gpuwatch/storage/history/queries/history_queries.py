@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 
-from sqlalchemy import Connection, column, func, inspect, select, table, union
+from sqlalchemy import Connection, case, column, func, inspect, select, table, union
 
 from gpuwatch.domain.history.hourly_rollup import (
     STEP,
@@ -42,18 +42,16 @@ from gpuwatch.storage.history.recording.hourly_aggregates import (
     split_hour,
     unfinished_hours,
 )
-from gpuwatch.storage.history.recording.open_prices import NEVER, load_open_prices
+from gpuwatch.storage.history.recording.open_prices import NEVER, NEWEST_S, load_open_prices
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, provider_of_source
-from gpuwatch.storage.history.recording.recorded_polls import first_poll_s
+from gpuwatch.storage.history.recording.recorded_polls import first_poll_s, newest_covers
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import seen_value
 from gpuwatch.storage.setup.tables import (
-    IS_COVERING,
     history_state,
     hourly,
     place,
-    poll,
     price_interval,
     segment,
     series,
@@ -137,24 +135,28 @@ def kept_from(database: Database) -> datetime | None:
     return None if kept_s is None else datetime.fromtimestamp(kept_s, UTC)
 
 
-def newest_prices(database: Database) -> list[tuple[str, str, datetime]]:
+def newest_prices(database: Database, gpus: Collection[str] | None = None) -> list[tuple[str, str, datetime]]:
     """Return when any price of each GPU was last seen, by name in the history and GPU. Raises StoreError."""
-    covered_s = (
-        select(func.max(poll.c.at_s))
-        .where(poll.c.provider == segment.c.provider, poll.c.spot == segment.c.spot)
-        .where(poll.c.gpu.in_(["", segment.c.gpu]), IS_COVERING)
-        .scalar_subquery()
-    )
-    newest_s = func.max(func.coalesce(price_interval.c.seen_to_s, covered_s, price_interval.c.seen_from_s))
+    scope = segment.c.provider, segment.c.gpu, segment.c.spot
+    open_from_s = case((price_interval.c.seen_to_s.is_(None), price_interval.c.seen_from_s))
     query = (
-        select(segment.c.provider, segment.c.gpu, newest_s)
-        .join_from(price_interval, series, series.c.id == price_interval.c.series_id)
-        .join(segment, segment.c.id == series.c.segment_id)
-        .group_by(segment.c.provider, segment.c.gpu)
+        select(*scope, func.max(price_interval.c.seen_to_s), func.max(open_from_s))
+        .join_from(segment, series, series.c.segment_id == segment.c.id)
+        .join(price_interval, price_interval.c.series_id == series.c.id)
+        .where(price_interval.c.seen_from_s == NEWEST_S)
+        .group_by(*scope)
     )
+    if gpus is not None:
+        query = query.where(segment.c.gpu.in_(list(gpus)))
+    newest: dict[tuple[str, str], int] = {}
     with database.read() as connection:
-        rows = connection.execute(query).all()
-    return [(name, gpu, datetime.fromtimestamp(at_s, UTC)) for name, gpu, at_s in rows]
+        covers = newest_covers(connection)
+        for name, gpu, spot, seen_to_s, from_s in connection.execute(query):
+            covered_s = [covers[one] for one in ((name, gpu, spot), (name, "", spot)) if one in covers]
+            open_s = None if from_s is None else max(covered_s, default=from_s)
+            seen = [at_s for at_s in (newest.get((name, gpu)), seen_to_s, open_s) if at_s is not None]
+            newest[name, gpu] = max(seen)
+    return [(name, gpu, datetime.fromtimestamp(at_s, UTC)) for (name, gpu), at_s in newest.items()]
 
 
 def known_gpu_names(database: Database) -> frozenset[str]:

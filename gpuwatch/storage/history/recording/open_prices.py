@@ -24,7 +24,7 @@ _STATE = select(history_state.c.version, history_state.c.next_hour, history_stat
 _SEGMENTS = select(segment.c.id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot)
 _PLACES = select(place.c.id, place.c.region, place.c.country)
 _newer = price_interval.alias()
-_NEWEST_S = select(func.max(_newer.c.seen_from_s)).where(_newer.c.series_id == series.c.id).scalar_subquery()
+NEWEST_S = select(func.max(_newer.c.seen_from_s)).where(_newer.c.series_id == series.c.id).scalar_subquery()
 _OPEN_PRICES = (
     select(
         series.c.segment_id,
@@ -36,7 +36,7 @@ _OPEN_PRICES = (
         price_interval.c.disk_microusd_gb_month,
     )
     .join(price_interval, price_interval.c.series_id == series.c.id)
-    .where(series.c.on_offer == 1, price_interval.c.seen_from_s == _NEWEST_S)
+    .where(series.c.on_offer == 1, price_interval.c.seen_from_s == NEWEST_S)
 )
 
 
