@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,25 @@ def test_a_pruned_store_with_its_lake_answers_as_the_whole_store(stored: Shell, 
         stored.settings(database_line(stored))
         for command, before in zip(COMMANDS, whole, strict=True):
             assert stored(*command).out != before.out, "the lake was not needed"
+
+
+def test_without_the_extra_its_install_line_is_named(stored: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_and_prune(stored, START + timedelta(days=MIDDLE_DAY), 6)
+    command = ("history", "H100 SXM", "--since", "all", "--json")
+    with time_machine.travel(START + timedelta(days=MIDDLE_DAY), tick=False):
+        for module in ("duckdb", "pyarrow"):
+            with monkeypatch.context() as patched:
+                patched.setitem(sys.modules, module, None)
+                ran = stored(*command)
+                assert (ran.code, ran.out) == (Exit.USAGE, "")
+                assert "[lake]" in ran.err
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        ran = stored("store", "export", "--lake", f"{stored.folder}/new")
+        assert ran.code == Exit.USAGE
+        assert "[lake]" in ran.err
+        assert stored("history", "H100 SXM", "--since", "3d", "--json").code == Exit.DONE  # all in the store
+
+
+def test_a_file_or_a_lake(stored: Shell) -> None:
+    for words in ((), ("prices.csv", "--lake", "x")):
+        assert "name either a FILE or --lake" in stored("store", "export", *words).err

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.lake.lake_schema import (
     COMPRESSION,
+    INSTALLATION_KEY,
     ROWS_PER_GROUP,
     LakeDataset,
     arrow_schema,
@@ -27,22 +28,22 @@ class PartTotals(NamedTuple):
     last_s: int | None
 
 
-def write_part(path: Path, dataset: LakeDataset, chunks: Iterable[Rows]) -> PartTotals:
+def write_part(path: Path, dataset: LakeDataset, chunks: Iterable[Rows], install_id: str) -> PartTotals:
     """Write the rows to a file, some at a time; return what it holds. Raises OSError."""
     _, parquet = import_arrow()
-    schema = arrow_schema(dataset)
+    schema = arrow_schema(dataset, install_id)
     totals = _Totals(dataset)
     waiting: Rows = []
     with parquet.ParquetWriter(path, schema, compression=COMPRESSION) as writer:
         for rows in chunks:
             waiting += rows
-            if len(waiting) >= ROWS_PER_GROUP:
-                totals.add(waiting)
-                writer.write_table(_table(schema, dataset, waiting), row_group_size=ROWS_PER_GROUP)
-                waiting = []
+            while len(waiting) >= ROWS_PER_GROUP:
+                group, waiting = waiting[:ROWS_PER_GROUP], waiting[ROWS_PER_GROUP:]
+                totals.add(group)
+                writer.write_table(_table(schema, dataset, group))
         if waiting:
             totals.add(waiting)
-            writer.write_table(_table(schema, dataset, waiting), row_group_size=ROWS_PER_GROUP)
+            writer.write_table(_table(schema, dataset, waiting))
     return totals.result()
 
 
@@ -59,6 +60,17 @@ def verify_part(path: Path, dataset: LakeDataset, written: PartTotals) -> None:
         raise StoreError(f"{path}: cannot read back what was written: {' '.join(str(error).split())[:200]}") from error
     if totals.result() != written:
         raise StoreError(f"{path}: read back, it differs from what was written; check the disk")
+
+
+def installation_of(path: Path) -> str:
+    """The installation that wrote a file; "": unknown, or another program did."""
+    pyarrow, parquet = import_arrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            metadata = file.schema_arrow.metadata or {}
+    except (pyarrow.ArrowException, OSError, ValueError):
+        return ""
+    return str(metadata.get(INSTALLATION_KEY, b"").decode(errors="replace"))
 
 
 class _Totals:

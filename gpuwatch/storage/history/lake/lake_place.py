@@ -31,6 +31,9 @@ class LakePlace(Protocol):
     def local(self, name: str, folder: Path) -> Path:
         """The path of a complete file for reading; a copy in `folder`, where it is elsewhere. Raises StoreError."""
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a file. Raises StoreError."""
+
     def delete(self, name: str) -> None:
         """Delete a file, if it exists. Raises StoreError."""
 
@@ -79,6 +82,10 @@ class FolderLake:
         if not path.is_file():
             raise StoreError(f"{path} is missing, and the store no longer has its prices; restore it from a backup")
         return path
+
+    def has(self, name: str) -> bool:
+        """See `LakePlace`."""
+        return (self._path / name).exists()
 
     def delete(self, name: str) -> None:
         """See `LakePlace`."""
@@ -141,6 +148,11 @@ class S3Lake:
             while chunk := source.read(_CHUNK):
                 target.write(chunk)
         return path
+
+    def has(self, name: str) -> bool:
+        """See `LakePlace`."""
+        with self._errors(f"cannot read {self.url}/{name}"):
+            return bool(self._files.get_file_info(f"{self._prefix}/{name}").is_file)
 
     def delete(self, name: str) -> None:
         """See `LakePlace`."""

@@ -22,6 +22,7 @@ from gpuwatch.storage.setup.tables import hourly
 
 LAKE_VERSION = "1"
 VERSION_KEY = b"gpuwatch.lake_version"
+INSTALLATION_KEY = b"gpuwatch.install_id"
 COMPRESSION = "zstd"
 ROWS_PER_GROUP = 32_768
 _TYPES = {BigInteger: "int64", Integer: "int64", SmallInteger: "int64", Float: "float64", LargeBinary: "binary"}
@@ -120,14 +121,14 @@ POLLS = LakeDataset(
 DATASETS = {dataset.name: dataset for dataset in (INTERVALS, HOURLY, POLLS)}
 
 
-def arrow_schema(dataset: LakeDataset) -> Any:
-    """The schema of a file, with the version and what each column means."""
+def arrow_schema(dataset: LakeDataset, install_id: str) -> Any:
+    """The schema of a file, with the version, the installation that writes it, and what each column means."""
     pyarrow, _ = import_arrow()
     fields = []
     for column in dataset.columns:
         kind = pyarrow.timestamp("ms") if column.kind == "moment" else pyarrow.type_for_alias(column.kind)
         fields.append(pyarrow.field(column.name, kind, metadata={"about": column.about} if column.about else None))
-    return pyarrow.schema(fields, {VERSION_KEY: LAKE_VERSION, b"gpuwatch.dataset": dataset.name})
+    return pyarrow.schema(fields, {VERSION_KEY: LAKE_VERSION, INSTALLATION_KEY: install_id})
 
 
 def import_arrow() -> tuple[Any, Any]:

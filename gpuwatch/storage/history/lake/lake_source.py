@@ -13,6 +13,7 @@ from gpuwatch.storage.history.lake.lake_schema import DATASETS, HOURLY_CELLS, Pa
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, provider_of_source
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
+from gpuwatch.storage.setup.side_tables import installation
 from gpuwatch.storage.setup.tables import history_state, hourly, place, poll, price_interval, segment, series
 
 Rows = list[tuple[Any, ...]]
@@ -62,6 +63,7 @@ _POLLS = (
     select(poll.c.at_s, poll.c.id, poll.c.lane, poll.c.completeness, poll.c.covers, poll.c.complete_to_microusd)
     .where(poll.c.provider == bindparam("provider"), poll.c.gpu == bindparam("gpu"), poll.c.spot == bindparam("spot"))
     .where(poll.c.at_s >= bindparam("from_s"), poll.c.at_s < bindparam("until_s"))
+    .order_by(poll.c.at_s, poll.c.id)
 )
 _FIRST_HOUR = select(func.min(hourly.c.hour)).where(hourly.c.segment_id == bindparam("segment"))
 _FIRST_POLL = select(func.min(poll.c.at_s)).where(poll.c.provider == bindparam("provider"))
@@ -86,6 +88,7 @@ class LakeSource:
                 gpus.setdefault(gpu, []).append(number)
             for name in sorted(_source_names(connection)):
                 self.names.setdefault(provider_of_source(name), []).append(name)
+            self.install_id = connection.execute(select(installation.c.install_id)).scalar() or ""
             self.kept_from_s: int | None = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
             self._next_hour: int | None = connection.execute(select(history_state.c.next_hour)).scalar_one()
 
@@ -106,7 +109,7 @@ class LakeSource:
     def rows(self, dataset: str, provider: str, span: PartSpan) -> Iterator[Rows]:
         """Yield the rows of a part in their order, some at a time. Raises StoreError."""
         if dataset == "polls":
-            yield self._polls(provider, span)
+            yield from self._polls(provider, span)
             return
         query = {"intervals": _INTERVALS, "hourly": _HOURLY}[dataset]
         for _, numbers in sorted(self._segments.get(provider, {}).items()):
@@ -114,10 +117,13 @@ class LakeSource:
                 found = connection.execute(query, {"segments": numbers, **span._asdict()}).all()
             yield [(*row[:4], bool(row[4]), row[5], _kind(row[5]), *row[6:]) for row in found]
 
-    def _polls(self, provider: str, span: PartSpan) -> Rows:
+    def _polls(self, provider: str, span: PartSpan) -> Iterator[Rows]:
         with self._database.read() as connection:
             scopes = [scope for scope in poll_scopes(connection) if scope[0] in self.names[provider]]
-            return sorted(polls_of(connection, scopes, *span), key=sort_key("polls"))
+        for scope in sorted(scopes, key=lambda scope: (scope[1], scope[2], scope[0])):
+            with self._database.read() as connection:
+                rows = list(polls_of(connection, [scope], *span))
+            yield rows
 
 
 def poll_scopes(connection: Connection) -> list[CoverScope]:

@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gpuwatch.storage.history.lake.lake_files import verify_part, write_part
+from gpuwatch.errors import StoreError
+from gpuwatch.storage.history.lake.lake_files import installation_of, verify_part, write_part
 from gpuwatch.storage.history.lake.lake_notes import (
     REPLACED,
     LakePart,
@@ -130,11 +131,21 @@ class LakeWriter:
 
     def _publish(self, dataset: LakeDataset, provider: str, span: PartSpan, chunks: Iterator[Rows]) -> LakePart:
         name = part_name(dataset, provider, span)
+        self._require_own(name)
         with self._place.staged(name) as path:
-            totals = write_part(path, dataset, chunks)
+            totals = write_part(path, dataset, chunks, self._source.install_id)
             verify_part(path, dataset, totals)
             size, checksum = path.stat().st_size, checksum_of(path)
         return LakePart(name, dataset.name, provider, *span, totals.rows, size, checksum)
+
+    def _require_own(self, name: str) -> None:
+        """Replace no file of another installation: both would miss what the other one writes. Raises StoreError."""
+        if not self._place.has(name):
+            return
+        with TemporaryDirectory(prefix="gpuwatch-lake-") as folder:
+            owner = installation_of(self._place.local(name, Path(folder)))
+        if owner and owner != self._source.install_id:
+            raise StoreError(f"{self._place.url} is the lake of installation {owner}; choose another folder or prefix")
 
     def _with_dropped(self, dataset: LakeDataset, old: Sequence[LakePart], rows: Rows) -> Rows:
         """Add the rows of files that are replaced, as far as the store has dropped them."""

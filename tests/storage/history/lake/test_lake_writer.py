@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select
+from sqlalchemy import delete, insert, select
 
 from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
 from gpuwatch.errors import StoreError
@@ -26,7 +26,7 @@ from gpuwatch.storage.history.lake.lake_writer import write_lake
 from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.side_tables import lake_part
+from gpuwatch.storage.setup.side_tables import installation, lake, lake_part
 from gpuwatch.storage.setup.tables import hourly
 from gpuwatch.testing.suite import case
 from tests.storage.aged_store import END, PROVIDERS, START, age
@@ -139,7 +139,7 @@ def noted_first(connection: Any) -> str:
 def test_a_file_that_is_not_what_was_written_is_refused(tmp_path: Path, store: Database) -> None:
     (path := tmp_path / "part").touch()
     chunks = list(LakeSource(store).rows("intervals", "vastai", PartSpan(0, int(END.timestamp()))))
-    totals = write_part(path, INTERVALS, chunks)
+    totals = write_part(path, INTERVALS, chunks, "")
     verify_part(path, INTERVALS, totals)
     changes = ({"rows": totals.rows + 1}, {"sums": (1, 2)}, {"first_s": 0}, {"last_s": 0})
     for change in changes:
@@ -164,6 +164,21 @@ def test_a_path_that_duckdb_would_read_as_a_pattern_is_refused(tmp_path: Path) -
     for name in ("a*", "a?", "[a]"):
         with case(name), pytest.raises(StoreError, match="may not contain"):
             open_place(f"{tmp_path}/{name}")
+
+
+def test_a_lake_of_another_installation_is_left_alone(store: Database, place: FolderLake) -> None:
+    for number in "ab":
+        with store.write() as connection:  # the second one: another store with the same lake
+            for table in (installation, lake, lake_part):
+                connection.execute(delete(table))
+            row = {"id": 1, "install_id": number, "key_salt": "", "created_at_ms": 0}
+            connection.execute(insert(installation), row)
+        if number == "a":
+            list(write_lake(store, place, SEVEN_WEEKS))
+    before = {name: checksum_of(Path(place.url) / name) for name in files_in(place)}
+    with pytest.raises(StoreError, match="is the lake of installation a; choose another folder"):
+        list(write_lake(store, place, SEVEN_WEEKS))
+    assert {name: checksum_of(Path(place.url) / name) for name in files_in(place)} == before
 
 
 # --- late imports -----------------------------------------------------------------------------------------------------
