@@ -171,7 +171,7 @@ def test_counters_are_kept_by_the_recorder_and_filled_by_the_migration(database:
     assert sum(total.searches for total in kept) == len(rows)
     assert sum(total.rows for total in kept) == sum(row.rows for row in rows)
     with database.write() as connection:
-        command.downgrade(alembic_config(connection), "0016")
+        command.downgrade(alembic_config(connection), "0017")
     with database.write() as connection:
         command.upgrade(alembic_config(connection), "head")
     with database.read() as connection:
