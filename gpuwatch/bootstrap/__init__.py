@@ -221,6 +221,7 @@ def open_store(settings: Settings, prepare: Callable[[Database], object] | None 
     from gpuwatch.storage.setup.migrate import create_or_require_head
 
     database = open_database(settings.database_url)
+    database.owner = settings.owner
     try:
         (prepare or create_or_require_head)(database)
         yield database
@@ -242,9 +243,11 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
         url, databases = settings.database_url, shared.databases
         if url not in databases:
             databases[url] = shared.stack.enter_context(open_read_only(url))
+            databases[url].owner = settings.owner
         yield databases[url]
         return
     with open_read_only(settings.database_url) as store:
+        store.owner = settings.owner
         yield store
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from gpuwatch import providers
 from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable, providers_polled_for
+from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.engine.alerts.alert_routing import AlertRouting
 from gpuwatch.engine.market.watch_search import RENTAL_TYPES
 from gpuwatch.engine.watches.evaluator import EvaluationRules
@@ -72,11 +74,13 @@ def build_rules(
 
 
 def build_routing(settings: Settings, channels: Mapping[str, Channel]) -> AlertRouting:
-    """Which channels receive which alerts, and when."""
+    """Which channels, by the names under which the owner's are stored, receive which alerts, and when."""
+    stored = partial(owned_name, settings.owner)
+    notified = {watch.name: watch.notify for watch in settings.watches if watch.notify is not None}
     return AlertRouting(
         channels=tuple(channels),
-        watch_channels={watch.name: watch.notify for watch in settings.watches if watch.notify is not None},
-        min_severity={name: channel.min_severity for name, channel in settings.channels.items()},
+        watch_channels={watch: tuple(map(stored, names)) for watch, names in notified.items()},
+        min_severity={stored(name): channel.min_severity for name, channel in settings.channels.items()},
         quiet_hours=settings.quiet_hours,
         silent_channels=frozenset(name for name, channel in channels.items() if isinstance(channel, SilentChannel)),
         zone=ZoneInfo(settings.timezone),

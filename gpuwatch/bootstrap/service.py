@@ -27,6 +27,7 @@ from gpuwatch.bootstrap.job_building import build_cluster_jobs, build_job_queue,
 from gpuwatch.bootstrap.polling import Polling
 from gpuwatch.bootstrap.provider_access import account_faults, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing
+from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonSigner
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
@@ -84,7 +85,8 @@ class Service:
         self.history = SqlHistoryRecorder(store)
         self.invoices = SqlInvoiceRepository(store)
         self.pauses = SqlPauseRepository(store)
-        self.channels = {**build_channels(settings, http), **(extra_channels or {})}
+        named = {**build_channels(settings, http), **(extra_channels or {})}
+        self.channels = {owned_name(settings.owner, name): channel for name, channel in named.items()}
         attach_buttons(store, self.channels.values())
         routing = build_routing(settings, self.channels)
         self.deliverer = AlertDelivery(Outbox(store), self.channels, routing=routing, log_alert=log_alert)
@@ -105,13 +107,13 @@ class Service:
 
     def unmanaged(self, settings: Settings) -> list[Launch]:
         """Active launches that these settings could not manage: the provider or its key is gone."""
-        alive = self.launch_repository.alive()
+        alive = self.launch_repository.own_alive()
         managed = providers_to_follow(settings, self._http, {launch.provider for launch in alive})
         return [launch for launch in alive if launch.provider not in managed and not launch.is_by_command]
 
     def account_faults(self, settings: Settings) -> list[str]:
         """Why these settings could not reach launches that are reachable now: their keys belong to other accounts."""
-        reachable = [one for one in self.launch_repository.alive() if self.following.reaches(one)]
+        reachable = [one for one in self.launch_repository.own_alive() if self.following.reaches(one)]
         return account_faults(settings, self.store, self._http, reachable, self.time_source.now())
 
     def close(self) -> bool:

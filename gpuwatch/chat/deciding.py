@@ -26,6 +26,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_duration, format_moment, parse_duration
+from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.engine.alerts.alert_buttons import (
     SILENCE_FOR,
     ButtonAction,
@@ -320,9 +321,11 @@ def _watch_and_time(context: ChatContext, argument: str) -> tuple[str | None, fl
     if text.lower() in {"", _EVERYTHING}:
         return None, for_s
     known = _watch_names(context)
+    for_s = for_s if text != argument.strip() else None
+    text = text if text in known else owned_name(context.settings.owner, text)
     if text not in known and text not in _paused_watches(context):
         raise no_such_watch(text, known)
-    return text, for_s if text != argument.strip() else None
+    return text, for_s
 
 
 def _duration_or_none(text: str) -> float | None:

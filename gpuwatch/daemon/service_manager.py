@@ -131,7 +131,7 @@ class StatusLine:
 
     def refresh(self, now: datetime) -> None:
         """Read the database; called by a periodic task. Raises StoreError."""
-        alive = len(self._service.launch_repository.alive())
+        alive = len(self._service.launch_repository.own_alive())
         self._stored = _StoredState(now, alive, pause_summary(self._service.pauses.load(), now))
 
     def text(self, now: datetime, tick_s: float) -> str:

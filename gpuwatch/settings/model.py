@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSc
 
 from gpuwatch.domain.setup.fields import Key, Line, Span, SpanFrom1s, Spec, Switch, Words, about
 from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.owner_names import OWNER_PATTERN
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import check_gpus, named_gpus
 from gpuwatch.ports import ChannelSection, ProviderSection
@@ -255,6 +256,13 @@ class Settings(Spec, frozen=True, kw_only=True):
 
     Keys = SettingsKeys
 
+    owner: Annotated[
+        str,
+        about(
+            "Whose list this is, where several share a database: letters, digits, - and _; empty: the installation's.",
+            pattern=OWNER_PATTERN,
+        ),
+    ] = ""
     timezone: Annotated[Zone, about("Time zone for screens and `active` windows.")] = "UTC"
     database_url: str  # may contain a password
     providers: dict[str, ProviderSection]  # the enabled ones

@@ -15,6 +15,7 @@ from gpuwatch.domain.jobs.job_definition import RESOURCE_KEYS, JobDefinition
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.setup.fields import Table, table_of
 from gpuwatch.domain.watches.expression import comparisons_of, parse
+from gpuwatch.domain.watches.owner_names import owned_name, owner_of
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import SEEN, SEEN_PLACES
 from gpuwatch.errors import SettingsError
@@ -47,6 +48,7 @@ from gpuwatch.settings.sources import MAX_FILE_BYTES, Sources, parse_file
 from gpuwatch.settings.watch_rules import launch_errors, missing_limits, price_errors
 
 Error = tuple[Location, str]
+_STORED_NAME_LENGTH = 32  # of a channel or provider, with its owner
 
 
 def validate(
@@ -75,7 +77,7 @@ def validate(
         SEEN.reset(token)
         SEEN_PLACES.reset(places_token)
     locate_secrets(settings, origins)
-    return settings
+    return _with_owned_names(settings)
 
 
 def _table(resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> Any:
@@ -171,6 +173,7 @@ def _cross_checks(settings: Settings, tree: Mapping[str, Any]) -> Iterator[Error
     """The rules between keys."""
     yield from _missing_options(settings)
     yield from _web_errors(settings.web)
+    yield from _owner_errors(settings)
     names: set[str] = set()
     for index, (watch, table) in enumerate(zip(settings.watches, tree.get("watch", ()), strict=True)):
         loc: Location = ("watch", index)
@@ -178,6 +181,8 @@ def _cross_checks(settings: Settings, tree: Mapping[str, Any]) -> Iterator[Error
         if watch.name in names:
             yield (*loc, "name"), "expected a unique name; another watch uses it"
         names.add(watch.name)
+        if owner := owner_of(watch.name):
+            yield (*loc, "name"), f'expected a name without "{owner}::", which marks what another owner stored'
         yield from (
             ((*loc, "renamed_from"), text) for text in _wrong_renames(watch.renamed_from, index, settings.watches)
         )
@@ -189,6 +194,29 @@ def _cross_checks(settings: Settings, tree: Mapping[str, Any]) -> Iterator[Error
         yield from ((loc + key, text) for key, text in (*price_errors(watch, written), *launch_errors(watch, written)))
         if not settings.dry_run:
             yield from ((loc + key, text) for key, text in missing_limits(watch, written, settings.budget))
+
+
+def _owner_errors(settings: Settings) -> Iterator[Error]:
+    """The names under which an owner's channels, and the health of its providers, are stored must fit."""
+    for name in (*settings.providers, *settings.channels):
+        if settings.owner and len(owned_name(settings.owner, name)) > _STORED_NAME_LENGTH:
+            room = _STORED_NAME_LENGTH - len(owned_name("o", name)) + 1
+            yield ("owner",), f"expected at most {room} characters, because of the name {name!r}"
+
+
+def _with_owned_names(settings: Settings) -> Settings:
+    """The settings with the names under which the owner's watches are stored."""
+    if not settings.owner:
+        return settings
+    watches = [
+        replace(
+            watch,
+            name=owned_name(settings.owner, watch.name),
+            renamed_from=watch.renamed_from and owned_name(settings.owner, watch.renamed_from),
+        )
+        for watch in settings.watches
+    ]
+    return replace(settings, watches=tuple(watches))
 
 
 def _web_errors(web: WebSettings) -> Iterator[Error]:

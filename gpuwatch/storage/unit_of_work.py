@@ -13,6 +13,7 @@ from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
 from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.owner_names import owned_name, owner_of, plain_name
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports import OutboxAlert, ProviderHealth
 from gpuwatch.ports.market import Hold
@@ -21,7 +22,7 @@ from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches import approval_rows, launch_admission
 from gpuwatch.storage.launches.renting_blocks import ticked_items
 from gpuwatch.storage.market.provider_holds import load_holds, save_hold
-from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.database import Database, owner_in
 from gpuwatch.storage.setup.side_tables import provider_health, seen_value
 from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, insert_if_absent, to_ms, upsert
 from gpuwatch.storage.setup.tables import watch_state
@@ -43,7 +44,11 @@ class SqlDecisionStore:
     def provider_health(self) -> Mapping[tuple[str, str], ProviderHealth]:
         """Return the health of each provider on each lane."""
         with self._database.read() as connection:
-            return {(row.provider, row.lane): _health_of(row) for row in connection.execute(select(provider_health))}
+            return {
+                (plain_name(row.provider), row.lane): _health_of(row)
+                for row in connection.execute(select(provider_health))
+                if owner_of(row.provider) == self._database.owner
+            }
 
     @contextmanager
     def open(self) -> Iterator[SqlUnitOfWork]:
@@ -68,7 +73,8 @@ class SqlUnitOfWork:
     def health(self, provider: str, lane: str) -> ProviderHealth:
         """Return the health of a lane, as stored now; others wait."""
         lock_reservations(self._connection)
-        of_lane = and_(provider_health.c.provider == provider, provider_health.c.lane == lane)
+        name = owned_name(owner_in(self._connection), provider)
+        of_lane = and_(provider_health.c.provider == name, provider_health.c.lane == lane)
         row = self._connection.execute(select(provider_health).where(of_lane)).first()
         return ProviderHealth() if row is None else _health_of(row)
 
@@ -113,7 +119,7 @@ class SqlUnitOfWork:
     def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
         """Save the health of a provider on one lane."""
         row = {
-            "provider": provider,
+            "provider": owned_name(owner_in(self._connection), provider),
             "lane": lane,
             "complete_at_ms": to_ms(health.complete_at),
             "blind_since_ms": to_ms(health.blind_since),

@@ -16,6 +16,7 @@ from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, 
 from gpuwatch.domain.alerts.alert import AlertView, view_fields
 from gpuwatch.domain.alerts.service_texts import TEST
 from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.errors import DeliveryError, UsageError
 from gpuwatch.ports import AlertKind, MovableChannel, Severity
 from gpuwatch.storage.alerts.alert_rows import EventFilter, Silence, SqlSilences, StoredEvent, events
@@ -92,7 +93,7 @@ def silence(settings: Settings, watch: str, for_s: float, *, actor: str) -> Sile
         UsageError: no such watch.
         StoreError: nothing was written and nothing is silenced.
     """
-    require_watch(settings, watch)
+    watch = require_watch(settings, watch)
     now = real_now()
     new_silence = Silence(watch=watch, at=now, until=now + timedelta(seconds=for_s))
     audit = audit_event(actor, f"watch {watch} silenced", subject=watch, watch=watch)
@@ -103,6 +104,7 @@ def silence(settings: Settings, watch: str, for_s: float, *, actor: str) -> Sile
 
 def end_silence(settings: Settings, watch: str, *, actor: str) -> bool:
     """Send its alerts again; False: it was not silenced. Raises UsageError (no such watch), StoreError."""
+    watch = owned_name(settings.owner, watch)
     audit = audit_event(actor, f"silence of watch {watch} ended", subject=watch, watch=watch)
     with open_store(settings) as store:
         if SqlSilences(store).end(watch, real_now(), audit):

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
-from gpuwatch.app.jobs.jobs import RETRIABLE, check_runnable, new_job, open_jobs_read_only
+from gpuwatch.app.jobs.jobs import RETRIABLE, check_runnable, new_job, open_jobs_read_only, owned_definition
 from gpuwatch.app.launches.stop import request_stop, stop
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import known_job
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.domain.jobs.job import Job, JobState, JobTransition
 from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.watches.owner_names import owner_of, plain_name
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -126,12 +127,13 @@ def retry_job(
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)
-        if definition is not None and definition.name != job.name:
+        if definition is not None and definition.name != plain_name(job.name):
             raise UsageError(f"{file} defines job {definition.name!r}, not {job.name!r}")
         if job.state not in RETRIABLE and not job.is_over:
             return job, False
         if as_of is not None and job.version != as_of:
             raise JobConflict(f"job {job.name!r} has changed in the meantime; reload it")
+        definition = None if definition is None else owned_definition(definition, owner_of(job.name))
         return _requeue(repository, job, definition, actor), True
 
 

@@ -17,6 +17,8 @@ from gpuwatch.domain.jobs.cluster_task import is_cluster, unfit_for_cluster
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobEventView, JobRun, JobRunView, JobState, JobView, definition_json
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.run_sample import RunSample, RunSampleView, sample_view, samples_of
+from gpuwatch.domain.watches.owner_names import owned_name
+from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.providers import info
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
@@ -98,6 +100,7 @@ def unreachable_deadlines(jobs: Sequence[Job]) -> Iterator[tuple[str, float]]:
 
 def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
     """Queue these jobs, either all or none. Raises UsageError, StoreError."""
+    definitions = [owned_definition(definition, settings.owner) for definition in definitions]
     names = [definition.name for definition in definitions]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
@@ -117,6 +120,20 @@ def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition],
         _check_dependencies(repository, submitted)
         repository.submit(submitted)
     return submitted
+
+
+def owned_definition(definition: JobDefinition, owner: str) -> JobDefinition:
+    """The definition with the names under which the owner's jobs are stored."""
+    if not owner:
+        return definition
+    name = owned_name(owner, definition.name)
+    return msgspec.structs.replace(
+        definition,
+        name=name,
+        group=definition.group and owned_name(owner, definition.group),
+        depends_on=tuple(owned_name(owner, other) for other in definition.depends_on),
+        resources=msgspec.structs.replace(definition.resources, name=Purpose.of_job(name).watch),
+    )
 
 
 def check_runnable(settings: Settings, definition: JobDefinition) -> None:

@@ -38,6 +38,7 @@ from gpuwatch.domain.launches.money.month_forecast import (
 from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
@@ -152,7 +153,8 @@ def _budgets(
     by_watch: defaultdict[str, list[Launch]] = defaultdict(list)
     for launch in launches:
         by_watch[launch.watch].append(launch)
-    scopes: list[tuple[str | None, Budget, list[Launch]]] = [(None, settings.budget, list(launches))]
+    own = [launch for launch in launches if owner_of(launch.watch) == settings.owner]
+    scopes: list[tuple[str | None, Budget, list[Launch]]] = [(None, settings.budget, own)]
     scopes += [(w.name, w.budget, by_watch[w.name]) for w in settings.watches if w.budget != Budget()]
     for name, budget, budget_launches in scopes:
         if past is None:

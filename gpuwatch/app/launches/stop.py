@@ -57,10 +57,10 @@ class StopAllPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_stop_all(settings: Settings) -> StopAllPlan:
-    """All active launches, oldest first, and the labelled instances without an active launch. Raises StoreError."""
+    """The owner's active launches, oldest first, and labelled instances without an active launch. Raises StoreError."""
     _upgrade_store(settings)
     with open_launches(settings) as repository, http_client(settings) as http:
-        alive = repository.alive()
+        every, alive = repository.alive(), repository.own_alive()
         unknown: list[tuple[str, Instance]] = []
         unlisted = []
         for name in dict.fromkeys([*settings.providers, *(launch.provider for launch in alive)]):
@@ -72,7 +72,7 @@ def plan_stop_all(settings: Settings) -> StopAllPlan:
                 unlisted.append(name)
             else:
                 foreign = repository.known_foreign_instances(name)
-                unclaimed = unknown_instances(instances, alive, name)
+                unclaimed = unknown_instances(instances, every, name)
                 unknown += [(name, instance) for instance in unclaimed if instance.instance_id not in foreign]
         return StopAllPlan(launches=tuple(alive), unknown=tuple(unknown), unlisted=tuple(unlisted))
 

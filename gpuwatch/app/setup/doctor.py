@@ -30,6 +30,7 @@ from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissing, StoreNotReady
 from gpuwatch.installation import install_hint
@@ -232,7 +233,8 @@ def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
         mend = "gpuwatch rents nothing beyond it; see: gpuwatch launches costs" if percent >= _NEARLY_PERCENT else None
         yield Finding(area=_budget_name(use.watch), state="note" if mend else "ok", text=text, mend=mend)
     scopes: list[tuple[str | None, Budget]] = [(None, settings.budget), *((w.name, w.budget) for w in settings.watches)]
-    alive = [launch for launch in launches.launches if not launch.is_over]
+    own = [launch for launch in launches.launches if owner_of(launch.watch) == settings.owner]
+    alive = [launch for launch in own if not launch.is_over]
     for watch, budget in scopes:
         if budget.max_instances is not None:
             count = sum(launch.promised.machines for launch in alive if watch in (None, launch.watch))
@@ -248,7 +250,9 @@ def _budget_name(watch: str | None) -> str:
 def _unmanaged(settings: Settings, launches: KnownLaunches, http: HttpClient) -> Iterator[Finding]:
     """Active launches at providers that cannot be managed."""
     alive = dict.fromkeys(
-        launch.provider for launch in launches.launches if not launch.is_over and not launch.is_by_command
+        launch.provider
+        for launch in launches.launches
+        if not launch.is_over and not launch.is_by_command and owner_of(launch.watch) == settings.owner
     )
     followed = providers_to_follow(settings, http, alive)
     for name in alive:

@@ -18,6 +18,7 @@ from tomlkit.items import InlineTable
 from gpuwatch.app.watches.watch_selection import no_such_watch
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings
@@ -177,7 +178,7 @@ def _version(content: bytes) -> str:
 
 def _watch_table(document: TOMLDocument, name: str) -> Any:
     tables = document.get("watch", [])
-    matching = next((table for table in tables if str(table.get("name", "")) == name), None)
+    matching = next((table for table in tables if str(table.get("name", "")) == plain_name(name)), None)
     if matching is None:
         raise no_such_watch(name, [str(table.get("name", "")) for table in tables])
     return matching

@@ -15,6 +15,7 @@ from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.storage.alerts.pauses import PauseTable, SqlPauseRepository
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def pause(
         StoreError: nothing was written and nothing is paused.
     """
     if watch is not None:
-        require_watch(settings, watch)
+        watch = require_watch(settings, watch)
     now = real_now()
     until = None if for_s is None else now + timedelta(seconds=for_s)
     audit = _audit(actor, watch, f"paused{f': {why}' if why else ''}")
@@ -63,6 +64,7 @@ def resume(settings: Settings, watch: str | None, *, actor: str) -> tuple[bool, 
         UsageError: there is no such watch, and no pause with that name.
         StoreError: nothing was written.
     """
+    watch = None if watch is None else owned_name(settings.owner, watch)
     with open_store(settings) as store:
         repository = SqlPauseRepository(store)
         pauses = repository.load()

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gpuwatch import settings
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import ResourceNotFound, UsageError
 
@@ -24,7 +25,8 @@ GPU_AND_PRICE = "--gpu and --max-price require each other, for example --gpu H10
 
 def watch_named(settings: Settings, name: str) -> Watch:
     """One watch. Raises UsageError."""
-    found_watch = next((watch for watch in settings.watches if watch.name == name), None)
+    stored = owned_name(settings.owner, name)
+    found_watch = next((watch for watch in settings.watches if watch.name == stored), None)
     if found_watch is None:
         raise no_such_watch(name, [watch.name for watch in settings.watches])
     return found_watch
@@ -39,11 +41,17 @@ def no_such_watch(name: str, watch_names: Sequence[str]) -> ResourceNotFound:
     return ResourceNotFound(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(watch_names) or 'none'}")
 
 
-def require_watch(settings: Settings, name: str) -> None:
-    """Raises UsageError: no watch has this name, not even one whose settings are wrong."""
+def require_watch(settings: Settings, name: str) -> str:
+    """The name under which a watch is stored.
+
+    Raises:
+        UsageError: no watch has this name, not even one whose settings are wrong.
+    """
+    stored = owned_name(settings.owner, name)
     watch_names = [*(watch.name for watch in settings.watches), *settings.left_out]
-    if name not in watch_names:
+    if stored not in watch_names and name not in watch_names:
         raise no_such_watch(name, watch_names)
+    return stored
 
 
 def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:

@@ -99,7 +99,7 @@ class ClusterJobs:
     def tick(self, now: datetime) -> None:
         """Run one pass. After a StoreError the next pass continues."""
         every = self._jobs.open_jobs()
-        alive = {one.watch_id: one for one in self._launches.alive(TOOL) if not one.dry_run}
+        alive = {one.watch_id: one for one in self._launches.own_alive(TOOL) if not one.dry_run}
         mine = [job for job in every if is_cluster(job)]
         waiting = [job for job in mine if job.state is JobState.QUEUED and job.job_id not in alive]
         states = self._states(every) if waiting else {}

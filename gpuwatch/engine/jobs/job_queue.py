@@ -94,7 +94,7 @@ class JobQueue:
 
     def _living(self) -> list[Launch]:
         """Return the active launches of jobs."""
-        return [one for one in self._launches.alive() if one.purpose.job is not None and not one.dry_run]
+        return [one for one in self._launches.own_alive() if one.purpose.job is not None and not one.dry_run]
 
     def _awaited(self, jobs: Sequence[Job], now: datetime) -> list[Job]:
         """Return ended jobs that others wait for. Each is read once: when it ends, or when it is first named."""

@@ -22,6 +22,7 @@ from sqlalchemy import (
     update,
 )
 
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.ports import (
     Alert,
     AlertKind,
@@ -29,7 +30,7 @@ from gpuwatch.ports import (
     Severity,
     UnroutedAlert,
 )
-from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.database import Database, owner_in
 from gpuwatch.storage.setup.side_tables import alert as alerts
 from gpuwatch.storage.setup.side_tables import delivery, silence
 from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, insert_if_absent, to_ms, upsert
@@ -89,7 +90,7 @@ _INSERT_DELIVERY = insert(delivery)  # built once: an alert is part of the trans
 _UNROUTED = (
     select(alerts.c.body, in_force_at(alerts.c.created_at_ms).label("silenced"))
     .outerjoin(silence, silence.c.watch == alerts.c.watch)
-    .where(alerts.c.routed_at_ms.is_(None))
+    .where(alerts.c.routed_at_ms.is_(None), alerts.c.owner == bindparam("owner_is"))
     .order_by(alerts.c.created_at_ms, alerts.c.alert_id)
     .limit(200)
 )
@@ -115,6 +116,7 @@ def enqueue(connection: Connection, outbox_alert: OutboxAlert) -> bool:
         "expires_at_ms": to_ms(outbox_alert.expires_at),
         "body": msgspec.json.encode(alert).decode(),
         "once_key": outbox_alert.once_key,
+        "owner": owner_in(connection) if alert.watch is None else owner_of(alert.watch),
     }
     if not insert_if_absent(connection, alerts, row, "once_key"):
         return False
@@ -137,11 +139,11 @@ def newest_key(connection: Connection, prefix: str, now: datetime) -> str | None
     return connection.execute(query.order_by(alerts.c.created_at_ms.desc()).limit(1)).scalar_one_or_none()
 
 
-def unrouted(connection: Connection) -> list[UnroutedAlert]:
-    """Return alerts without a route, oldest first; only some of them if there are many."""
+def unrouted(connection: Connection, owner: str) -> list[UnroutedAlert]:
+    """Return an owner's alerts without a route, oldest first; only some of them if there are many."""
     return [
         UnroutedAlert(alert=msgspec.json.decode(row.body, type=Alert), silenced=bool(row.silenced))
-        for row in connection.execute(_UNROUTED)
+        for row in connection.execute(_UNROUTED, {"owner_is": owner})
     ]
 
 

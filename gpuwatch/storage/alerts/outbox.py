@@ -19,6 +19,7 @@ import msgspec
 from sqlalchemy import Connection, Select, and_, func, or_, select, update
 
 from gpuwatch.domain.launches.life.owner_decisions import Pause, pauses_in_force
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.ports import Alert, DueDelivery, OutboxAlert, StalledChannel, UnroutedAlert, WaitingAlert
 from gpuwatch.redaction import redact
 from gpuwatch.storage.alerts import outbox_queries as queries
@@ -53,7 +54,10 @@ class Outbox:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._has_work = QueryCache(database, lambda connection: bool(connection.execute(queries.HAS_WORK).scalar()))
+        own = {"owner_is": database.owner}
+        self._has_work = QueryCache(
+            database, lambda connection: bool(connection.execute(queries.HAS_WORK, own).scalar())
+        )
         self._has_undelivered = QueryCache(
             database, lambda connection: bool(connection.execute(queries.HAS_UNDELIVERED).scalar())
         )
@@ -70,7 +74,7 @@ class Outbox:
     def unrouted(self) -> Sequence[UnroutedAlert]:
         """Return alerts without a route, oldest first; only some of them if there are many."""
         with self._database.read() as connection:
-            return unrouted(connection)
+            return unrouted(connection, self._database.owner)
 
     def route(self, channels: Mapping[str, Sequence[str]], now: datetime) -> None:
         """Route alerts, by id, to channels. Alerts that already have channels keep them."""
@@ -86,7 +90,7 @@ class Outbox:
         if not channels:
             return 0, 0
         with self._database.write() as connection:
-            return _hand_over(connection, channels, to_ms(now))
+            return _hand_over(connection, self._database.owner, channels, to_ms(now))
 
     def lease(
         self,
@@ -170,7 +174,7 @@ class Outbox:
         if not self._has_undelivered.get():
             return ()
         with self._database.read() as connection:
-            return queries.stalled_channels(connection, to_ms(before))
+            return [one for one in queries.stalled_channels(connection, to_ms(before)) if self._is_own(one.name)]
 
     def overdue_alerts(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
         """Return alerts that wait in these channels, and those about money that no channel has accepted since then."""
@@ -179,7 +183,7 @@ class Outbox:
         with self._database.read() as connection:
             if not _any(connection, queries.PENDING):
                 return ()
-            return queries.overdue_alerts(connection, channels, to_ms(before))
+            return queries.overdue_alerts(connection, self._database.owner, channels, to_ms(before))
 
     def retry_refused(self, now: datetime) -> None:
         """Retry alerts about money that were rejected and that no channel has accepted."""
@@ -199,7 +203,9 @@ class Outbox:
         """
         with self._database.read() as connection:
             counts: dict[str, tuple[int, int]] = {
-                row[0]: (row[1], row[2]) for row in connection.execute(queries.UNREPORTED_COUNTS)
+                row[0]: (row[1], row[2])
+                for row in connection.execute(queries.UNREPORTED_COUNTS)
+                if self._is_own(row[0])
             }
         if not counts:
             return {}
@@ -224,6 +230,7 @@ class Outbox:
             return [
                 PendingDeliveries(channel=channel, count=count, oldest_at=from_ms(oldest_ms), last_error=error)
                 for channel, count, oldest_ms, error in connection.execute(query)
+                if self._is_own(channel)
             ]
 
     def broken_channels(self) -> Sequence[BrokenChannel]:
@@ -244,7 +251,7 @@ class Outbox:
         return [
             BrokenChannel(channel=channel, error=error or "")
             for channel, (at_ms, error) in sorted(newest_refusals.items())
-            if at_ms > sent_ms.get(channel, -1)
+            if at_ms > sent_ms.get(channel, -1) and self._is_own(channel)
         ]
 
     def new_address(self, channel: str, address: str) -> str | None:
@@ -264,13 +271,18 @@ class Outbox:
         with self._database.write() as connection:
             insert_if_absent(connection, seen_value, row | {"first_seen_ms": to_ms(now)})
 
+    def _is_own(self, channel: str) -> bool:
+        return owner_of(channel) == self._database.owner
+
     def _update_leased(self, due: DueDelivery, **values: Any) -> None:
         with self._database.write() as connection:
             connection.execute(queries.UPDATE_LEASED, _row(due) | {"attempts_are": due.attempts + 1} | values)
 
 
-def _hand_over(connection: Connection, channels: Sequence[str], now_ms: int) -> tuple[int, int]:
-    is_left = and_(delivery.c.state == "pending", delivery.c.channel.not_in(channels))
+def _hand_over(connection: Connection, owner: str, channels: Sequence[str], now_ms: int) -> tuple[int, int]:
+    pending = select(delivery.c.channel).where(delivery.c.state == "pending", delivery.c.channel.not_in(channels))
+    gone = [name for name in connection.execute(pending.distinct()).scalars() if owner_of(name) == owner]
+    is_left = and_(delivery.c.state == "pending", delivery.c.channel.in_(gone))
     is_leased = delivery.c.leased_until_ms.between(now_ms + 1, now_ms + queries.MAX_LEASE_MS)
     leased = connection.execute(select(func.count()).select_from(delivery).where(is_left, is_leased)).scalar_one()
     is_orphaned = and_(is_left, or_(delivery.c.leased_until_ms.is_(None), ~is_leased))

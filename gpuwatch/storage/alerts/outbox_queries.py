@@ -78,7 +78,7 @@ UNREPORTED_COUNTS = (
     .group_by(delivery.c.channel)
 )
 _EXPIRED = select(delivery.c.channel).where(delivery.c.state == "expired", delivery.c.sent_at_ms.is_(None))
-_UNROUTED = select(alerts.c.alert_id).where(alerts.c.routed_at_ms.is_(None))
+_UNROUTED = select(alerts.c.alert_id).where(alerts.c.routed_at_ms.is_(None), alerts.c.owner == bindparam("owner_is"))
 HAS_WORK = select(or_(_UNROUTED.exists(), PENDING.exists(), _EXPIRED.exists()))
 _UNDELIVERED = select(delivery.c.channel).where(delivery.c.state.in_(("pending", "refused")))
 HAS_UNDELIVERED = select(or_(_UNDELIVERED.exists(), _EXPIRED.exists()))
@@ -203,6 +203,7 @@ _WAITING = (
     select(delivery.c.alert_id, alerts.c.kind, alerts.c.severity)
     .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
     .where(delivery.c.state == "pending", delivery.c.settled_recipients.is_(None))
+    .where(alerts.c.owner == bindparam("owner_is"))
     .where(or_(delivery.c.channel.in_(bindparam("channels", expanding=True)), _LATE_MONEY))
     .order_by(alerts.c.created_at_ms, delivery.c.alert_id)
 )
@@ -211,9 +212,9 @@ _CHANNELS_OF_ALERTS = select(delivery.c.alert_id, delivery.c.channel).where(
 )
 
 
-def overdue_alerts(connection: Connection, channels: Sequence[str], before_ms: int) -> list[WaitingAlert]:
+def overdue_alerts(connection: Connection, owner: str, channels: Sequence[str], before_ms: int) -> list[WaitingAlert]:
     """Return alerts that wait in these channels, and those about money that no channel has accepted since then."""
-    rows = connection.execute(_WAITING, {"channels": channels, "before_ms": before_ms}).all()
+    rows = connection.execute(_WAITING, {"owner_is": owner, "channels": channels, "before_ms": before_ms}).all()
     by_id = {row.alert_id: row for row in rows}
     channels_by_alert = _channels_of_alerts(connection, tuple(by_id))
     return [

@@ -1,7 +1,7 @@
 """Pauses and circuit breakers as rows of one table, which every reservation reads in its own transaction.
 
-Scope '' is all renting, 'watch:NAME' a watch that its owner paused, 'breaker:NAME' a watch whose launches failed (see
-`domain.launches.life.circuit_breaker`; closed if until is at or before at).
+Scope '' is all renting ('OWNER::': of that owner), 'watch:NAME' a watch that its owner paused, 'breaker:NAME' a watch
+whose launches failed (see `domain.launches.life.circuit_breaker`; closed if until is at or before at).
 
 A reservation reads under the lock that changes of the table take, too: after a pause, every reservation is refused.
 """
@@ -17,9 +17,10 @@ from sqlalchemy import Connection, delete, select, text
 from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker, closed_breaker
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.market.offer import storable_text
+from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
-from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.database import Database, owner_in
 from gpuwatch.storage.setup.side_tables import skipped_scope
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
 from gpuwatch.storage.setup.tables import pause as pause_rows
@@ -56,13 +57,14 @@ def lock_reservations(connection: Connection) -> None:
 
 
 def load_pauses(connection: Connection) -> PauseTable:
-    """Load the whole table."""
+    """Load the whole table, without what other owners paused as a whole."""
     by_hand, breakers = [], []
+    everything = _scope(connection, None)
     for scope, at_ms, until_ms, why in connection.execute(_ALL_PAUSES):
         at, until = from_ms(at_ms), from_ms(until_ms)
         if scope.startswith(BREAKER_SCOPE):
             breakers.append(CircuitBreaker(watch=scope.removeprefix(BREAKER_SCOPE), at=at, until=until or at, why=why))
-        else:
+        elif scope == everything or scope.startswith(WATCH_SCOPE):
             watch = scope.removeprefix(WATCH_SCOPE) if scope.startswith(WATCH_SCOPE) else None
             by_hand.append(Pause(watch=watch, at=at, until=until, why=why))
     return PauseTable(by_hand=tuple(by_hand), breakers=tuple(breakers))
@@ -75,7 +77,7 @@ def save_breaker(connection: Connection, breaker: CircuitBreaker) -> None:
 
 def save_pause(connection: Connection, pause: Pause) -> None:
     """Save it, in place of an earlier one of the same scope."""
-    _save(connection, _scope(pause.watch), pause.at, pause.until, pause.why)
+    _save(connection, _scope(connection, pause.watch), pause.at, pause.until, pause.why)
 
 
 def _save(connection: Connection, scope: str, at: datetime, until: datetime | None, why: str) -> None:
@@ -90,7 +92,8 @@ def _save(connection: Connection, scope: str, at: datetime, until: datetime | No
 
 def delete_pause(connection: Connection, watch: str | None) -> bool:
     """Delete it; False: there was none."""
-    return connection.execute(delete(pause_rows).where(pause_rows.c.scope == _scope(watch))).rowcount > 0
+    is_scope = pause_rows.c.scope == _scope(connection, watch)
+    return connection.execute(delete(pause_rows).where(is_scope)).rowcount > 0
 
 
 class SqlPauseRepository:
@@ -142,5 +145,5 @@ class SqlPauseRepository:
             return was_paused, load_pauses(connection)
 
 
-def _scope(watch: str | None) -> str:
-    return "" if watch is None else WATCH_SCOPE + watch
+def _scope(connection: Connection, watch: str | None) -> str:
+    return owned_name(owner_in(connection), "") if watch is None else WATCH_SCOPE + watch

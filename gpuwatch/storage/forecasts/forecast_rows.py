@@ -19,6 +19,7 @@ from gpuwatch.domain.history.price_series import (
 )
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, microusd, usd
 from gpuwatch.domain.setup.durations import HOUR_S
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
@@ -168,7 +169,9 @@ class SqlAutoPriceWaits:
     def delete_except(self, watches: Collection[str]) -> None:
         """Delete the waits of removed watches: a later watch of the same name begins anew."""
         with self._database.read() as connection:
-            removed = [name for name in connection.execute(select(auto_price.c.watch)).scalars() if name not in watches]
+            stored = connection.execute(select(auto_price.c.watch)).scalars()
+            own = [name for name in stored if owner_of(name) == self._database.owner]
+        removed = [name for name in own if name not in watches]
         if removed and self._may_write:
             with self._database.write() as connection:
                 connection.execute(delete(auto_price).where(auto_price.c.watch.in_(removed)))

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobEvent, JobRun, JobState, JobTransition, apply_transition
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
+from gpuwatch.domain.watches.owner_names import owned_name, owner_of
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
@@ -49,7 +50,7 @@ class SqlJobRepository:
     # --- for the daemon -----------------------------------------------------------------------------------------------
 
     def open_jobs(self) -> list[Job]:
-        """Return open jobs, oldest first; reads only changed rows completely. Raises StoreError."""
+        """Return this owner's open jobs, oldest first; reads only changed rows completely. Raises StoreError."""
         return list(self._open_jobs.get())
 
     def _read_open(self, connection: Connection) -> Sequence[Job]:
@@ -65,7 +66,7 @@ class SqlJobRepository:
             cached.update((row.job_id, _job_of(row)) for row in connection.execute(query))
         open_jobs = [_with_spent(job, spent) for job_id, _, spent in rows if (job := cached[job_id]) is not None]
         self._open_cache = {job.job_id: job for job in open_jobs}
-        return open_jobs
+        return [job for job in open_jobs if owner_of(job.name) == self._database.owner]
 
     def job(self, job_id: str) -> Job | None:
         """Return one job. Raises StoreError."""
@@ -145,8 +146,8 @@ class SqlJobRepository:
 
     def find_job(self, name_or_id: str) -> Job | None:
         """Return a job by its id, else the newest with that name. Raises StoreError."""
-        job = self.job(name_or_id)
-        return job or next(reversed(self._select(jobs.c.name == name_or_id)), None)
+        job, name = self.job(name_or_id), owned_name(self._database.owner, name_or_id)
+        return job or next(reversed(self._select(jobs.c.name == name)), None)
 
     def array_jobs(self, group: str) -> list[Job]:
         """Return the jobs of an array, oldest first. Raises StoreError."""

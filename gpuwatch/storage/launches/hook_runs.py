@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.launch_record import launch_view
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
 from gpuwatch.storage.alerts.alert_rows import enqueue
@@ -60,11 +61,15 @@ class SqlHookQueue:
         if not self._is_pending.get():
             return ()
         with self._database.read() as connection:
-            if not _due(connection, to_ms(now), 1):
+            if not self._own_due(connection, now):
                 return ()
         with self._database.write() as connection:
-            due_runs = _due(connection, to_ms(now), limit)
+            due_runs = self._own_due(connection, now)[:limit]
             return [claimed for run in due_runs if (claimed := _claim(connection, run, now, lease_s)) is not None]
+
+    def _own_due(self, connection: Connection, now: datetime) -> list[HookRun]:
+        """Return the due hooks of this owner: only its settings have them."""
+        return [run for run in _due(connection, to_ms(now)) if owner_of(run.watch) == self._database.owner]
 
     def begin(self, launch: Launch, event: str, now: datetime, lease_s: float) -> HookRun | None:
         """Claim a hook that must run now; None: it was started before."""
@@ -110,7 +115,7 @@ class SqlHookQueue:
             connection.execute(update(hook_run).where(is_leased).values(leased_until_ms=None, **values))
 
 
-def _due(connection: Connection, now_ms: int, limit: int) -> list[HookRun]:
+def _due(connection: Connection, now_ms: int) -> list[HookRun]:
     is_waited = or_(hook_run.c.next_try_at_ms <= now_ms, hook_run.c.next_try_at_ms > now_ms + _MAX_WAIT_MS)
     is_due = and_(hook_run.c.state == "pending", hook_run.c.event != BEFORE_STOP, is_waited, ~_is_leased(now_ms))
     query = (
@@ -121,7 +126,6 @@ def _due(connection: Connection, now_ms: int, limit: int) -> list[HookRun]:
         .join(launches, launches.c.launch_id == hook_run.c.launch_id)
         .where(is_due)
         .order_by(hook_run.c.next_try_at_ms, hook_run.c.launch_id, hook_run.c.event.desc())
-        .limit(limit)
     )
     return [HookRun(**row._mapping) for row in connection.execute(query)]
 

@@ -26,6 +26,7 @@ from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import OutboxAlert
@@ -78,6 +79,10 @@ class SqlLaunchRepository:
         """Return active launches, oldest first. Raises StoreError."""
         return [launch for launch in self._alive.get() if provider is None or launch.provider == provider]
 
+    def own_alive(self, provider: str | None = None) -> list[Launch]:
+        """Return the active launches of this owner's watches and jobs, oldest first. Raises StoreError."""
+        return [launch for launch in self.alive(provider) if owner_of(launch.watch) == self._database.owner]
+
     def update_obligations(self) -> list[Launch]:
         """Write what other hosts changed to this host's keeper's file: a later end, or that it is over.
 
@@ -85,7 +90,7 @@ class SqlLaunchRepository:
         """
         with self._database.read() as connection:
             self._database.check_lineage(connection)
-        alive = self.alive()
+        alive = self.own_alive()
         self._obligations.record_changes(alive)
         rest = self._obligations.open_launch_ids() - {launch.launch_id for launch in alive}
         if rest:
@@ -97,10 +102,15 @@ class SqlLaunchRepository:
         """Return every launch, newest first. Raises StoreError."""
         return self._read(select(launches).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id))
 
+    def own(self) -> list[Launch]:
+        """Return every launch of this owner, newest first. Raises StoreError."""
+        return [launch for launch in self.all() if owner_of(launch.watch) == self._database.owner]
+
     def reopened(self) -> list[Launch]:
         """Return active launches that had ended before. Raises StoreError."""
         had_ended = select(launch_event.c.launch_id).where(launch_event.c.from_state.in_(OVER_STATES))
-        return self._read(select(launches).where(IS_ALIVE, launches.c.launch_id.in_(had_ended)))
+        found = self._read(select(launches).where(IS_ALIVE, launches.c.launch_id.in_(had_ended)))
+        return [launch for launch in found if owner_of(launch.watch) == self._database.owner]
 
     def events(self, launch_id: str) -> list[LaunchEvent]:
         """Return its transitions, oldest first. Raises StoreError."""

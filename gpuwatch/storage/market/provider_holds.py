@@ -8,14 +8,19 @@ from contextlib import closing, suppress
 
 from sqlalchemy import Connection, select
 
+from gpuwatch.domain.watches.owner_names import owned_name, owner_of, plain_name
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.market import Hold
-from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.database import Database, open_database, owner_in
 from gpuwatch.storage.setup.migrate import open_read_only, require_head
 from gpuwatch.storage.setup.side_tables import provider_hold
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
 
 log = logging.getLogger(__name__)
+
+
+# What a host found with its owner's account and settings: of each owner its own. The rest is of the provider.
+OF_OWNER = frozenset({"empty answers", "filters", "renting", "renting jobs"})
 
 
 class SqlHolds:
@@ -71,7 +76,7 @@ def save_hold(connection: Connection, hold: Hold) -> None:
     """Store a hold in place of the last one of its class."""
     row = {
         "provider": hold.provider,
-        "kind": hold.kind,
+        "kind": owned_name(owner_in(connection), hold.kind) if hold.kind in OF_OWNER else hold.kind,
         "set_at_ms": to_ms(hold.set_at),
         "until_ms": to_ms(hold.until),
         "reason": hold.reason,
@@ -83,16 +88,18 @@ def save_hold(connection: Connection, hold: Hold) -> None:
 def load_holds(connection: Connection, provider: str) -> Sequence[Hold]:
     """Return the last hold of each class of requests, even if it is over."""
     query = select(provider_hold).where(provider_hold.c.provider == provider).order_by(provider_hold.c.kind)
+    owner = owner_in(connection)
     return [
         Hold(
             provider=provider,
-            kind=row.kind,
+            kind=plain_name(row.kind),
             set_at=from_ms(row.set_at_ms),
             until=from_ms(row.until_ms),
             reason=row.reason,
             quota_resets_at=from_ms(row.quota_resets_ms),
         )
         for row in connection.execute(query)
+        if owner_of(row.kind) == owner or (row.kind not in OF_OWNER and not owner_of(row.kind))
     ]
 
 

@@ -47,6 +47,7 @@ POSTGRES_NETWORK = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
+_OWNER = "owner"  # in the `info` of a connection
 _CHECKED_TABLES = ("launch", "launch_event", "alert", "delivery")
 
 
@@ -60,6 +61,7 @@ class Database:
         self.path = Path(str(engine.url.database)) if self.is_sqlite else None  # SQLite's file
         self._file = str(self.path)  # used several times a second
         self.read_only = read_only
+        self.owner = ""  # whose list reads and writes here; what has another owner is not taken for its own
         # called directly: an engine with event listeners doubles the calls of each statement
         self._begin = _begin_sqlite if self.is_sqlite else _begin_postgres
         self._write_lock = threading.Lock()
@@ -167,6 +169,8 @@ class Database:
         if self._file_id is not None:
             self._check_file()  # before a new connection creates an empty file in its place
         with self.engine.connect() as connection:
+            if self.owner:
+                connection.info[_OWNER] = self.owner
             yield connection
 
     def _check_file(self) -> None:
@@ -203,6 +207,11 @@ class Database:
             self._faults[direction] = str(translated)
             raise translated from error
         self._faults.pop(direction, None)
+
+
+def owner_in(connection: Connection) -> str:
+    """Return whose list reads and writes in this transaction; "": the installation's."""
+    return str(connection.info.get(_OWNER, ""))
 
 
 def no_database(place: str) -> StoreMissing:

@@ -67,12 +67,13 @@ alert = Table(
     Column("subject", String(200)),
     Column("headline", Text),
     Column("routed_at_ms", BigInteger),
+    Column("owner", String(16), nullable=False, server_default=""),
     UniqueConstraint("once_key"),
     Index(None, "created_at_ms"),
     Index(None, "kind", "severity"),
     partial_index("ix_alert_unrouted", "created_at_ms", where=_UNROUTED),
     comment="every event, sent or not; body is its JSON; once_key makes sure that it is stored once only;"
-    " routed_at_ms NULL: not logged or given to channels yet",
+    " routed_at_ms NULL: not logged or given to channels yet; owner: whose channels it is for",
 )
 
 delivery = Table(
@@ -182,8 +183,10 @@ watch_identity = Table(
     Column("name", String(200), nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("retired_at_ms", BigInteger),
+    Column("host", String(255)),
     partial_index("uq_watch_identity_in_use", "name", unique=True, where=_IN_USE),
-    comment="a watch keeps its id when it is renamed; retired_at_ms: it is in the settings no more",
+    comment="a watch keeps its id when it is renamed; retired_at_ms: it is in the settings no more; "
+    "host: whose list has it, the newest that was accepted; NULL: unknown, before schema 0017",
 )
 
 foreign_installation = Table(

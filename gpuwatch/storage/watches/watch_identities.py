@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, select, update
 
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.domain.watches.watch import JOB_PREFIX, Purpose, Watch, WatchChanges, watch_changes
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import enqueue
@@ -63,7 +64,7 @@ class SqlWatchIdentities:
         """
         with self._database.write() as connection:
             lock_reservations(connection)
-            return _apply(connection, watches, now)
+            return _apply(connection, self._database.owner, watches, now)
 
     def report(self, alerts: Sequence[OutboxAlert]) -> None:
         """Store alerts about them; each is sent once. Raises StoreError."""
@@ -95,18 +96,19 @@ def renamed_candidate(connection: Connection, name: str) -> str | None:
     is_same_name = watch_identity.c.name == launches.c.watch
     is_retired = and_(exists().where(is_same_name, ~_IN_USE), ~exists().where(is_same_name, _IN_USE))
     is_retired = and_(is_retired, ~launches.c.watch.startswith(JOB_PREFIX))  # an ended job may have left its instance
-    candidate: str | None = connection.execute(select(launches.c.watch).where(_ALIVE, is_retired).limit(1)).scalar()
-    return candidate
+    candidates = connection.execute(select(launches.c.watch).where(_ALIVE, is_retired)).scalars()
+    return next((candidate for candidate in candidates if owner_of(candidate) == owner_of(name)), None)
 
 
-def _apply(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
+def _apply(connection: Connection, owner: str, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
+    """Apply one owner's list; nothing of another owner is compared with it."""
     rows = connection.execute(select(watch_identity)).all()
-    rows = [row for row in rows if Purpose.of(row.name).job is None]  # jobs come and go without settings
+    rows = [row for row in rows if _is_watch_of(owner, row.name)]  # jobs come and go without settings
     alive = [launch_of(row) for row in connection.execute(select(launches).where(_ALIVE))]
-    alive = [launch for launch in alive if launch.purpose.job is None]
+    alive = [launch for launch in alive if _is_watch_of(owner, launch.watch)]
     in_use = {row.name for row in rows if row.retired_at_ms is None}
     if not rows:  # written by a gpuwatch that identified watches by name alone
-        in_use = _names_in_store(connection)
+        in_use = {name for name in _names_in_store(connection) if _is_watch_of(owner, name)}
         for name in sorted(in_use):
             _insert(connection, name, now)
     retired = {row.name for row in rows} - in_use
@@ -119,6 +121,10 @@ def _apply(connection: Connection, watches: Sequence[Watch], now: datetime) -> W
     _retire(connection, changes.removed, in_use, now)
     abandoned = [launch for launch in alive if launch.watch in changes.abandoned]
     return WatchIdentityChanges(changes=changes, abandoned=abandoned)
+
+
+def _is_watch_of(owner: str, name: str) -> bool:
+    return Purpose.of(name).job is None and owner_of(name) == owner
 
 
 def _names_in_store(connection: Connection) -> set[str]:

@@ -23,6 +23,7 @@ from gpuwatch.domain.launches.money.launch_costs import billed_spans, billed_tim
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import amount_text, dollars, microusd, price_text, usd
 from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy
+from gpuwatch.domain.watches.owner_names import owner_of
 
 DAY = timedelta(days=1)
 LONGEST_MONTH = 31 * DAY
@@ -107,13 +108,15 @@ def all_budgets_refusal(
     of_watch: Budget,
     now: datetime,
 ) -> LaunchRefusal | None:
-    """Check the global budget over all launches and the watch's own budget over its launches. None: both allow it.
+    """Check the global budget over the owner's launches, and the watch's over its own. None: both allow it.
 
     Args:
         other_launches: every other launch of any watch that is alive or ended since the first of the month.
     """
-    alive = [launch for launch in other_launches if not launch.is_over]
-    over = [launch for launch in other_launches if launch.is_over]
+    owner = owner_of(new.watch)
+    counted = [launch for launch in other_launches if owner_of(launch.watch) == owner]
+    alive = [launch for launch in counted if not launch.is_over]
+    over = [launch for launch in counted if launch.is_over]
     refusal = budget_refusal(new, alive, over, budget, now)
     if refusal is not None or of_watch == Budget():
         return refusal

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALIVE_EVERY = timedelta(seconds=CHANGING_EVERY_S)
+OTHERS_END_AFTER = timedelta(minutes=5)  # past its end, then a launch of another owner is ended, too
 STEADY_EVERY = timedelta(seconds=RUNNING_EVERY_S)  # also without launches, to find unknown instances
 _SETTLE_S = 60.0  # an order that was under way when commits were lost is answered, and listed, by then
 _MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})
@@ -256,7 +257,9 @@ class LaunchReconciler:
     def _read(self, now: datetime) -> Sequence[Launch]:
         """Return the rows. If they cannot be read, still end the last known launches on time. Raises StoreError."""
         try:
-            self._last_read = self._repository.alive(self._launcher.name)
+            own = self._repository.own_alive(self._launcher.name)
+            others = [one for one in self._repository.alive(self._launcher.name) if _is_abandoned(one, now)]
+            self._last_read = [*own, *(one for one in others if one not in own)]
         except StoreError:
             for launch in self._last_read:
                 self._isolated(launch, lambda each: self._end_unread(each, now))
@@ -332,6 +335,12 @@ class LaunchReconciler:
         """Raise the bid and record it; if the answer is lost, the next poll sends it again."""
         self._launcher.change_bid(effect.instance_id, float(usd(effect.bid_microusd_hour)))
         self._executor.apply(launch, BidRaised(effect.bid_microusd_hour), ClockReading(now, now))
+
+
+def _is_abandoned(launch: Launch, now: datetime) -> bool:
+    """Whether the hosts of its owner, another one perhaps, should have ended it long ago: whoever can ends it."""
+    ends_at = must_end_at(launch)
+    return ends_at is not None and now - ends_at > OTHERS_END_AFTER
 
 
 def _chosen(launches: Sequence[Launch], only: Collection[str] | None) -> list[Launch]:

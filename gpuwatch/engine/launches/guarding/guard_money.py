@@ -68,12 +68,12 @@ class BudgetGuard:
 
         Raises StoreError.
         """
-        alive = self._repository.alive()
+        alive = self._repository.own_alive()
         return [*alive, *self._ended_this_month(alive, now)]
 
     def refresh(self, now: datetime) -> list[Launch]:
         """Compute the budgets again and return the active launches. Raises StoreError."""
-        alive = self._repository.alive()
+        alive = self._repository.own_alive()
         ended = self._ended_this_month(alive, now)
         ending: dict[str, EndCause] = {}
         gone = [launch for launch in alive if launch.watch not in self._watches]
@@ -91,7 +91,7 @@ class BudgetGuard:
         """Return ended launches. They never change, so they are read again only when another one ends."""
         ids = frozenset(launch.launch_id for launch in alive)
         if self._alive_ids is None or not self._alive_ids <= ids:
-            self._ended = [one for one in self._repository.all() if one.is_over and not one.dry_run]
+            self._ended = [one for one in self._repository.own() if one.is_over and not one.dry_run]
         self._alive_ids = ids
         first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         self._ended = [launch for launch in self._ended if launch.ended_at is None or launch.ended_at >= first]

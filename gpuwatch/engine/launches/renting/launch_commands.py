@@ -107,7 +107,7 @@ class LaunchCommands:
 
     def follow(self, now: datetime) -> None:
         """Hold launches whose command no process runs, and end those whose time is over. Raises StoreError."""
-        for launch in self._repository.alive(COMMAND_PLACE):
+        for launch in self._repository.own_alive(COMMAND_PLACE):
             event: CommandEvent = CommandTimePassed()
             if launch.state is LaunchState.REQUESTED:
                 if launch.launch_id in self._running or not self._is_lost(launch, now):

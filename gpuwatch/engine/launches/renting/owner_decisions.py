@@ -364,7 +364,7 @@ def send_reminders(
     Args:
         keyed: providers with a configured key.
     """
-    alive = repository.alive()
+    alive = repository.own_alive()
     held = [launch for launch in alive if launch.state is LaunchState.HELD]
     alone = [launch for launch in alive if launch.provider not in keyed and not launch.is_by_command]
     for launch in repository.reopened():

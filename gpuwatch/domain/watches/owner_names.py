@@ -1,0 +1,32 @@
+"""Whose a watch, a job or a channel is: the names under which they are stored begin with their owner.
+
+Several watch lists may share a database. A list with `owner = "lab"` stores its watch `h100` as `lab::h100`, its job
+`train` as `lab::train` (and what is rented for it as `job:lab::train`), its channel `telegram` as `lab::telegram`. A
+list without an owner belongs to the installation, and stores plain names. So nothing of one owner has the key of
+another's, and nobody finds it among their own.
+"""
+
+from __future__ import annotations
+
+import re
+
+OWNER_PATTERN = r"^[A-Za-z0-9_-]{0,16}$"
+_MARK = "::"
+_OWNED = re.compile(rf"(?:job:)?([A-Za-z0-9_-]{{1,16}}){_MARK}")
+
+
+def owned_name(owner: str, name: str) -> str:
+    """Return the name under which something of an owner is stored; a name that already says whose it is stays."""
+    return name if not owner or owner_of(name) else f"{owner}{_MARK}{name}"
+
+
+def owner_of(stored_name: str) -> str:
+    """Return whose it is; "": the installation's."""
+    match = _OWNED.match(stored_name)
+    return "" if match is None else match[1]
+
+
+def plain_name(stored_name: str) -> str:
+    """Return the name as its owner's settings have it."""
+    owner = owner_of(stored_name)
+    return stored_name.replace(f"{owner}{_MARK}", "", 1) if owner else stored_name
