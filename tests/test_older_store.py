@@ -52,7 +52,7 @@ RENAMED_COLUMNS = {
 }
 ADDED = {
     "history_state": {"rewritten": 0, "packed_to_day": None},
-    "alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000},
+    "alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000, "owner": ""},
     "provider_health": {"lane": "hunt", "not_understood": 0, "reported": 1},
     "delivery": {"first_try_at_ms": None},
     "poll": {"not_understood": None},

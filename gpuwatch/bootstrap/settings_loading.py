@@ -144,8 +144,8 @@ def _count_alive(settings: Settings) -> int:
         StoreError: it does not answer, and the file lists nothing.
     """
     from gpuwatch.bootstrap.keeper_building import obligation_file
-    from gpuwatch.storage.launches.launch_repository import count_alive
     from gpuwatch.storage.setup.database import open_database
+    from gpuwatch.storage.setup.launch_rows import count_alive
 
     try:
         store = open_database(settings.database_url, read_only=True)  # any schema: the daemon upgrades it later

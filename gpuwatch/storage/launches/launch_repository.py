@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, inspect, literal, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.launch import (
@@ -373,15 +373,6 @@ class SqlLaunchRepository:
     def _read(self, query: Select[Any]) -> list[Launch]:
         with self._database.read() as connection:
             return [launch_of(row) for row in connection.execute(query)]
-
-
-def count_alive(database: Database) -> int:
-    """Return the number of active launches, in any schema. Raises StoreError."""
-    with database.read() as connection:
-        if not inspect(connection).has_table(launches.name):
-            return 0
-        alive = and_(IS_ALIVE, launches.c.dry_run.is_(False))
-        return int(connection.execute(select(func.count()).select_from(launches).where(alive)).scalar_one())
 
 
 def _with_free_slots(connection: Connection, launch: Launch) -> Launch:

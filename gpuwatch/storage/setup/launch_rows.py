@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, and_, func, inspect, select
 
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchEvent, LaunchState, PriceSpan, Promise
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms
 from gpuwatch.storage.setup.tables import IS_ALIVE
 from gpuwatch.storage.setup.tables import launch as launch_table
@@ -96,3 +97,12 @@ def event_of_row(row: Row[Any]) -> LaunchEvent:
         listed_microusd_hour=row.listed_microusd_hour,
         price_microusd_hour=row.price_microusd_hour,
     )
+
+
+def count_alive(database: Database) -> int:
+    """Return the number of active launches, in any schema. Raises StoreError."""
+    with database.read() as connection:
+        if not inspect(connection).has_table(launch_table.name):
+            return 0
+        alive = and_(IS_ALIVE, launch_table.c.dry_run.is_(False))
+        return int(connection.execute(select(func.count()).select_from(launch_table).where(alive)).scalar_one())

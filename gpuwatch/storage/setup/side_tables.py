@@ -67,7 +67,7 @@ alert = Table(
     Column("subject", String(200)),
     Column("headline", Text),
     Column("routed_at_ms", BigInteger),
-    Column("owner", String(16), nullable=False, server_default=""),
+    Column("owner", String(16), nullable=False, server_default=text("''")),
     UniqueConstraint("once_key"),
     Index(None, "created_at_ms"),
     Index(None, "kind", "severity"),
@@ -186,7 +186,7 @@ watch_identity = Table(
     Column("host", String(255)),
     partial_index("uq_watch_identity_in_use", "name", unique=True, where=_IN_USE),
     comment="a watch keeps its id when it is renamed; retired_at_ms: it is in the settings no more; "
-    "host: whose list has it, the newest that was accepted; NULL: unknown, before schema 0017",
+    "host: whose list has it, the newest that was accepted; NULL: unknown, before schema 0018",
 )
 
 foreign_installation = Table(

@@ -36,7 +36,7 @@ class Launches(MemoryLaunches):
         self.rows[launch_id] = Launch(**(plain | {"state": state} | changes))
         return self.rows[launch_id]
 
-    def alive(self, provider: str | None = None) -> list[Launch]:
+    def own_alive(self, provider: str | None = None) -> list[Launch]:
         return [row for row in self.rows.values() if not row.is_over]
 
 

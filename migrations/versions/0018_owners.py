@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0017"
-down_revision = "0016"
+revision = "0018"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 
@@ -20,12 +20,12 @@ _ALERT = (
 _ALERT_WITH_OWNER = f"{_ALERT}; owner: whose channels it is for"
 _IDENTITY = "a watch keeps its id when it is renamed; retired_at_ms: it is in the settings no more"
 _IDENTITY_WITH_HOST = (
-    f"{_IDENTITY}; host: whose list has it, the newest that was accepted; NULL: unknown, before schema 0017"
+    f"{_IDENTITY}; host: whose list has it, the newest that was accepted; NULL: unknown, before schema 0018"
 )
 
 
 def upgrade() -> None:
-    op.add_column("alert", sa.Column("owner", sa.String(16), nullable=False, server_default=""))
+    op.add_column("alert", sa.Column("owner", sa.String(16), nullable=False, server_default=sa.text("''")))
     op.add_column("watch_identity", sa.Column("host", sa.String(255), nullable=True))
     _comment("alert", _ALERT_WITH_OWNER, _ALERT)
     _comment("watch_identity", _IDENTITY_WITH_HOST, _IDENTITY)
@@ -34,10 +34,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     _comment("alert", _ALERT, _ALERT_WITH_OWNER)
     _comment("watch_identity", _IDENTITY, _IDENTITY_WITH_HOST)
-    with op.batch_alter_table("alert") as table:
-        table.drop_column("owner")
-    with op.batch_alter_table("watch_identity") as table:
-        table.drop_column("host")
+    op.drop_column("alert", "owner")  # in place: deliveries refer to the table
+    op.drop_column("watch_identity", "host")
 
 
 def _comment(table: str, new: str, old: str) -> None:
