@@ -156,11 +156,8 @@ def _budgets(
     own = [launch for launch in launches if owner_of(launch.watch) == settings.owner]
     scopes: list[tuple[str | None, Budget, list[Launch]]] = [(None, settings.budget, own)]
     scopes += [(w.name, w.budget, by_watch[w.name]) for w in settings.watches if w.budget != Budget()]
-    for name, budget, budget_launches in scopes:
-        if past is None:
-            yield from budget_uses(name, budget, budget_launches, now)
-        else:
-            yield from past_uses(name, budget, budget_launches, past, now)
+    for name, budget, of in scopes:
+        yield from budget_uses(name, budget, of, now) if past is None else past_uses(name, budget, of, past, now)
 
 
 def _names(settings: Settings, launches: Iterable[Launch], provider: str | None) -> list[str]:
