@@ -186,7 +186,7 @@ watch_identity = Table(
     Column("host", String(255)),
     partial_index("uq_watch_identity_in_use", "name", unique=True, where=_IN_USE),
     comment="a watch keeps its id when it is renamed; retired_at_ms: it is in the settings no more; "
-    "host: whose list has it, the newest that was accepted; NULL: unknown, before schema 0018",
+    "host: whose list has it, the newest that was accepted; NULL: unknown, before schema 0019",
 )
 
 foreign_installation = Table(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0018"
-down_revision = "0017"
+revision = "0019"
+down_revision = "0018"
 branch_labels = None
 depends_on = None
 
@@ -20,7 +20,7 @@ _ALERT = (
 _ALERT_WITH_OWNER = f"{_ALERT}; owner: whose channels it is for"
 _IDENTITY = "a watch keeps its id when it is renamed; retired_at_ms: it is in the settings no more"
 _IDENTITY_WITH_HOST = (
-    f"{_IDENTITY}; host: whose list has it, the newest that was accepted; NULL: unknown, before schema 0018"
+    f"{_IDENTITY}; host: whose list has it, the newest that was accepted; NULL: unknown, before schema 0019"
 )
 
 
