@@ -7,12 +7,12 @@ hours that are over, so that the next reading needs only what changed since.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import BindParameter, Connection, bindparam, case, func, or_, select
+from sqlalchemy import BindParameter, Connection, bindparam, or_, select
 
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import at_any_price, is_accepted
 from gpuwatch.domain.forecasts.backtest.replayed_offers import without_unrecorded_clauses
@@ -29,10 +29,11 @@ from gpuwatch.domain.watches.match import NO_COMMISSION
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
+from gpuwatch.storage.history.recording.recorded_polls import known_scopes, read_polls
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS, fact_fields
 from gpuwatch.storage.setup.stored_values import AnyRow
-from gpuwatch.storage.setup.tables import IS_COVERING, history_state, place, poll, price_interval, segment, series
+from gpuwatch.storage.setup.tables import history_state, place, price_interval, segment, series
 
 _SOURCE = "the store"
 _STATE = select(history_state.c.version, history_state.c.rewritten, history_state.c.next_hour)
@@ -69,25 +70,6 @@ _HAS_PRICE = (
     .where(_IN_SEGMENT, COUNTS_IN_SPAN)
     .limit(1)
 )
-_NEXT_SOURCE = select(func.min(poll.c.provider)).where(poll.c.provider > bindparam("after"))
-_OF_SOURCE = (
-    poll.c.provider == bindparam("source"),
-    poll.c.gpu.in_(_GPUS),
-    poll.c.spot.in_(bindparam("spots", expanding=True)),
-    poll.c.at_s >= bindparam("since_s"),
-    poll.c.at_s < bindparam("until_s"),
-)
-_COVERS_BY_HOUR = (
-    select(
-        poll.c.gpu,
-        poll.c.spot,
-        func.max(poll.c.at_s),
-        func.max(case((poll.c.completeness == "complete", poll.c.at_s))),
-    )
-    .where(IS_COVERING, *_OF_SOURCE)
-    .group_by(poll.c.gpu, poll.c.spot, poll.c.at_s // HOUR_S)
-)
-_FIRST_POLL = select(func.min(poll.c.at_s)).where(*_OF_SOURCE)
 
 
 class _Fitting(msgspec.Struct):
@@ -198,8 +180,6 @@ class _Reading:
         self._next_hour: int = next_hour or 0
         rows = connection.execute(_SEGMENTS, {"gpus": list(self._scope.gpus or ())}).all()
         models = frozenset(row.gpu for row in rows)
-        names = {gpu.name: gpu.family for gpu in catalog().gpus()} | {row.gpu: row.gpu_family for row in rows}
-        self._gpus = ["", *(gpu for gpu, family in names.items() if self._scope.has_gpu(gpu, family, models))]
         self._segments = {
             row.id: row
             for row in rows
@@ -209,7 +189,8 @@ class _Reading:
             and self._scope.has_gpu(row.gpu, row.gpu_family, models)
         }
         self._watch, self._parts = self._fitting(watch)
-        self._sources = list(_live_sources(connection))
+        families = {row.gpu: row.gpu_family for row in rows}
+        self._scopes = [one for one in known_scopes(connection) if self._is_about(one, families, models)]
 
     # --- which offers -------------------------------------------------------------------------------------------------
 
@@ -296,23 +277,25 @@ class _Reading:
             return PriceSeries(first_hour=0, lows=(), polled=(), source=_SOURCE)
         return newer.series(starts_s, self._until_s, _SOURCE)
 
-    def _polls_of(self, source: str, since_s: int, until_s: int) -> dict[str, Any]:
-        spots = [spot for spot in (0, 1) if self._scope.has_spot(bool(spot))]
-        return {"source": source, "gpus": self._gpus, "spots": spots, "since_s": since_s, "until_s": until_s}
+    def _is_about(self, scope: CoverScope, families: Mapping[str, str], models: frozenset[str]) -> bool:
+        """Whether polls of a scope are of all GPUs, or of a matching one, even if that was never on offer."""
+        source, gpu, spot = scope
+        if not self._scope.has_spot(bool(spot)) or not matches_source(source, None):
+            return False
+        return not gpu or self._scope.has_gpu(gpu, families.get(gpu) or catalog().resolve(gpu).family, models)
 
     def _add_polls(self, kept: _HoursKept, newer: HourlyRecord, settled_s: int) -> Mapping[CoverScope, int]:
         """Add the polls since the last reading; return the newest covering one of each scope."""
         covers = dict(kept.covers)
         since_s = max(kept.settled_hour * HOUR_S, self._since_s - COVERAGE_S)
-        for source in self._sources:
-            found = self._connection.execute(_COVERS_BY_HOUR, self._polls_of(source, since_s, self._until_s))
-            for gpu, spot, covered_s, complete_s in found:
-                scope, is_over = (source, gpu, spot), covered_s < settled_s
-                covers[scope] = max(covered_s, covers.get(scope, 0))
-                if is_over:
-                    kept.covers[scope] = max(covered_s, kept.covers.get(scope, 0))
-                if complete_s is not None and complete_s >= self._since_s:
-                    (kept.record if is_over else newer).add_poll(complete_s)
+        found = read_polls(self._connection, self._scopes, since_s, self._until_s, covering=True)
+        for scope, polls in found.items():
+            covers[scope] = max(polls.at_s[-1], covers.get(scope, 0))
+            for poll in polls:
+                if poll.at_s < settled_s:
+                    kept.covers[scope] = max(poll.at_s, kept.covers.get(scope, 0))
+                if poll.completeness == "complete" and poll.at_s >= self._since_s:
+                    (kept.record if poll.at_s < settled_s else newer).add_poll(poll.at_s)
         return covers
 
     def _add_prices(
@@ -345,19 +328,9 @@ class _Reading:
 
     def _first_poll(self, known_s: int) -> int | None:
         """Return the first poll of any kind in the span, given one that may not be the first."""
-        first_s = known_s
-        for source in self._sources:
-            found = self._connection.execute(_FIRST_POLL, self._polls_of(source, self._since_s, first_s)).scalar()
-            first_s = first_s if found is None else found
+        found = read_polls(self._connection, self._scopes, self._since_s, known_s)
+        first_s = min((polls.at_s[0] for polls in found.values()), default=known_s)
         return first_s if first_s < self._until_s else None
-
-
-def _live_sources(connection: Connection) -> Iterator[str]:
-    """Yield every name of live prices that was ever polled, each found by one look into the index."""
-    name: str | None = ""
-    while (name := connection.execute(_NEXT_SOURCE, {"after": name}).scalar()) is not None:
-        if matches_source(name, None):
-            yield name
 
 
 def _needs_facts(watch: Watch) -> bool:
