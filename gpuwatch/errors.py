@@ -88,6 +88,10 @@ class StoreInUse(StoreError):
     """Another daemon runs on this database."""
 
 
+class LeaseLost(StoreError):
+    """This daemon does not lead, or no longer: another host does."""
+
+
 class StoreDiskFailed(StoreError):
     """The disk of the database is full or reports an error: it may be over by itself."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
     from gpuwatch.storage.launches.obligation_file import ObligationFile
+    from gpuwatch.storage.setup.daemon_lease import Lease
     from gpuwatch.storage.setup.database import Database
 
 
@@ -39,6 +40,7 @@ class Essentials(msgspec.Struct, frozen=True, kw_only=True):
     store: Database
     http: HttpClient
     time_source: TimeSource
+    lease: Lease
     stopping: threading.Event
     adapters: Mapping[str, Adapter]
     uow_factory: SqlDecisionStore
@@ -57,12 +59,18 @@ class Essentials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_essentials(
-    settings: Settings, store: Database, http: HttpClient, run_now: Callable[[str], None], time_source: TimeSource
+    settings: Settings,
+    store: Database,
+    http: HttpClient,
+    run_now: Callable[[str], None],
+    time_source: TimeSource,
+    lease: Lease,
 ) -> Essentials:
     """The essentials over an open store.
 
     Args:
         run_now: runs a periodic task, by name, before its next scheduled time.
+        lease: whether this process leads; without it nothing is decided and ordered.
     """
     stopping, holds = threading.Event(), SqlHolds(store)
     obligations = obligation_file(settings, time_source.now)
@@ -72,11 +80,12 @@ def build_essentials(
         store=store,
         http=http,
         time_source=time_source,
+        lease=lease,
         stopping=stopping,
         adapters=adapters,
-        uow_factory=SqlDecisionStore(store),
+        uow_factory=SqlDecisionStore(store, lease),
         obligations=obligations,
-        launches=SqlLaunchRepository(store, obligations),
+        launches=SqlLaunchRepository(store, obligations, lease),
         jobs=SqlJobRepository(store),
         holds=holds,
         launch_alerts=LaunchAlerts(new_id, adapters),

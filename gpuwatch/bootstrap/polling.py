@@ -56,7 +56,8 @@ LAUNCH_PRIORITY_S = 0.2  # how long the history waits at most for launches that 
 
 
 class Polling:
-    """The evaluation of answers, and a worker for each provider; none in rescue mode, where a filter may be missing.
+    """The evaluation of answers, and a worker for each provider; none in rescue mode, where a filter may be
+    missing, and none on a standby.
 
     Attributes:
         quotes: collects the quotes of waiting decisions; its thread is not started.
@@ -103,7 +104,7 @@ class Polling:
             observations=base.observations,
             commands=commands,
         )
-        adapters = {} if settings.rescue else base.adapters
+        adapters = base.adapters if base.lease.leads and not settings.rescue else {}
         self.workers = {name: self._worker(name, adapter) for name, adapter in adapters.items()}
         hunters = {name: worker.hunter for name, worker in self.workers.items() if worker.hunter is not None}
         self.quotes = QuoteCollector(

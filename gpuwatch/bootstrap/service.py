@@ -45,6 +45,7 @@ from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecord
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
 from gpuwatch.storage.setup.account_rows import ensure_installation
+from gpuwatch.storage.setup.daemon_lease import NO_LEASE
 from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Channel
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.daemon_lease import Lease
     from gpuwatch.storage.setup.database import Database
 
 log = logging.getLogger(__name__)
@@ -67,9 +69,10 @@ class Service:
 
     Args:
         run_now: runs a periodic task, by name, before its next scheduled time.
+        lease: whether this process leads. A standby delivers, shows and keeps; it polls, follows and rents nothing.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 every argument has a caller
         self,
         settings: Settings,
         store: Database,
@@ -77,8 +80,11 @@ class Service:
         extra_channels: Mapping[str, Channel] | None = None,
         run_now: Callable[[str], None] = lambda name: None,
         time_source: TimeSource = REAL_TIME,
+        *,
+        lease: Lease = NO_LEASE,
     ) -> None:
-        base = build_essentials(settings, store, http, run_now, time_source)
+        base = build_essentials(settings, store, http, run_now, time_source, lease)
+        self.lease = lease
         self.settings, self.store, self.time_source, self._http = settings, store, time_source, http
         self.stopping, self.slots, self.adapters = base.stopping, base.slots, base.adapters
         self.launch_repository, self.launch_alerts = base.launches, base.launch_alerts
@@ -147,15 +153,18 @@ def build_service(
     extra_channels: Mapping[str, Channel] | None = None,
     run_now: Callable[[str], None] = lambda name: None,
     time_source: TimeSource = REAL_TIME,
+    *,
+    lease: Lease = NO_LEASE,
 ) -> Iterator[Service]:
     """The service over an open, upgraded database; closed at the end."""
     with ExitStack() as opened:
         http = open_http(settings)
         opened.callback(http.close)
-        if not settings.rescue:  # a watch missing from rescued settings may still exist
+        if lease.leads and not settings.rescue:  # a watch missing from rescued settings may still exist
             apply_watch_changes(settings, store, time_source.now())
-        service = Service(settings, store, http, extra_channels, run_now, time_source)
-        service.polling.quotes.start()
+        service = Service(settings, store, http, extra_channels, run_now, time_source, lease=lease)
+        if lease.leads:
+            service.polling.quotes.start()
         try:
             yield service
         finally:

@@ -18,6 +18,7 @@ from gpuwatch.daemon.task_progress import TaskProgress
 from gpuwatch.engine.launches.guarding.keeper import Keeper
 from gpuwatch.errors import StoreError
 from gpuwatch.settings import Settings
+from gpuwatch.storage.setup.daemon_lease import NO_LEASE, Lease
 from gpuwatch.storage.setup.database import Database
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class KeeperThread:
         self._main_loop_s: float | None = None
         self._store: Database | None = None
         self._store_error: str | None = None  # the error of opening it
+        self._lease = NO_LEASE
         self._next_feed_s = 0.0
         self._keeper, self._heartbeat = self._build(settings)
 
@@ -49,9 +51,9 @@ class KeeperThread:
         if heartbeat is None or self._heartbeat is None or heartbeat.url != self._heartbeat.url:
             self._heartbeat = heartbeat
 
-    def set_store(self, store: Database) -> None:
-        """Note the open store. Only its last error is read, which never waits."""
-        self._store = store
+    def set_store(self, store: Database, lease: Lease) -> None:
+        """Note the open store, whose last error is read, and who leads: neither ever waits."""
+        self._store, self._lease = store, lease
 
     def set_store_error(self, error: str) -> None:
         """Note that the store could not be opened; the main loop retries."""
@@ -99,9 +101,13 @@ class KeeperThread:
         return self._store_error or "it is not open yet" if self._store is None else self._store.fault
 
     def _is_followed(self, provider: str) -> bool:
-        """Whether the launches of a provider were followed recently."""
+        """Whether the launches of a provider were followed recently, here or by the leader."""
+        if self._store_fault() is not None:
+            return False
+        if not self._lease.leads:
+            return self._lease.is_led
         age_s = self._progress.success_age_s(f"follow {provider}")
-        return self._store_fault() is None and age_s is not None and age_s < FOLLOW_TIMEOUT_S
+        return age_s is not None and age_s < FOLLOW_TIMEOUT_S
 
     def _daemon_fault(self) -> str | None:
         """Return why the daemon may be unable to end instances or to send alerts, or None."""

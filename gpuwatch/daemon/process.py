@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import select
-import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,69 +15,38 @@ from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_fixed
 
+import gpuwatch
 from gpuwatch.bootstrap import build_channels, http_client, log_alert, new_id, open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_or_rescue, load_settings
 from gpuwatch.daemon import logs
 from gpuwatch.daemon.keeper_thread import KeeperThread, running_keeper
 from gpuwatch.daemon.scheduler import TaskScheduler, repeating_thread
-from gpuwatch.daemon.service_manager import REFRESH_EVERY_S, Notifier, StatusLine
+from gpuwatch.daemon.service_manager import REFRESH_EVERY_S, Notifier, SignalHandler, StatusLine
 from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
 from gpuwatch.daemon.task_supervisor import TaskSupervisor, reload_accepted_alert, reload_refused_alert
 from gpuwatch.daemon.tasks import log_start_up_warnings, periodic_tasks
 from gpuwatch.engine.alerts.channel_failures import FallbackAlerts
+from gpuwatch.engine.setup.failpoint import leads_always
+from gpuwatch.engine.setup.leadership import CHECK_EVERY_S, Leadership, role_of
 from gpuwatch.errors import SettingsError, StoreDiskFailed, StoreError, StoreInUse
 from gpuwatch.ports import Alert, AlertKind, Channel, OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings, store_last_good
 from gpuwatch.storage.alerts.alert_rows import EventFilter, events
-from gpuwatch.storage.setup.daemon_lock import claim_daemon, release_leases
-from gpuwatch.storage.setup.database import Database, open_database, require_intact, sqlite_path
+from gpuwatch.storage.setup.backup import require_intact
+from gpuwatch.storage.setup.daemon_lease import NO_LEASE, HostIdentity, Lease, claim_daemon, release_leases
+from gpuwatch.storage.setup.database import Database, open_database, sqlite_path
 from gpuwatch.storage.setup.migrate import upgrade
 
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 7.0  # SIGTERM must end it within 10 seconds, even if something hangs
-EXIT_AFTER_S = 9.0  # then it exits anyway: the next start continues the work from the rows
 SIGNAL_CHECK_S = 5.0
 STORE_RETRY_S = 10.0
 ORDER_CHECK_S = 0.2
+MAX_SPACING_S = 10.0  # a host that ends lets another one lead within this time
 Opened = TypeVar("Opened")
-
-
-class SignalHandler:
-    """Handles SIGTERM and SIGINT (stop) and SIGHUP (reload the settings).
-
-    A signal wakes the waiting thread through a pipe, to which the interpreter writes as soon as the signal arrives.
-    The handlers run later, when the main thread runs again: it may be about to wait, or another thread may have
-    received the signal.
-    """
-
-    def __init__(self) -> None:
-        self._wake_reader, self._wake_writer = os.pipe()
-        for end in (self._wake_reader, self._wake_writer):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)  # if it is full, the thread wakes anyway
-        self.stop = False
-        self.reload = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGHUP, self._on_reload)
-
-    def wait(self, timeout_s: float) -> None:
-        """Sleep until a signal arrives or the time is over."""
-        if select.select([self._wake_reader], [], [], timeout_s)[0]:
-            os.read(self._wake_reader, 4096)
-
-    def _on_stop(self, *_: object) -> None:
-        if not self.stop:
-            exit_timer = threading.Timer(EXIT_AFTER_S, _force_exit)
-            exit_timer.daemon = True
-            exit_timer.start()
-        self.stop = True
-
-    def _on_reload(self, *_: object) -> None:
-        self.reload = True
 
 
 # Gives people or programs access to a running service; it runs while its block does, and nothing waits for it.
@@ -109,12 +77,13 @@ def serve(
     with (
         claim_store(settings.database_url),
         running_keeper(settings, progress, notifier) as keeper,
-        entered_with_retry(partial(_open_store, settings), settings, keeper, signals, notifier) as store,
+        entered_with_retry(partial(_open_store, settings, signals), settings, keeper, signals, notifier) as lead,
     ):
-        while store is not None:
-            keeper.set_store(store)
+        while lead is not None:
+            term, store = lead.lease.term, lead.open_for_role()
+            keeper.set_store(store, lead.lease)
             keeper.apply_settings(settings)
-            run = partial(running_service, settings, store, progress=progress, notifier=notifier)
+            run = partial(running_service, settings, store, progress=progress, notifier=notifier, lease=lead.lease)
             with entered_with_retry(run, settings, keeper, signals, notifier) as service, ExitStack() as stack:
                 if service is None:
                     break
@@ -122,12 +91,13 @@ def serve(
                     stack.enter_context(interface(service, progress))
                 notifier.ready()
                 _record_start(settings, store)
-                new_settings = _wait_for_signals(service, keeper, signals, notifier, config)
+                new_settings = _wait_for_signals(service, keeper, signals, notifier, config, term)
                 if new_settings is None:
                     notifier.stopping()
                     log.info("stopping")
             if new_settings is None:
                 break
+            lead.hand_over(_spacing_s(settings))
             settings = new_settings
     return 0
 
@@ -157,12 +127,6 @@ def _record_start(settings: Settings, store: Database) -> None:
     log_start_up_warnings(settings, store)
 
 
-def _force_exit() -> None:
-    log.warning("a thread hangs: exiting without waiting for it; the next start continues its work")
-    logging.shutdown()
-    os._exit(0)
-
-
 def run_in_child(work: Callable[[], object]) -> None:
     """Do the work in a child process before the real run.
 
@@ -183,14 +147,16 @@ def run_in_child(work: Callable[[], object]) -> None:
 
 
 def _wait_for_signals(
-    service: Service, keeper: KeeperThread, signals: SignalHandler, notifier: Notifier, config: str | None
+    service: Service, keeper: KeeperThread, signals: SignalHandler, notifier: Notifier, config: str | None, term: int
 ) -> Settings | None:
-    """Wait for the stop (None) or for new settings. The keeper feeds the watchdog."""
+    """Wait for the stop (None), for new settings, or for another term. The keeper feeds the watchdog."""
     watchdog_s = notifier.watchdog_every_s or SIGNAL_CHECK_S * 2
     stalled: list[str] = []
     was_refused = False
     while not signals.stop:
         keeper.note_main_loop()
+        if service.lease.term != term:
+            return service.settings
         previously_stalled, stalled = stalled, keeper.stalled(real_monotonic())
         if stalled and stalled != previously_stalled:
             log.error("no progress for too long: %s; the watchdog is no longer fed", ", ".join(stalled))
@@ -215,12 +181,31 @@ def _wait_for_orders(service: Service, signals: SignalHandler) -> None:
 
 
 @contextmanager
-def _open_store(settings: Settings) -> Iterator[Database]:
-    """Open the store for this process, which has claimed it. Raises StoreError."""
+def _open_store(settings: Settings, signals: SignalHandler) -> Iterator[Leadership]:
+    """Open the store for this process, which has claimed it, and take part in the lead. Raises StoreError."""
     with open_store(settings, upgrade) as store:
         require_intact(store)
         release_leases(store)
-        yield store
+        identity = HostIdentity(
+            holder=new_id(), role=role_of(store.owner), host=socket.gethostname(), version=gpuwatch.__version__
+        )
+        lead = Leadership(store, None if leads_always() else identity, real_monotonic)
+
+        def renew() -> None:
+            if lead.renew_if_due():
+                signals.wake()
+
+        try:
+            with repeating_thread("lease", renew, CHECK_EVERY_S):
+                yield lead
+        finally:
+            lead.close(_spacing_s(settings))
+
+
+def _spacing_s(settings: Settings) -> float:
+    """Return how long no provider may be searched after the last search of this process."""
+    longest = max((one.search_interval_s for one in settings.providers.values()), default=0.0)
+    return min(longest, MAX_SPACING_S)
 
 
 @contextmanager
@@ -306,6 +291,8 @@ def _reload_faults(new_settings: Settings, service: Service) -> list[str]:
     faults = []
     if new_settings.database_url != service.settings.database_url:
         faults.append("database_url cannot change while the daemon runs")
+    if new_settings.owner != service.settings.owner:
+        faults.append("owner cannot change while the daemon runs")
     for launch in service.unmanaged(new_settings):
         faults.append(
             f"launch {launch.launch_id} is active at {launch.provider}, which is no longer configured, or has no key"
@@ -322,24 +309,30 @@ def running_service(
     extra_channels: Mapping[str, Channel] | None = None,
     progress: TaskProgress | None = None,
     notifier: Notifier | None = None,
+    lease: Lease = NO_LEASE,
 ) -> Iterator[Service]:
     """Run the service with its tasks; at the end, stop it within STOP_TIMEOUT_S.
 
     Args:
         progress: counts the runs of tasks.
         notifier: receives the status line.
+        lease: a standby runs only the tasks of every host.
     """
     progress = progress or TaskProgress(real_now, real_monotonic)
-    scheduler = TaskScheduler(real_now, real_monotonic, progress=progress)
-    with ExitStack() as supervision, build_service(settings, store, extra_channels, scheduler.run_now) as service:
+    scheduler = TaskScheduler(real_now, real_monotonic, progress=progress, lease=lease)
+    build = partial(build_service, settings, store, extra_channels, scheduler.run_now, lease=lease)
+    with ExitStack() as supervision, build() as service:
         tasks = periodic_tasks(service)
         if notifier is not None and notifier.has_manager:
             status = StatusLine(service, progress, real_now())
-            tasks.append(PeriodicTask(name="status", run=lambda: status.refresh(real_now()), every_s=REFRESH_EVERY_S))
             report = _status_report(status, notifier)  # a task of its own: it does not wait for the database
-            tasks.append(PeriodicTask(name="status line", run=report, every_s=REFRESH_EVERY_S))
+            for name, work in (("status", lambda: status.refresh(real_now())), ("status line", report)):
+                tasks.append(PeriodicTask(name=name, run=work, every_s=REFRESH_EVERY_S, on_every_host=True))
         # not a task of the scheduler: it reports when the scheduler hangs
         supervision.enter_context(repeating_thread("supervisor", _supervision_check(service, progress), SIGNAL_CHECK_S))
+        if lease.leads:
+            watch = partial(_stop_when_lost, service)
+            supervision.enter_context(repeating_thread("lease check", watch, CHECK_EVERY_S))
         configure_gc()
         scheduler.start(tasks)
         try:
@@ -353,6 +346,13 @@ def running_service(
 def configure_gc() -> None:
     """Do not look for garbage among what was made at the start and stays for months."""
     gc.freeze()
+
+
+def _stop_when_lost(service: Service) -> None:
+    """Stop what acts once the lease is lost; a new service begins when the database says who leads."""
+    if not service.lease.is_held and not service.stopping.is_set():
+        log.error("this host no longer leads: it polls and rents nothing")
+        service.stopping.set()
 
 
 def _status_report(status: StatusLine, notifier: Notifier) -> Callable[[], None]:

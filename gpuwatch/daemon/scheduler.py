@@ -24,6 +24,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress, error_place
 from gpuwatch.errors import GpuwatchError
+from gpuwatch.storage.setup.daemon_lease import NO_LEASE, Lease
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class TaskScheduler:
         now: the wall clock.
         monotonic: monotonic seconds.
         progress: counts the runs; None: runs are not counted.
+        lease: only its holder runs tasks that are the leader's.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class TaskScheduler:
         monotonic: Callable[[], float],
         check_clock_every_s: float = CHECK_CLOCK_EVERY_S,
         progress: TaskProgress | None = None,
+        lease: Lease = NO_LEASE,
     ) -> None:
+        self._lease = lease
         self._progress = progress or TaskProgress(now, monotonic)
         self._tasks: Sequence[PeriodicTask] = ()
         self._now = now
@@ -72,13 +76,14 @@ class TaskScheduler:
         self._scheduler.add_listener(_TaskLog().log_event, events)
 
     def start(self, tasks: Sequence[PeriodicTask]) -> None:
-        """Run every task at once, then at its interval."""
+        """Run every task of this host at once, then at its interval."""
+        tasks = [task for task in tasks if task.on_every_host or self._lease.leads]
         self._tasks = tasks
         self._progress.start(tasks)
         self._scheduler.add_executor(ThreadPoolExecutor(max_workers=len(tasks) + 1))
         for task in tasks:
             self._scheduler.add_job(
-                partial(self._progress.run, task),
+                partial(self._run, task),
                 _EvenTrigger(seconds=task.every_s, jitter=task.jitter_s or None, timezone="UTC"),
                 id=task.name,
                 name=task.name,
@@ -104,6 +109,12 @@ class TaskScheduler:
         """Run a task now instead of at its next time. Does nothing before `start`."""
         if not self._stopped.is_set() and self._scheduler.get_job(name):
             self._scheduler.modify_job(name, next_run_time=self._now())
+
+    def _run(self, task: PeriodicTask) -> None:
+        if task.on_every_host or self._lease.is_held:
+            self._progress.run(task)
+        else:
+            self._progress.left_out(task)
 
     def _check_clock(self) -> None:
         offset = self._offset()

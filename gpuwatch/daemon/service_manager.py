@@ -1,4 +1,4 @@
-"""What others see of the daemon: systemd its state and a line, an external monitor its heartbeat.
+"""What others see of the daemon: systemd its state and a line, an external monitor its heartbeat; and its signals.
 
 Protocol: sd_notify(3), without a library. No error here affects the daemon: without a working socket, nothing is sent.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
+import signal
 import socket
 import threading
 import time
@@ -27,6 +29,8 @@ from gpuwatch.ports.http import HttpClient, NetError
 from gpuwatch.storage.alerts.pauses import PauseTable
 
 log = logging.getLogger(__name__)
+
+EXIT_AFTER_S = 9.0  # then it exits anyway: the next start continues the work from the rows
 
 
 # --- systemd's notification socket ------------------------------------------------------------------------------------
@@ -233,3 +237,52 @@ class Heartbeat:
             self._has_failed = False
         finally:
             self.is_busy = False
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+class SignalHandler:
+    """Handles SIGTERM and SIGINT (stop) and SIGHUP (reload the settings).
+
+    A signal wakes the waiting thread through a pipe, to which the interpreter writes as soon as the signal arrives.
+    The handlers run later, when the main thread runs again: it may be about to wait, or another thread may have
+    received the signal.
+    """
+
+    def __init__(self) -> None:
+        self._wake_reader, self._wake_writer = os.pipe()
+        for end in (self._wake_reader, self._wake_writer):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)  # if it is full, the thread wakes anyway
+        self.stop = False
+        self.reload = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until a signal or a call of `wake`, or until the time is over."""
+        if select.select([self._wake_reader], [], [], timeout_s)[0]:
+            os.read(self._wake_reader, 4096)
+
+    def wake(self) -> None:
+        """End the sleep of the main thread."""
+        with contextlib.suppress(BlockingIOError):  # it is full: the thread wakes anyway
+            os.write(self._wake_writer, b"\0")
+
+    def _on_stop(self, *_: object) -> None:
+        if not self.stop:
+            exit_timer = threading.Timer(EXIT_AFTER_S, _force_exit)
+            exit_timer.daemon = True
+            exit_timer.start()
+        self.stop = True
+
+    def _on_reload(self, *_: object) -> None:
+        self.reload = True
+
+
+def _force_exit() -> None:
+    log.warning("a thread hangs: exiting without waiting for it; the next start continues its work")
+    logging.shutdown()
+    os._exit(0)

@@ -29,6 +29,7 @@ class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
         is_essential: without its progress the daemon does not do its work, so the watchdog is not fed.
         progress_within_s: longest time without progress; None: its interval plus five minutes.
         steps: counts the steps of a long run; each step is progress.
+        on_every_host: whether a standby runs it, too; everything else is the leader's.
     """
 
     name: str
@@ -38,6 +39,7 @@ class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
     is_essential: bool = False
     progress_within_s: float | None = None
     steps: Callable[[], int] = lambda: 0
+    on_every_host: bool = False
 
     @property
     def max_silence_s(self) -> float:
@@ -160,6 +162,10 @@ class TaskProgress:
         now = self._now()
         self._successes[task.name] = (self.successes(task.name) + 1, now, self._monotonic())
         self._update_state(task, since=now, progress_s=self._monotonic(), failures=0, error="", thread_id=None)
+
+    def left_out(self, task: PeriodicTask) -> None:
+        """Note that a run was left out on purpose: neither a success nor a hang."""
+        self._update_state(task, progress_s=self._monotonic())
 
     def stalled(self, tick_s: float) -> list[str]:
         """Return the essential tasks without progress for too long; if there are any, the watchdog is not fed.

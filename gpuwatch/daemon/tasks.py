@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 RECONCILE_EVERY_S = 2.0
 DELIVER_EVERY_S = 1.0
+STANDBY_DELIVER_EVERY_S = 5.0  # the leader delivers at once; this is for when its channels hang
 HEALTH_EVERY_S = 5.0
 SWEEP_CHECK_EVERY_S = 15.0
 ROLL_UP_EVERY_S = 60.0
@@ -62,10 +63,16 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
         PeriodicTask(
             name="deliver",
             run=_with_now(service, service.deliverer.send_due),
-            every_s=DELIVER_EVERY_S,
+            every_s=DELIVER_EVERY_S if service.lease.leads else STANDBY_DELIVER_EVERY_S,
             is_essential=True,
+            on_every_host=True,
         ),
-        PeriodicTask(name="keeper's file", run=lambda: _note_other_changes(service), every_s=OTHERS_EVERY_S),
+        PeriodicTask(
+            name="keeper's file",
+            run=lambda: _note_other_changes(service),
+            every_s=OTHERS_EVERY_S,
+            on_every_host=True,
+        ),
         PeriodicTask(name="hooks", run=_with_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
         PeriodicTask(
             name="commands",

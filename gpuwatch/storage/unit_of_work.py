@@ -22,6 +22,7 @@ from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches import approval_rows, launch_admission
 from gpuwatch.storage.launches.renting_blocks import ticked_items
 from gpuwatch.storage.market.provider_holds import load_holds, save_hold
+from gpuwatch.storage.setup.daemon_lease import NO_LEASE, Lease
 from gpuwatch.storage.setup.database import Database, owner_in
 from gpuwatch.storage.setup.side_tables import provider_health, seen_value
 from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, insert_if_absent, to_ms, upsert
@@ -31,10 +32,15 @@ _MEMORIES_OF = select(watch_state).where(watch_state.c.watch.in_(bindparam("watc
 
 
 class SqlDecisionStore:
-    """Implements `ports.UnitOfWorkFactory` over the database."""
+    """Implements `ports.UnitOfWorkFactory` over the database.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        lease: whoever lost it decides nothing.
+    """
+
+    def __init__(self, database: Database, lease: Lease = NO_LEASE) -> None:
         self._database = database
+        self._lease = lease
 
     def memories(self) -> Mapping[str, WatchMemory]:
         """Return the memory of each watch that has one."""
@@ -55,14 +61,16 @@ class SqlDecisionStore:
         """Open a transaction that is durable when the block ends."""
         with self._database.write() as connection:
             self._database.check_lineage(connection)  # here, where it is decided whether anything is rented
-            yield SqlUnitOfWork(connection)
+            self._lease.verify(connection)
+            yield SqlUnitOfWork(connection, self._lease)
 
 
 class SqlUnitOfWork:
     """Implements `ports.UnitOfWork` on an open connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, lease: Lease = NO_LEASE) -> None:
         self._connection = connection
+        self._lease = lease
 
     def memories(self, watches: Collection[str]) -> Mapping[str, WatchMemory]:
         """Return the memories of watches, as stored now; others wait to read them until this transaction ends."""
@@ -96,7 +104,7 @@ class SqlUnitOfWork:
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         """Reserve a free slot and its budget, or return why not."""
-        return launch_admission.reserve(self._connection, intent, budget, now)
+        return launch_admission.reserve(self._connection, intent, budget, now, self._lease)
 
     def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool

@@ -10,7 +10,7 @@ import pytest
 # The interpreter runs handlers only in the main thread; a signal in another thread does not interrupt it.
 CODE = """
 import signal, threading, time
-from gpuwatch.daemon.process import SignalHandler
+from gpuwatch.daemon.service_manager import SignalHandler
 
 signals = SignalHandler()
 

@@ -1,4 +1,4 @@
-"""Two daemons on one PostgreSQL: unique rows decide, whichever sleeps or loses its connections (M01–M03, B15, B16)."""
+"""Two daemons on one PostgreSQL that both lead: unique rows decide, whichever sleeps (M01–M03, B15, B16)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conftest import Postgres
 from tests.process.audit import Audit, Limits, launches, rows
 from tests.process.crash_matrix import somebody_rents
 from tests.process.daemon_child import bargain, terminate, wait_for
-from tests.process.two_daemons import KEY, Crossing, home_of, orders, until
+from tests.process.two_daemons import BOTH_LEAD, KEY, Crossing, home_of, orders, until
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def test_of_two_that_fire_on_one_offer_exactly_one_rents_two_hundred_times(
             home_of(tmp_path / name, market.url, database_url, watches, max_active=1000, max_total=0)
             for name in ("a", "b")
         ]
-        first, second = (home.start(GPUWATCH_TEST_PACE=PACE) for home in pair)
+        first, second = (home.start(GPUWATCH_TEST_PACE=PACE, **BOTH_LEAD) for home in pair)
         with _ended(first), _ended(second):
             until(market, stalled_s=60)
             wait_for(lambda: not _moving(database_url), every_s=0.5)
@@ -72,11 +72,11 @@ def test_one_that_slept_sends_nothing_that_the_other_gave_up(tmp_path: Path, dat
         for n in range(3):
             bargain(market, 1.5 + n / 10)
         a, b = (home_of(tmp_path / name, market.url, database_url, {"cheap": "H100"}) for name in ("a", "b"))
-        with a.daemon(GPUWATCH_FAILPOINT="launch.before_look@stop") as sleeper:
+        with a.daemon(GPUWATCH_FAILPOINT="launch.before_look@stop", **BOTH_LEAD) as sleeper:
             wait_for(lambda: _is_stopped(sleeper.pid))
             assert len(market.ledger.creates) == 1  # of either daemon
             bargain(market, 1.0)  # the other one takes this: the sleeper's offer stays available
-            with b.daemon(GPUWATCH_TEST_PACE=TO_PROVE) as other:
+            with b.daemon(GPUWATCH_TEST_PACE=TO_PROVE, **BOTH_LEAD) as other:
                 wait_for(lambda: sorted(_states(database_url)) == ["failed", "running"])
                 os.kill(sleeper.pid, signal.SIGCONT)
                 wait_for(lambda: "launch" in a.log() and "took it over" in a.log())
@@ -93,9 +93,9 @@ def test_one_that_sleeps_with_the_order_under_way_is_followed_by_the_other(tmp_p
         somebody_rents(market, KEY)
         bargain(market)
         a, b = (home_of(tmp_path / name, market.url, database_url, {"cheap": "H100"}) for name in ("a", "b"))
-        with a.daemon(GPUWATCH_FAILPOINT="launch.after_send@stop") as sleeper:
+        with a.daemon(GPUWATCH_FAILPOINT="launch.after_send@stop", **BOTH_LEAD) as sleeper:
             wait_for(lambda: _is_stopped(sleeper.pid))
-            with b.daemon() as other:
+            with b.daemon(**BOTH_LEAD) as other:
                 wait_for(lambda: _states(database_url) == ["running"])
                 os.kill(sleeper.pid, signal.SIGCONT)
                 time.sleep(4)

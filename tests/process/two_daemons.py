@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gpuwatch.emulator import Marketplace
 from tests.process.daemon_child import Home
@@ -29,6 +29,7 @@ search_interval = "0.01s"
 sweep_every = "1h"
 rows_per_day = 0
 """
+BOTH_LEAD: Final = {"GPUWATCH_TEST_LEADS": "1"}  # so that unique rows decide, not the lease
 WATCH = """
 [[watch]]
 name = "{name}"

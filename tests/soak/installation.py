@@ -25,7 +25,7 @@ from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.errors import DeliverLater, GpuwatchError, SettingsError
 from gpuwatch.ports import Alert
 from gpuwatch.settings import Settings
-from gpuwatch.storage.setup.daemon_lock import release_leases
+from gpuwatch.storage.setup.daemon_lease import release_leases
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.migrate import upgrade
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver

@@ -43,7 +43,7 @@ def demo(web: bool, jobs: bool) -> int:
 
 def _show_page(settings: Settings, file: Path) -> None:
     """Serve the page until SIGINT or SIGTERM."""
-    from gpuwatch.daemon.process import SignalHandler
+    from gpuwatch.daemon.service_manager import SignalHandler
     from gpuwatch.web.serving import serving
 
     signals = SignalHandler()

@@ -94,7 +94,7 @@ def _serve(settings: Settings, config: str | None) -> int:
     import os
 
     from gpuwatch.daemon import logs
-    from gpuwatch.daemon.process import SignalHandler
+    from gpuwatch.daemon.service_manager import SignalHandler
     from gpuwatch.redaction import redact
     from gpuwatch.web.serving import serving
 

@@ -184,6 +184,9 @@ class ClusterJobs:
                 self._apply(launch, NothingCreated(EndReason.NOT_SENT.text(str(error))))
                 return
             failpoint("launch.before_send")
+            if not self._launches.lease.is_held:  # the process may have slept since the last check
+                self._apply(launch, NothingCreated(EndReason.NOT_SENT.text("another host leads")))
+                return
             try:
                 self._engine.submit(launch.label, dstack_task(job, launch), secrets)
             except ProviderUnreachable as error:

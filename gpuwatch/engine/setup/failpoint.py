@@ -1,7 +1,8 @@
 """What tests set from outside the process, all of it here; without the variables everything is inactive.
 
 `GPUWATCH_TEST_PACE=60` turns a minute of waiting into a second; `GPUWATCH_TEST_KEEPER_AFTER=1` lets the keeper act
-after a second. `GPUWATCH_FAILPOINT` names a point at which a crash test kills, delays or stops the process:
+after a second. `GPUWATCH_TEST_LEADS=1` lets a daemon lead whatever the lease says, so that several race.
+`GPUWATCH_FAILPOINT` names a point at which a crash test kills, delays or stops the process:
 
 `GPUWATCH_FAILPOINT=launch.after_send` ends the process there; `…:3` at the third pass; `…@ACTION` does something
 else: `exit` (default: no clean-up, exit code 86), `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself, until
@@ -52,6 +53,11 @@ def pace() -> float:
 def keeper_after_s(plain_s: float) -> float:
     """Return how long after its end the keeper ends an instance."""
     return float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or plain_s)
+
+
+def leads_always() -> bool:
+    """Whether this daemon leads without a lease."""
+    return bool(os.environ.get("GPUWATCH_TEST_LEADS"))
 
 
 def failpoint(name: str) -> None:

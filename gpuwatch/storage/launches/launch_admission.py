@@ -66,6 +66,7 @@ from gpuwatch.storage.alerts.alert_rows import enqueue
 from gpuwatch.storage.alerts.pauses import PauseTable, load_pauses, lock_reservations, save_breaker
 from gpuwatch.storage.launches.renting_blocks import load_notes, load_scopes, ticked_items, unknown_refusals
 from gpuwatch.storage.setup.account_rows import INSTALL_ID, ensure_installation
+from gpuwatch.storage.setup.daemon_lease import NO_LEASE, Lease
 from gpuwatch.storage.setup.launch_rows import launch_of, launch_row_of, row_of_event
 from gpuwatch.storage.setup.side_tables import job, skipped_scope, unknown_instance
 from gpuwatch.storage.setup.stored_values import to_ms
@@ -116,13 +117,17 @@ _INSERT_LAUNCH, _INSERT_EVENT = insert(launches), insert(launch_event)
 
 
 def reserve(
-    connection: Connection, intent: Intent, budget: Budget, now: datetime
+    connection: Connection, intent: Intent, budget: Budget, now: datetime, lease: Lease = NO_LEASE
 ) -> tuple[Launch, Match] | LaunchRefusal:
     """Take a free slot of the watch, an offer that no launch has, and its budget; or return why not.
 
     The launch is written as `requested` at once: from then on, after any crash, it may have been sent.
+
+    Raises:
+        LeaseLost: another daemon leads.
     """
     lock_reservations(connection)
+    lease.verify(connection)
     watch = intent.watch
     stored = connection.execute(_STANDING_QUERIES[_relaunches(watch)], {"of_watch": watch.name}).one()
     if (renamed := _rename_refusal(connection, watch, stored.watch_id)) is not None:
@@ -254,12 +259,16 @@ def extension_refusal(
     return all_budgets_refusal(extended, others, without_count, watch_without_count, now)
 
 
-def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -> LaunchRefusal | None:
+def refusal_before_send(
+    connection: Connection, launch: Launch, now: datetime, lease: Lease = NO_LEASE
+) -> LaunchRefusal | None:
     """Check the owner's decisions since the reservation, right before an order is sent.
 
     Raises:
+        LeaseLost: another daemon leads.
         LaunchConflict: another process took it over; a process that slept long must not send an abandoned order.
     """
+    lease.verify(connection)
     stored = connection.execute(_RESERVED_STATE, {"of_launch": launch.launch_id}).first()
     if stored is None or (stored.state, stored.version) != (launch.state.value, launch.version):
         raise LaunchConflict(f"launch {launch.launch_id} was changed concurrently before it was sent")

@@ -42,6 +42,7 @@ from gpuwatch.storage.launches.launch_admission import (
 )
 from gpuwatch.storage.launches.renting_blocks import add_unknown, load_unknown, remove_installation, remove_unknown
 from gpuwatch.storage.setup.account_rows import ensure_installation
+from gpuwatch.storage.setup.daemon_lease import NO_LEASE, Lease
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import event_of_row, launch_of, launch_row_of, row_of_event
 from gpuwatch.storage.setup.side_tables import foreign_installation
@@ -63,10 +64,14 @@ class SqlLaunchRepository:
 
     Args:
         obligations: the keeper's file; it gets every change that is written here.
+        lease: whoever lost it sends no order.
     """
 
-    def __init__(self, database: Database, obligations: ObligationLog = NO_OBLIGATION_LOG) -> None:
+    def __init__(
+        self, database: Database, obligations: ObligationLog = NO_OBLIGATION_LOG, lease: Lease = NO_LEASE
+    ) -> None:
         self._database = database
+        self.lease = lease
         self._obligations = obligations
         self._alive = QueryCache(database, lambda connection: [launch_of(row) for row in connection.execute(_ALIVE)])
 
@@ -245,7 +250,7 @@ class SqlLaunchRepository:
 
         Raises:
             LaunchConflict: another process took it over; a process that slept long must not send an abandoned order.
-            StoreError: reading failed twice, so the order must not be sent.
+            StoreError: reading failed twice, or this daemon no longer leads: the order must not be sent.
         """
         try:
             return self._refusal_before_send(launch, now)
@@ -253,8 +258,9 @@ class SqlLaunchRepository:
             return self._refusal_before_send(launch, now)
 
     def _refusal_before_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
-        with self._database.read() as connection:
-            return refusal_before_send(connection, launch, now)
+        opened = self._database.read() if self._database.is_sqlite else self._database.write()  # it locks the lease
+        with opened as connection:
+            return refusal_before_send(connection, launch, now, self.lease)
 
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Return ids of labelled instances that the owner assigned to other installations. Raises StoreError."""

@@ -1,4 +1,4 @@
-"""An online, verified copy of an SQLite database: complete, or absent."""
+"""An online, verified copy of an SQLite database: complete, or absent. And whether the database itself is intact."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.database_errors import sqlite_error
 from gpuwatch.storage.setup.sqlite_driver import connect_read_only, sqlite_driver
 from gpuwatch.storage.setup.tables import metadata
+
+_CHECKED_TABLES = ("launch", "launch_event", "alert", "delivery")
 
 
 class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,3 +110,23 @@ def _faults(source: Path, part: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         is_damaged = code in {driver.SQLITE_CORRUPT, driver.SQLITE_NOTADB}  # the copy repeats the source's damage
         raise sqlite_error(error, str(source if is_damaged else part)) from error
+
+
+def require_intact(database: Database) -> None:
+    """Check that the tables of launches and alerts are intact; damage elsewhere affects only the history.
+
+    PostgreSQL checks its pages itself.
+
+    Raises:
+        StoreError: they are damaged; the message names the file, and how to restore it.
+    """
+    if not database.is_sqlite:
+        return
+    for table in _CHECKED_TABLES:
+        with database.read() as connection:
+            result = str(connection.exec_driver_sql(f"PRAGMA quick_check('{table}')").scalar())
+        if result != "ok":
+            raise StoreError(
+                f"the database {database.place} is damaged ({' '.join(result.split())[:120]}). Stop gpuwatch,"
+                f" move the file away, and restore it from `gpuwatch store backup`: cp BACKUP {database.place}"
+            )

@@ -11,9 +11,11 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -25,36 +27,68 @@ from gpuwatch.storage.setup.lineage import Lineage
 from gpuwatch.storage.setup.sqlite_driver import (
     BUSY_TIMEOUT_MS,
     OWN_FOLDER,
-    configure_connection,
     connect_read_only,
     drop_empty_wal,
     has_wal,
     make_own_folder,
     sqlite_driver,
+    sqlite_engine,
     wal_is_safe,
 )
 
 __all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_is_safe"]
 
-IDLE_TIMEOUT_MS = 10_000  # PostgreSQL ends a writer that is idle for this long: a stopped process would keep its locks
-LOCK_TIMEOUT_MS = 30_000
-STATEMENT_TIMEOUT_S = 40.0  # longer than any wait for a lock; a network that drops packets reports no error
 READER_TIMEOUT_S = 600.0  # a command may read years of prices
-POSTGRES_NETWORK = {
-    "connect_timeout": 10,
+POSTGRES_NETWORK: Final = {
+    "prepare_threshold": None,  # a pooler gives each transaction another session
     "keepalives_idle": 15,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
 _OWNER = "owner"  # in the `info` of a connection
-_CHECKED_TABLES = ("launch", "launch_event", "alert", "delivery")
+
+
+class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a session of PostgreSQL waits, and how many of them one process keeps.
+
+    Attributes:
+        statement_s: longer than any wait for a lock; a network that drops packets reports no error.
+        idle_s: a writer that is idle for this long is ended: a stopped process would keep its locks.
+        connections: of a pool that never grows, and does not test a connection before each use; None: SQLAlchemy's own.
+    """
+
+    connect_s: int = 10
+    lock_s: float = 30.0
+    statement_s: float = 40.0
+    idle_s: float = 10.0
+    connections: int | None = None
+
+    @property
+    def on_begin(self) -> str:
+        """The statements that begin a writing transaction; their effect ends with it."""
+        return (
+            f"SET LOCAL idle_in_transaction_session_timeout = {self.idle_s * 1000:.0f};"
+            f" SET LOCAL lock_timeout = {self.lock_s * 1000:.0f};"
+            f" SET LOCAL statement_timeout = {self.statement_s * 1000:.0f}"  # an abandoned query would continue
+        )
+
+
+WRITER = SessionLimits()
 
 
 class Database:
     """An opened database. `write` and `read` are the only ways to get a connection."""
 
-    def __init__(self, url: str, engine: Engine, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        engine: Engine,
+        *,
+        read_only: bool = False,
+        limits: SessionLimits = WRITER,
+        lineage: Lineage | None = None,
+    ) -> None:
         self.url = url
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"  # otherwise PostgreSQL
@@ -63,10 +97,10 @@ class Database:
         self.read_only = read_only
         self.owner = ""  # whose list reads and writes here; what has another owner is not taken for its own
         # called directly: an engine with event listeners doubles the calls of each statement
-        self._begin = _begin_sqlite if self.is_sqlite else _begin_postgres
+        self._begin = _begin_sqlite if self.is_sqlite else partial(_begin_postgres, limits.on_begin)
         self._write_lock = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
-        self._lineage = Lineage()
+        self.lineage = lineage or Lineage()
         self._faults: dict[str, str] = {}  # "read" and "write": the error of the last one
         self._file_id: tuple[int, int] | None = None
         self._version_connection: Any = None  # a connection that never writes: its own commits would not count
@@ -86,12 +120,12 @@ class Database:
     @property
     def generation(self) -> int:
         """A number that grows when the database turned out to be another or an older one: see `Lineage`."""
-        return self._lineage.generation
+        return self.lineage.generation
 
     def check_lineage(self, connection: Connection) -> None:
         """Find out, in this transaction, whether it is still the database that this process has written."""
         if not self.is_sqlite:
-            self._lineage.check(connection)
+            self.lineage.check(connection)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -107,7 +141,7 @@ class Database:
         if self._writer == thread_id:
             raise RuntimeError("write() inside write(): pass the connection on instead")
         with self._store_errors("write"):
-            if not self._write_lock.acquire(timeout=2 * STATEMENT_TIMEOUT_S):
+            if not self._write_lock.acquire(timeout=2 * WRITER.statement_s):
                 raise StoreError(f"another task has been writing the database {self.place} for too long")
             self._writer = thread_id
             try:
@@ -222,12 +256,16 @@ def no_database(place: str) -> StoreMissing:
     )
 
 
-def open_database(url: str, *, read_only: bool = False) -> Database:
+def open_database(
+    url: str, *, read_only: bool = False, limits: SessionLimits = WRITER, lineage: Lineage | None = None
+) -> Database:
     """Open a database without migrating it. Nothing is read yet: a wrong file is found at the first use.
 
     Args:
         url: `sqlite:///file.db`, `postgresql+psycopg://…` (`postgresql://` means the same).
         read_only: create nothing and write nothing. `migrate.open_read_only` checks the schema, too.
+        limits: of PostgreSQL's sessions.
+        lineage: what another object of this process knows about the same database.
 
     Raises:
         StoreMissing: read-only, and SQLite's file does not exist.
@@ -235,17 +273,19 @@ def open_database(url: str, *, read_only: bool = False) -> Database:
     """
     parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
-        return _open_sqlite_read_only(url) if read_only else _open_sqlite(url, parsed)
-    return _open_postgres(url, parsed, read_only)
+        return _open_sqlite(url, parsed, read_only)
+    return _open_postgres(url, parsed, read_only, limits, lineage)
 
 
-def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
+def _open_postgres(url: str, parsed: URL, read_only: bool, limits: SessionLimits, lineage: Lineage | None) -> Database:
+    network, count = POSTGRES_NETWORK | {"connect_timeout": limits.connect_s}, limits.connections
+    pool = {"pool_pre_ping": True} if count is None else {"pool_size": count, "max_overflow": 0}
     try:
         engine = create_engine(
             parsed,
-            pool_pre_ping=True,
-            pool_timeout=LOCK_TIMEOUT_MS / 1000,
-            connect_args={name: value for name, value in POSTGRES_NETWORK.items() if name not in parsed.query},
+            pool_timeout=limits.lock_s,
+            connect_args={name: value for name, value in network.items() if name not in parsed.query},
+            **pool,
         )
     except ModuleNotFoundError as error:
         raise StoreError(f"PostgreSQL needs {error.name}: {install_hint('postgres')}") from error
@@ -255,7 +295,7 @@ def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
         ) from error
     from gpuwatch.storage.setup.postgres_connection import connect_bounded  # noqa: PLC0415 - its driver is an extra
 
-    statement_timeout_s = READER_TIMEOUT_S if read_only else STATEMENT_TIMEOUT_S
+    statement_timeout_s = READER_TIMEOUT_S if read_only else limits.statement_s
     event.listen(
         engine,
         "do_connect",
@@ -263,7 +303,7 @@ def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
     )
     if read_only:
         event.listen(engine, "connect", lambda connection, _record: setattr(connection, "read_only", True))
-    return Database(url, engine, read_only=read_only)
+    return Database(url, engine, read_only=read_only, limits=limits, lineage=lineage)
 
 
 @contextmanager
@@ -306,26 +346,6 @@ def require_writable(url: str) -> None:
         raise StoreError(f"cannot write the database {path}; check the permissions of the file and its folder")
 
 
-def require_intact(database: Database) -> None:
-    """Check that the tables of launches and alerts are intact; damage elsewhere affects only the history.
-
-    PostgreSQL checks its pages itself.
-
-    Raises:
-        StoreError: they are damaged; the message names the file, and how to restore it.
-    """
-    if not database.is_sqlite:
-        return
-    for table in _CHECKED_TABLES:
-        with database.read() as connection:
-            result = str(connection.exec_driver_sql(f"PRAGMA quick_check('{table}')").scalar())
-        if result != "ok":
-            raise StoreError(
-                f"the database {database.place} is damaged ({' '.join(result.split())[:120]}). Stop gpuwatch,"
-                f" move the file away, and restore it from `gpuwatch store backup`: cp BACKUP {database.place}"
-            )
-
-
 def _parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
@@ -348,26 +368,14 @@ def sqlite_path(url: str) -> Path | None:
     return Path(parsed.database)
 
 
-def _open_sqlite(url: str, parsed: URL) -> Database:
+def _open_sqlite(url: str, parsed: URL, read_only: bool) -> Database:
     path = sqlite_path(url)
     assert path is not None
-    make_own_folder(path)
-    engine = create_engine(parsed, module=sqlite_driver(), connect_args={"check_same_thread": False})
-    event.listen(engine, "connect", lambda connection, _record: configure_connection(connection))
-    return Database(url, engine)
-
-
-def _open_sqlite_read_only(url: str) -> Database:
-    path = sqlite_path(url)
-    assert path is not None
-    if not path.exists():
+    if not read_only:
+        make_own_folder(path)
+    elif not path.exists():
         raise no_database(str(path))
-    engine = create_engine(
-        _parse_url(url),
-        module=sqlite_driver(),
-        creator=lambda: connect_read_only(path),
-    )
-    return Database(url, engine, read_only=True)
+    return Database(url, sqlite_engine(parsed, path if read_only else None), read_only=read_only)
 
 
 def _begin_sqlite(connection: Connection, *, writes: bool) -> None:
@@ -375,12 +383,5 @@ def _begin_sqlite(connection: Connection, *, writes: bool) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _begin_postgres(connection: Connection, *, writes: bool) -> None:
-    if not writes:
-        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        return
-    connection.exec_driver_sql(
-        f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_TIMEOUT_MS};"
-        f" SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};"
-        f" SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_S * 1000:.0f}"  # else an abandoned query would continue
-    )
+def _begin_postgres(on_begin: str, connection: Connection, *, writes: bool) -> None:
+    connection.exec_driver_sql(on_begin if writes else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

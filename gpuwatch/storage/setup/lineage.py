@@ -42,6 +42,17 @@ class Lineage:
         self._identity: tuple[str, str] | None = None
         self._newest = 0
 
+    @property
+    def identity(self) -> str:
+        """The server and timeline of the last check, as text; empty: unknown."""
+        return "" if self._identity is None else "/".join(self._identity)
+
+    def note_change(self, what: str) -> None:
+        """Start a new generation."""
+        with self._lock:
+            self.generation += 1
+        log.error("the database went back (%s): nothing is rented until the launches are looked up again", what)
+
     def check(self, connection: Connection) -> None:
         """Compare the database of this connection with that of the last check. Raises DBAPIError."""
         with self._lock:
@@ -56,11 +67,10 @@ class Lineage:
             is_same = before is None or (identity == before and newest >= last)
             self._identity = identity
             self._newest = max(newest, self._newest) if is_same else newest
-            if is_same:
-                return
-            self.generation += 1
-        what = "another server or timeline answers" if before != identity else "its newest events are gone"
-        log.error("the database went back (%s): nothing is rented until the launches are looked up again", what)
+        if not is_same:
+            self.note_change(
+                "another server or timeline answers" if before != identity else "its newest events are gone"
+            )
 
     def _ask(self, connection: Connection) -> tuple[str, str | None, int | None]:
         for query in (self._query,) if self._query else _QUERIES:

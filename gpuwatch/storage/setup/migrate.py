@@ -13,7 +13,7 @@ from sqlalchemy import Connection, inspect
 
 from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
 from gpuwatch.installation import packaged_path
-from gpuwatch.storage.setup.daemon_lock import claim_daemon
+from gpuwatch.storage.setup.daemon_lease import claim_daemon
 from gpuwatch.storage.setup.database import Database, no_database, open_database, with_long_timeout
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ColumnElement,
@@ -358,4 +359,30 @@ lake_part = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("checksum", String(64), nullable=False),
     comment="the verified files of a lake; checksum: SHA-256",
+)
+
+daemon_lease = Table(
+    "daemon_lease",
+    metadata,
+    Column("role", String(64), primary_key=True),
+    Column("holder", String(32), nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("expires_at_ms", BigInteger, nullable=False),
+    Column("steps_down", Boolean, nullable=False),
+    Column("lineage", String(100), nullable=False),
+    comment="which daemon leads; epoch grows with each change of the holder, times by the database's clock; "
+    "lineage: the server and timeline that the holder found",
+)
+
+daemon_host = Table(
+    "daemon_host",
+    metadata,
+    Column("holder", String(32), primary_key=True),
+    Column("role", String(64), nullable=False),
+    Column("host", String(200), nullable=False),
+    Column("version", String(32), nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    comment="daemons that share this database, leading or standing by; a row goes with its daemon, or after a day",
 )

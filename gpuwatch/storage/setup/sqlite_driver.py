@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from sqlalchemy import URL, Engine, create_engine, event
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
 
 from gpuwatch.errors import StoreError
@@ -42,6 +43,15 @@ def wal_is_safe(version: tuple[int, ...] | None = None) -> bool:
         version = sqlite_driver().sqlite_version_info
     assert version is not None
     return version >= (3, 51, 3) and version[:2] != (3, 52)
+
+
+def sqlite_engine(parsed: URL, read_only: Path | None) -> Engine:
+    """Return the engine of a file. `read_only`: the file, if nothing may be created or written."""
+    if read_only is not None:
+        return create_engine(parsed, module=sqlite_driver(), creator=lambda: connect_read_only(read_only))
+    engine = create_engine(parsed, module=sqlite_driver(), connect_args={"check_same_thread": False})
+    event.listen(engine, "connect", lambda connection, _record: configure_connection(connection))
+    return engine
 
 
 def configure_connection(connection: Any) -> None:

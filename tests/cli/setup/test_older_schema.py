@@ -17,7 +17,7 @@ from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.setup.daemon_lock import claim_daemon
+from gpuwatch.storage.setup.daemon_lease import claim_daemon
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.migrate import newest_schema, revision, upgrade
 from tests.builders import a_match, a_watch, an_offer

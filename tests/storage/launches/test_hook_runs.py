@@ -15,7 +15,7 @@ from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, ON_ENDED, ON_RUNNING, HookRun
 from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.setup.daemon_lock import release_leases
+from gpuwatch.storage.setup.daemon_lease import release_leases
 from gpuwatch.storage.setup.database import Database, open_database
 from tests.builders import NOON, a_match, a_watch
 from tests.outbox import new_alerts

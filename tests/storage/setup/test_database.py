@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.setup.database import Database, open_database, wal_is_safe
+from gpuwatch.storage.setup.database import Database, SessionLimits, open_database, wal_is_safe
 from gpuwatch.storage.setup.migrate import upgrade
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 from tests.conftest import Postgres
@@ -283,13 +283,10 @@ def test_a_postgresql_that_does_not_answer_is_reported_without_the_password() ->
     database.close()
 
 
-def test_a_writer_that_sleeps_in_its_transaction_does_not_block_the_others(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_sleeps_in_its_transaction_does_not_block_the_others(postgres: Postgres) -> None:
     """M03: a daemon was stopped (SIGSTOP, a suspended machine) between two statements: its locks would remain."""
     database_url = postgres.upgraded()
-    monkeypatch.setattr("gpuwatch.storage.setup.database.IDLE_TIMEOUT_MS", 300)
-    sleeper, other = open_database(database_url), open_database(database_url)
+    sleeper, other = open_database(database_url, limits=SessionLimits(idle_s=0.3)), open_database(database_url)
     asleep = pytest.raises(StoreError, match="idle-in-transaction")
     with asleep, sleeper.write() as connection:
         connection.exec_driver_sql(NOTE.format(1))

@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.storage.alerts.chat_inbox import ChatInbox
 from gpuwatch.storage.alerts.outbox import Outbox
-from gpuwatch.storage.setup.daemon_lock import release_leases
+from gpuwatch.storage.setup.daemon_lease import release_leases
 from gpuwatch.storage.setup.database import Database, open_database
 from tests.conftest import Postgres
 from tests.storage.alerts.test_outbox import ids, lease, reported

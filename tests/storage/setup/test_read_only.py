@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
 from gpuwatch.errors import StoreMissing
 from gpuwatch.storage.alerts.outbox import Outbox
-from gpuwatch.storage.setup.daemon_lock import release_leases
+from gpuwatch.storage.setup.daemon_lease import release_leases
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.migrate import open_read_only, revision
 from gpuwatch.storage.setup.sqlite_driver import connect_read_only, sqlite_driver

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gpuwatch.storage.setup.database import POSTGRES_NETWORK, Database, open_database
+from gpuwatch.storage.setup.database import Database, SessionLimits, open_database
 from tests.black_hole import black_hole
 from tests.conftest import Postgres
 from tests.storage.setup.test_database import NOTE, days
@@ -15,11 +15,11 @@ from tests.storage.setup.test_database import NOTE, days
 def test_a_network_that_swallows_every_packet_is_reported_and_holds_nobody_up_for_ever(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuwatch.storage.setup.database.STATEMENT_TIMEOUT_S", 1.0)
-    monkeypatch.setitem(POSTGRES_NETWORK, "connect_timeout", 2)
+    limits = SessionLimits(connect_s=2, statement_s=1.0)
+    monkeypatch.setattr("gpuwatch.storage.setup.database.WRITER", limits)
     database_url = postgres.upgraded()
     hole, url = black_hole(database_url)
-    database = open_database(url)
+    database = open_database(url, limits=limits)
     with database.write() as connection:
         connection.exec_driver_sql(NOTE.format(1))
     hole.swallows.set()

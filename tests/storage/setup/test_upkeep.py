@@ -18,7 +18,7 @@ from gpuwatch.storage.history.queries.history_queries import kept_from
 from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.backup import backup
-from gpuwatch.storage.setup.daemon_lock import claim_daemon
+from gpuwatch.storage.setup.daemon_lease import claim_daemon
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.store_stats import read_store_stats
 from tests.storage.stored_answers import NOON, an_answer, an_offer, machines

@@ -365,7 +365,8 @@ class ReconciledStore:
         self._monotonic = monotonic
         self._settle_s = settle_s
         self._seen = generation()
-        self._since_s = -math.inf
+        # a service that begins after a loss does not know how long ago that was
+        self._since_s = monotonic() if self._seen else -math.inf
         self._listed: int | None = None
 
     @property

@@ -293,6 +293,8 @@ class CandidateLoop:
         """Send the order once. A refusal: nothing was created, and the next candidate may be requested."""
         failpoint("launch.before_send")
         context = self._contexts[launch.provider]
+        if not self._repository.lease.is_held:  # the process may have slept since the last check
+            return self._failed(launch, EndReason.NOT_SENT.text("another host leads")), None
         try:
             order = build_order(launch, match, self._watch, context.job_key(launch))
             created = context.launcher.create(order)

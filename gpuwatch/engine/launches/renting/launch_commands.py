@@ -155,6 +155,9 @@ class LaunchCommands:
         if refusal is not None:
             self._apply(launch, CommandNotRun(EndReason.PAUSED.text(refusal.text)), self._clock())
             return
+        if not self._repository.lease.is_held:  # the process may have slept since the last check
+            self._apply(launch, CommandNotRun(EndReason.NOT_RUN.text("another host leads")), self._clock())
+            return
         log.info("launch %s: starting its command", launch.launch_id, extra={"watch": watch.name})
         self._ran[launch.launch_id] = launch
         outcome = self._run(launch, watch, match, self._clock())

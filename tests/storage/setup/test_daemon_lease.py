@@ -1,0 +1,184 @@
+"""The lease by which one of several daemons leads, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from sqlalchemy import text
+
+from gpuwatch.errors import LeaseLost, StoreError
+from gpuwatch.storage.setup.daemon_lease import (
+    LEASE_S,
+    LEASE_SESSION,
+    NO_LEASE,
+    REST_S,
+    STEP_DOWN_AFTER_S,
+    HostIdentity,
+    RowLease,
+    load_hosts,
+    request_step_down,
+)
+from gpuwatch.storage.setup.database import Database, SessionLimits, open_database
+from tests.conftest import Postgres
+
+
+class Host:
+    """A daemon with a clock of its own, which only the test moves."""
+
+    def __init__(self, url: str, name: str, limits: SessionLimits = LEASE_SESSION) -> None:
+        self.s = 0.0
+        identity = HostIdentity(holder=name, role="main", host=f"{name}.example", version="1.0")
+        self.database = open_database(url, limits=limits)
+        self.lease = RowLease(self.database, identity, lambda: self.s)
+
+    def acts(self) -> bool:
+        """Whether it may decide and order now."""
+        with suppress(LeaseLost), self.database.write() as connection:
+            self.lease.verify(connection)
+            return True
+        return False
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> Iterator[str]:
+    made = postgres.upgraded()
+    yield made
+    postgres.give_back(made)
+
+
+@pytest.fixture
+def pair(url: str) -> Iterator[tuple[Host, Host]]:
+    a, b = Host(url, "a"), Host(url, "b")
+    a.lease.tick()
+    b.lease.tick()
+    yield a, b
+    for host in (a, b):
+        host.database.close()
+
+
+def expire(database: Database) -> None:
+    """Let the database's clock pass the end of the lease."""
+    with database.write() as connection:
+        connection.execute(text("UPDATE daemon_lease SET expires_at_ms = expires_at_ms - 60000"))
+
+
+def test_the_first_leads_and_the_second_stands_by(pair: tuple[Host, Host]) -> None:
+    a, b = pair
+    assert [host.lease.leads for host in pair] == [True, False]
+    assert [host.acts() for host in pair] == [True, False]
+    assert b.lease.is_led
+    a.s = b.s = 3.0
+    assert a.lease.tick() == 3.0
+    assert b.lease.tick() == 2.0
+    assert [host.acts() for host in pair] == [True, False]
+    with a.database.read() as connection:
+        (lease,), hosts = load_hosts(connection)
+    assert (lease.role, lease.holder, lease.epoch) == ("main", "a", 1)
+    assert 14.0 < lease.expires_in_s <= LEASE_S
+    assert [(host.host, host.version) for host in hosts] == [("a.example", "1.0"), ("b.example", "1.0")]
+
+
+def test_whoever_did_not_renew_for_ten_seconds_acts_no_more_without_asking_anybody(pair: tuple[Host, Host]) -> None:
+    a, _ = pair
+    term = a.lease.term
+    a.s = STEP_DOWN_AFTER_S
+    assert not a.lease.is_held
+    assert not a.acts()
+    assert a.lease.term == term  # until the database says who leads now
+    a.lease.tick()  # its lease did not end by the database's clock: it leads again, in another term
+    assert a.lease.term != term
+    assert a.acts()
+
+
+def test_the_fence_refuses_the_one_before_by_the_epoch_whatever_it_believes(pair: tuple[Host, Host]) -> None:
+    a, b = pair
+    expire(a.database)
+    assert a.lease.is_held
+    assert not a.acts()  # by the database's clock its lease is over, before anybody took it
+    b.lease.tick()
+    assert [host.acts() for host in pair] == [False, True]
+    a.lease.tick()
+    assert not a.lease.leads
+    with a.database.read() as connection:
+        (lease,), _ = load_hosts(connection)
+    assert (lease.holder, lease.epoch) == ("b", 2)
+
+
+def test_nobody_takes_the_lease_while_a_decision_is_open(pair: tuple[Host, Host]) -> None:
+    a, b = pair
+    with a.database.engine.connect() as connection, connection.begin():
+        a.lease.verify(connection)
+        with open_database(a.database.url).write() as other:
+            other.execute(text("SET LOCAL lock_timeout = 200"))
+            with pytest.raises(Exception, match="lock timeout"):
+                other.execute(text("UPDATE daemon_lease SET holder = 'b'"))
+            other.rollback()
+    assert not b.lease.leads
+
+
+def test_a_host_that_is_asked_to_step_down_hands_over_and_rests(pair: tuple[Host, Host]) -> None:
+    a, b = pair
+    with b.database.write() as connection:
+        assert request_step_down(connection, "main")
+    term = a.lease.term
+    a.lease.tick()
+    assert (a.lease.hands_over, a.lease.is_held, a.lease.term != term) == (True, False, True)
+    assert not a.acts()
+    b.lease.tick()
+    assert not b.lease.leads  # not before the other one has stopped
+    a.lease.release()
+    a.lease.tick()
+    b.lease.tick()
+    assert [host.acts() for host in pair] == [False, True]
+    b.lease.release()
+    a.s = REST_S - 1
+    a.lease.tick()
+    assert not a.lease.leads
+    a.s = REST_S
+    a.lease.tick()
+    assert a.lease.leads
+
+
+def test_a_released_lease_is_free_after_the_spacing_of_searches(pair: tuple[Host, Host]) -> None:
+    a, b = pair
+    a.lease.release(after_s=60.0)
+    b.lease.tick()
+    assert not b.lease.leads
+    expire(a.database)
+    b.lease.tick()
+    assert b.lease.leads
+
+
+def test_a_daemon_that_ends_is_forgotten(pair: tuple[Host, Host]) -> None:
+    a, b = pair
+    a.lease.remove_host()
+    with b.database.read() as connection:
+        assert [host.holder for host in load_hosts(connection)[1]] == ["b"]
+
+
+def test_a_leader_of_another_timeline_looks_the_launches_up_again(pair: tuple[Host, Host]) -> None:
+    """A fresh process did not see the promotion: the lease's row says on which timeline the one before led."""
+    a, b = pair
+    with a.database.write() as connection:
+        connection.execute(text("UPDATE daemon_lease SET lineage = 'earlier/00000001'"))
+    expire(a.database)
+    b.lease.tick()
+    assert (b.lease.leads, b.database.generation) == (True, 1)
+
+
+def test_an_old_lease_of_a_database_that_does_not_answer_is_over_in_time(url: str) -> None:
+    a = Host(url, "a")
+    a.lease.tick()
+    a.s, a.database.engine.pool = 5.0, open_database("postgresql://me@127.0.0.1:9/gone").engine.pool
+    with pytest.raises(StoreError):
+        a.lease.tick()
+    assert a.lease.is_held
+    a.s = STEP_DOWN_AFTER_S
+    assert not a.lease.is_held
+    a.database.close()
+
+
+def test_what_needs_no_lease_is_never_refused() -> None:
+    assert (NO_LEASE.leads, NO_LEASE.is_held, NO_LEASE.hands_over) == (True, True, False)
