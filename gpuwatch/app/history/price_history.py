@@ -141,7 +141,7 @@ def _stored_under(
     settings: Settings, database: Database, request: PriceHistoryRequest, periods: PricePeriods
 ) -> Sequence[tuple[float, TimeShare]]:
     """To the second if the exact prices are still stored, otherwise by the hour."""
-    from gpuwatch.storage.history.queries.stored_prices import read_market_history, read_polls
+    from gpuwatch.storage.history.queries.stored_prices import polls_by_time, read_covering_polls, read_market_history
 
     if not request.under_usd:
         return ()
@@ -149,7 +149,7 @@ def _stored_under(
     if exact_from is not None and exact_from > request.since:
         return [(usd, hours_under(periods.series, usd * 1e6)) for usd in request.under_usd]
     part = (database, request.scope, request.since, request.until)
-    counted_polls = [MarketPoll(poll.poll.at_s, poll.provider, poll.gpu, poll.spot, True) for poll in read_polls(*part)]
+    counted_polls = polls_by_time(read_covering_polls(*part), covering=True)
     return _time_under(settings, read_market_history(*part), request, counted_polls)
 
 

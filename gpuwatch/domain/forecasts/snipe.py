@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from gpuwatch.domain.history.market_history import MarketHistory, OfferInterval
+from gpuwatch.domain.history.market_polls import complete_polls, poll_times
 from gpuwatch.domain.history.nonparametric import SurvivalCurve, kaplan_meier
 
 MIN_LIFETIMES = 10
@@ -105,7 +106,7 @@ def snipe_odds(lifetimes: Sequence[OfferLifetime], market_history: MarketHistory
 
 def poll_spacing_s(market_history: MarketHistory) -> float:
     """The median time between two complete polls."""
-    times = np.unique([poll.at_s for poll in market_history.polls if poll.proves_absence])
+    times = np.unique(np.asarray(poll_times(complete_polls(market_history.polls)), np.int64))
     return float(np.median(np.diff(times))) if len(times) > 1 else float("inf")
 
 
@@ -140,9 +141,8 @@ def _stretches(intervals: Iterator[OfferInterval]) -> Iterator[tuple[OfferInterv
 
 def _poll_times(market_history: MarketHistory) -> _PollTimes:
     polls: _PollTimes = {}
-    for poll in market_history.polls:
-        if poll.proves_absence:
-            polls.setdefault((poll.provider, poll.spot), {}).setdefault(poll.gpu, []).append(poll.at_s)
+    for poll in complete_polls(market_history.polls):
+        polls.setdefault((poll.provider, poll.spot), {}).setdefault(poll.gpu, []).append(poll.at_s)
     return polls
 
 

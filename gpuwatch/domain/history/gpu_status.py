@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory
+from gpuwatch.domain.history.market_polls import complete_polls
 from gpuwatch.domain.history.nonparametric import SurvivalCurve, kaplan_meier
 from gpuwatch.domain.history.poll_timeline import Ints
-from gpuwatch.domain.history.price_periods import GpuPriceOf, Windows, complete_polls, covered_s, poll_windows
+from gpuwatch.domain.history.price_periods import GpuPriceOf, Windows, covered_s, poll_windows
 from gpuwatch.domain.history.price_series import (
     PriceSeries,
     cut_series,
@@ -165,7 +166,7 @@ def gpu_histories_of(market_history: MarketHistory, priced: GpuPriceOf, until_s:
 
 def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf, until_s: int) -> GpuHistory:
     poll_times: dict[tuple[str, bool], list[int]] = {}
-    for poll in complete_polls(market_history):
+    for poll in complete_polls(market_history.polls):
         poll_times.setdefault((poll.provider, poll.spot), []).append(poll.at_s)
     scopes = list(poll_times)
     rows = []

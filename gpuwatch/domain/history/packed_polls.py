@@ -37,6 +37,14 @@ class PackedPoll(NamedTuple):
     lane: str
 
 
+class PollKind(NamedTuple):
+    """What the flags of a poll say."""
+
+    completeness: str
+    covers: bool
+    lane: str
+
+
 class PollColumns:
     """Polls of one scope, by time, then number. All columns have the same length."""
 
@@ -53,14 +61,8 @@ class PollColumns:
 
     def __iter__(self) -> Iterator[PackedPoll]:
         for at_s, number, flags, bound in zip(self.at_s, self.numbers, self.flags, self.bounds, strict=True):
-            yield PackedPoll(
-                at_s,
-                number,
-                COMPLETENESS[flags & _ANSWER],
-                bool(flags & _COVERS),
-                None if bound < 0 else bound,
-                LANES[flags >> _LANE_SHIFT & _LANE],
-            )
+            completeness, covers, lane = kind_of_flags(flags)
+            yield PackedPoll(at_s, number, completeness, covers, None if bound < 0 else bound, lane)
 
     def extend(self, later: PollColumns) -> None:
         """Append polls that are not earlier than the last one."""
@@ -87,6 +89,11 @@ class PollColumns:
             bytearray(self.flags[place] for place in places),
             array("q", [self.bounds[place] for place in places]),
         )
+
+
+def kind_of_flags(flags: int) -> PollKind:
+    """Decode a poll's flags."""
+    return PollKind(COMPLETENESS[flags & _ANSWER], bool(flags & _COVERS), LANES[flags >> _LANE_SHIFT & _LANE])
 
 
 def poll_columns(polls: Iterable[PackedPoll] = ()) -> PollColumns:

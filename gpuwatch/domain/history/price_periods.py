@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_polls import complete_polls
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_series import (
     PeriodLength,
@@ -88,11 +89,6 @@ def time_under(
         known_s=_length(_union(list(windows.values()))),
         method="time with an offer at or under it, of the time that looks vouch for (at most 3 h each)",
     )
-
-
-def complete_polls(market_history: MarketHistory) -> list[MarketPoll]:
-    """The polls that prove the absence of an offer."""
-    return [poll for poll in market_history.polls if poll.proves_absence]
 
 
 def _point(span: PeriodSpan, intervals: _IntervalHours, polled: set[int], unit_s: int) -> PricePeriod:
@@ -185,7 +181,7 @@ def _windows(
 ) -> Mapping[tuple[str, str, bool], Windows]:
     """Scope of a listing → the time covered by its polls."""
     at: dict[tuple[str, str, bool], list[int]] = {}
-    for poll in complete_polls(market_history) if polls is None else polls:
+    for poll in complete_polls(market_history.polls) if polls is None else polls:
         at.setdefault((poll.provider, poll.gpu, poll.spot), []).append(poll.at_s)
     found = {}
     for provider, gpu, spot in {_scope(listing) for listing in market_history.listings}:
@@ -204,7 +200,9 @@ def _until(interval: OfferInterval, until_s: int) -> int:
 
 
 def _clipped(windows: Windows, from_s: int, until_s: int) -> Windows:
-    cut = np.clip(windows, from_s, max(from_s, until_s))
+    first = np.searchsorted(windows[:, 1], from_s, "right")
+    after = np.searchsorted(windows[:, 0], until_s, "left")
+    cut = np.clip(windows[first : max(first, after)], from_s, max(from_s, until_s))
     return cut[cut[:, 1] > cut[:, 0]]
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory, OfferInterval
+from gpuwatch.domain.history.market_polls import complete_polls, poll_times
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.setup.durations import HOUR_S
 
@@ -186,13 +187,11 @@ def last_hour(interval: OfferInterval, offset_s: int = 0) -> int:
 
 
 def _polled_hours(market_history: MarketHistory, first: int, last: int, offset_s: int) -> list[bool]:
-    polled = [False] * (last - first + 1)
-    for poll in market_history.polls:
-        if poll.proves_absence:
-            from_s = poll.at_s - offset_s
-            for hour in range(from_s // HOUR_S, min((from_s + COVERAGE_S - 1) // HOUR_S, last) + 1):
-                polled[hour - first] = True
-    return polled
+    times = poll_times(complete_polls(market_history.polls))
+    hours: set[int] = set()
+    for lag_s in (*range(0, COVERAGE_S, HOUR_S), COVERAGE_S - 1):
+        hours.update([(at_s - offset_s + lag_s) // HOUR_S for at_s in times])
+    return [hour in hours for hour in range(first, last + 1)]
 
 
 def period_spans(first_hour: int, after_hour: int, every: PeriodLength, zone: tzinfo) -> Iterator[PeriodSpan]:

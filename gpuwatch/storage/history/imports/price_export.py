@@ -18,8 +18,13 @@ from gpuwatch.domain.history.row_conversion import PollScope, price_rows_of
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import OfferKind, escape_formula
 from gpuwatch.errors import GpuwatchError, UsageError
-from gpuwatch.storage.history.queries.stored_prices import read_market_history, read_polls
-from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
+from gpuwatch.storage.history.queries.stored_prices import read_covering_polls, read_market_history
+from gpuwatch.storage.history.recording.price_sources import (
+    is_imported_source,
+    kind_of_source,
+    matches_source,
+    provider_of_source,
+)
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 
@@ -47,9 +52,11 @@ def history_rows(
 
     market_history = read_market_history(database, scope, since, until, names=names)
     polls: dict[PollScope, set[CompletePoll]] = {}
-    for poll, provider, kind, gpu, spot in read_polls(database, scope, since, until, names=names):
+    for (source, gpu, spot), of_scope in read_covering_polls(database, scope, since, until, names=names).items():
+        found = {CompletePoll(one.at_s, one.complete_to_microusd) for one in of_scope}
         for name in polled_gpus(gpu, scope):
-            polls.setdefault(((provider, kind), name, spot), set()).add(poll)
+            key = (provider_of_source(source), kind_of_source(source)), name, bool(spot)
+            polls.setdefault(key, set()).update(found)
     return price_rows_of(market_history, polls, seconds_since_1970(since), kinds, REFERENCE_DISK_GB)
 
 

@@ -7,27 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, or_, select
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.market_history import (
     COVERAGE_S,
-    CompletePoll,
     MarketFilter,
     MarketHistory,
-    MarketPoll,
     OfferInterval,
     SnapshotOffer,
 )
-from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns
+from gpuwatch.domain.history.market_polls import MarketPolls, market_polls
+from gpuwatch.domain.history.packed_polls import PollColumns
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import ListedOffer, OfferKind
+from gpuwatch.domain.market.offer import ListedOffer
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
-from gpuwatch.storage.history.recording.recorded_polls import LAST_S, known_scopes
-from gpuwatch.storage.history.recording.recorded_polls import read_polls as read_recorded_polls
+from gpuwatch.storage.history.recording.recorded_polls import LAST_S, known_scopes, read_polls
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS, fact_fields
@@ -76,16 +73,6 @@ _SNAPSHOT = (
 )  # fmt: skip
 
 
-class StoredPoll(NamedTuple):
-    """A covering poll: an offer that it does not show is gone."""
-
-    poll: CompletePoll
-    provider: str
-    kind: OfferKind
-    gpu: str
-    spot: bool
-
-
 def read_market_history(
     database: Database, scope: MarketFilter, since: datetime, until: datetime, *, names: Names | None = None
 ) -> MarketHistory:
@@ -103,10 +90,8 @@ def read_market_history(
     with database.read() as connection:
         market_filter = _MarketFilter(connection, scope, names)
         read = market_filter.polls(connection, span[0] - COVERAGE_S, span[1])
-        polls, covers = (
-            _market_polls(read, span[0]),
-            {scope: of_scope.covering().at_s for scope, of_scope in read.items()},
-        )
+        polls = polls_by_time({scope: of_scope.between(span[0], LAST_S) for scope, of_scope in read.items()})
+        covers = {scope: of_scope.covering().at_s for scope, of_scope in read.items()}
         for row in market_filter.segments:
             _add_segment(connection, row, span, covers, (listings, intervals))
     intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
@@ -115,23 +100,19 @@ def read_market_history(
     )
 
 
-def read_polls(
+def read_covering_polls(
     database: Database, scope: MarketFilter, since: datetime, until: datetime, *, names: Names | None = None
-) -> list[StoredPoll]:
-    """Return the covering polls in [since, until), by time. Arguments and errors as `read_market_history`."""
+) -> dict[CoverScope, PollColumns]:
+    """Return the covering polls in [since, until) of each scope. Arguments and errors as `read_market_history`."""
+    span = seconds_since_1970(since), seconds_since_1970(until)
     with database.read() as connection:
-        span = seconds_since_1970(since), seconds_since_1970(until)
-        polls = _MarketFilter(connection, scope, names).polls(connection, *span, covering=True)
-    return [
-        StoredPoll(
-            CompletePoll(one.at_s, one.complete_to_microusd),
-            provider_of_source(name),
-            kind_of_source(name),
-            gpu,
-            bool(spot),
-        )
-        for (name, gpu, spot), one in _by_time(polls)
-    ]
+        return _MarketFilter(connection, scope, names).polls(connection, *span, covering=True)
+
+
+def polls_by_time(polls: Mapping[CoverScope, PollColumns], *, covering: bool = False) -> MarketPolls:
+    """Return polls of any scopes by time; `covering` as in `market_polls`."""
+    scopes = ((provider_of_source(name), gpu, bool(spot), own) for (name, gpu, spot), own in polls.items())
+    return market_polls(scopes, covering=covering)
 
 
 class _MarketFilter:
@@ -157,7 +138,7 @@ class _MarketFilter:
     ) -> dict[CoverScope, PollColumns]:
         """Return the matching polls in [since_s, until_s)."""
         scopes = filter(self._is_about, known_scopes(connection))
-        return read_recorded_polls(connection, scopes, since_s, until_s, covering=covering)
+        return read_polls(connection, scopes, since_s, until_s, covering=covering)
 
     def _is_about(self, scope: CoverScope) -> bool:
         """Whether it is a poll of all GPUs, or of a matching one, even if that was never on offer."""
@@ -174,29 +155,6 @@ class _MarketFilter:
 
     def _has_gpu(self, gpu: str, family: str) -> bool:
         return self._scope.has_gpu(gpu, family, self._models)
-
-
-def _by_time(polls: Mapping[CoverScope, PollColumns]) -> list[tuple[CoverScope, PackedPoll]]:
-    ordered = [(scope, one) for scope, of_scope in polls.items() for one in of_scope]
-    ordered.sort(key=lambda poll: poll[1][:2])
-    return ordered
-
-
-def _market_polls(polls: Mapping[CoverScope, PollColumns], start_s: int) -> list[MarketPoll]:
-    """Return the polls from the start on, by time."""
-    found = {scope: of_scope.between(start_s, LAST_S) for scope, of_scope in polls.items()}
-    return [
-        MarketPoll(
-            one.at_s,
-            provider_of_source(name),
-            gpu,
-            bool(spot),
-            one.completeness == "complete",
-            "sweep" if one.covers else one.lane,
-            one.completeness == "failed",
-        )
-        for (name, gpu, spot), one in _by_time(found)
-    ]
 
 
 def _add_segment(

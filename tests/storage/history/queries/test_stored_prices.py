@@ -14,7 +14,7 @@ from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory, 
 from gpuwatch.domain.history.price_series import series_of
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.history.queries.stored_prices import market_at, read_market_history, read_polls
+from gpuwatch.storage.history.queries.stored_prices import market_at, read_covering_polls, read_market_history
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
 from tests.storage.history.recording.test_history_recorder_model import Poll, a_poll, emptied, reported
@@ -161,8 +161,8 @@ def test_hunts_end_nothing_and_are_no_look_of_an_export(database: Database, hist
     history.record(an_answer(an_offer("a"), an_offer("b")), lane="sweep")
     history.record(an_answer(an_offer("c"), after_s=30), lane="hunt", gpu="H100 SXM")
     assert intervals(history_until(database, 200)) == [("a", 0, 0, None), ("b", 0, 0, None), ("c", 30, 30, None)]
-    looks = read_polls(database, ALL, NOON, NOON + timedelta(hours=1))
-    assert [(one.poll.at_s, one.gpu) for one in looks] == [(NOON_S, "")]
+    looks = read_covering_polls(database, ALL, NOON, NOON + timedelta(hours=1))
+    assert [(one.at_s, gpu) for (_, gpu, _), polls in looks.items() for one in polls] == [(NOON_S, "")]
 
 
 @pytest.mark.parametrize(

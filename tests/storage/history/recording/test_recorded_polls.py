@@ -6,6 +6,7 @@ import random
 from datetime import UTC, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from alembic import command
 from sqlalchemy import delete, func, select
@@ -18,7 +19,7 @@ from gpuwatch.ports import Completeness
 from gpuwatch.storage.history.queries.history_queries import first_poll_at, newest_prices, read_price_periods
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
 from gpuwatch.storage.history.queries.poll_queries import last_poll, last_sweep, newest_covers
-from gpuwatch.storage.history.queries.stored_prices import read_market_history, read_polls
+from gpuwatch.storage.history.queries.stored_prices import read_covering_polls, read_market_history
 from gpuwatch.storage.history.recording import recorded_polls
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.poll_writer import pack_days
@@ -92,9 +93,10 @@ def answers(database: Database) -> list[Any]:
     ]
     for scope in (MarketFilter(), MarketFilter(gpus=(GPUS[0],), spot=False)):
         for since, until in ((NOON, LATER), (NOON + timedelta(hours=5), NOON + timedelta(days=2, hours=1))):
+            market_history = read_market_history(database, scope, since, until)
             found += [
-                read_market_history(database, scope, since, until),
-                read_polls(database, scope, since, until),
+                msgspec.structs.replace(market_history, polls=list(market_history.polls)),
+                {scope: list(polls) for scope, polls in read_covering_polls(database, scope, since, until).items()},
                 read_price_periods(
                     database,
                     scope,

@@ -1,0 +1,88 @@
+"""Polls of several scopes by time, kept as columns: a year of them takes ten bytes each, a list of objects two hundred.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+from gpuwatch.domain.history.market_history import MarketPoll
+from gpuwatch.domain.history.packed_polls import PollColumns, kind_of_flags
+
+_CHUNK = 4096
+_NUMBER_BITS = 40  # of a poll's id
+
+
+class MarketPolls(Sequence[MarketPoll]):
+    """A sequence of polls, each made when it is read."""
+
+    def __init__(self, at_s: array[int], kinds: array[int], polls_by_kind: Sequence[MarketPoll]) -> None:
+        self.at_s = at_s
+        self._kinds = kinds  # of each poll: its place in `polls_by_kind`
+        self._polls_by_kind = polls_by_kind
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+    @overload
+    def __getitem__(self, place: int) -> MarketPoll: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> MarketPolls: ...
+
+    def __getitem__(self, place: int | slice) -> MarketPoll | MarketPolls:
+        if isinstance(place, slice):
+            return MarketPolls(self.at_s[place], self._kinds[place], self._polls_by_kind)
+        return self._polls_by_kind[self._kinds[place]]._replace(at_s=self.at_s[place])
+
+    def __iter__(self) -> Iterator[MarketPoll]:
+        rest = [poll[1:] for poll in self._polls_by_kind]
+        for start in range(0, len(self.at_s), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            for at_s, kind in zip(self.at_s[part], self._kinds[part], strict=True):
+                yield MarketPoll(at_s, *rest[kind])
+
+    def proving_absence(self) -> MarketPolls:
+        """Return the polls that prove it."""
+        proves = bytes(poll.proves_absence for poll in self._polls_by_kind)
+        places = [place for place, kind in enumerate(self._kinds) if proves[kind]]
+        at_s, kinds = (array(column.typecode, map(column.__getitem__, places)) for column in (self.at_s, self._kinds))
+        return MarketPolls(at_s, kinds, self._polls_by_kind)
+
+
+def complete_polls(polls: Sequence[MarketPoll]) -> Sequence[MarketPoll]:
+    """Return the polls that prove the absence of an offer."""
+    return polls.proving_absence() if isinstance(polls, MarketPolls) else [one for one in polls if one.proves_absence]
+
+
+def poll_times(polls: Sequence[MarketPoll]) -> Sequence[int]:
+    """Return the times of polls."""
+    return polls.at_s if isinstance(polls, MarketPolls) else [poll.at_s for poll in polls]
+
+
+def market_polls(scopes: Iterable[tuple[str, str, bool, PollColumns]], *, covering: bool = False) -> MarketPolls:
+    """Return the polls of scopes by time.
+
+    Args:
+        scopes: provider, GPU ("": all), spot and polls.
+        covering: they are only covering polls, and each counts as complete, also one that shows no dearer offers.
+    """
+    polls_by_kind: list[MarketPoll] = []
+    keys: list[int] = []
+    kinds = array("H")
+    for provider, gpu, spot, polls in scopes:
+        places: dict[int, int] = {}
+        for flags in set(polls.flags):
+            completeness, covers, lane = kind_of_flags(flags)
+            answered = completeness == "complete" or covering
+            one = MarketPoll(0, provider, gpu, spot, answered, "sweep" if covers else lane, completeness == "failed")
+            places[flags] = len(polls_by_kind)
+            polls_by_kind.append(one)
+        kinds.extend(map(places.__getitem__, polls.flags))
+        keys.extend(at_s << _NUMBER_BITS | number for at_s, number in zip(polls.at_s, polls.numbers, strict=True))
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    at_s = array("q", (keys[place] >> _NUMBER_BITS for place in order))
+    return MarketPolls(at_s, array("H", map(kinds.__getitem__, order)), polls_by_kind)
