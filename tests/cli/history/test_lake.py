@@ -15,7 +15,7 @@ from sqlalchemy import delete
 from gpuwatch.cli import Exit
 from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.setup.database import open_database
-from gpuwatch.storage.setup.tables import hourly
+from gpuwatch.storage.setup.tables import hourly, poll_day
 from tests.cli.conftest import Shell
 from tests.storage.aged_store import DAYS, END, MIDDLE_DAY, START, age
 from tests.upgraded_store import open_upgraded
@@ -69,6 +69,7 @@ def write_and_prune(shell: Shell, at: datetime, keep_days: int) -> dict[str, Any
     assert report.intervals > 100
     with database.write() as connection:
         connection.execute(delete(hourly).where(hourly.c.hour < report.kept_from.timestamp() // 3600))
+        connection.execute(delete(poll_day).where(poll_day.c.day < report.kept_from.timestamp() // 86400))
     database.close()
     return dict(written.json)
 

@@ -17,14 +17,17 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, bindparam, insert, select
 
+from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.packed_polls import PackedPoll
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
 from gpuwatch.storage.history.lake.lake_notes import LakePart, LakeState, lake_parts, lake_state
 from gpuwatch.storage.history.lake.lake_place import LakePlace, open_place
 from gpuwatch.storage.history.lake.lake_query import LakeQuery
 from gpuwatch.storage.history.lake.lake_schema import HOURLY_CELLS, INTERVALS
-from gpuwatch.storage.history.lake.lake_source import NEVER_S, first_hour_s, poll_scopes, polls_of
+from gpuwatch.storage.history.recording.poll_writer import poll_day_row
+from gpuwatch.storage.history.recording.recorded_polls import known_scopes
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
@@ -34,6 +37,8 @@ from gpuwatch.storage.setup.tables import (
     metadata,
     place,
     poll,
+    poll_day,
+    poll_total,
     price_interval,
     segment,
     series,
@@ -46,6 +51,9 @@ _LAST_FACTS = ", ".join(f"arg_max({name}, ended_utc)" for name in ("offer_id", "
 _INTERVALS = select(price_interval).where(price_interval.c.series_id == bindparam("series"))
 _SERIES = select(series).where(series.c.segment_id == bindparam("segment"))
 _HOURLY = select(hourly).where(hourly.c.segment_id == bindparam("segment"), hourly.c.hour >= bindparam("first_hour"))
+_is_polled = [table.c[name] == bindparam(name) for table in (poll_day, poll) for name in ("provider", "gpu", "spot")]
+_POLL_DAYS = select(poll_day).where(*_is_polled[:3], poll_day.c.day >= bindparam("since_s") // DAY_S)
+_POLL_ROWS = select(poll).where(*_is_polled[3:], poll.c.at_s >= bindparam("since_s"))
 
 
 class LakeSpan(NamedTuple):
@@ -54,6 +62,11 @@ class LakeSpan(NamedTuple):
     since_s: int
     until_s: int
     kept_from_s: int
+
+    @property
+    def kept_day(self) -> int:
+        """The first day of which the store has all polls: earlier ones are taken from the lake."""
+        return -(-self.kept_from_s // DAY_S)
 
 
 @contextmanager
@@ -105,7 +118,7 @@ class _HistoryCopy:
         self._numbers = {(row.provider, row.gpu, row.gpu_count, row.spot): row.id for row in self._segments}
         self._scopes = [
             polled
-            for polled in poll_scopes(source)
+            for polled in known_scopes(source)
             if not polled[1]
             or scope.has_gpu(polled[1], families.get(polled[1]) or catalog().resolve(polled[1]).family, models)
         ]
@@ -117,16 +130,15 @@ class _HistoryCopy:
         parts = lake_parts(self._source, lake.url)
         kept_s = self._span.kept_from_s
         intervals = self._parts(parts, "intervals", kept_s + 1)
-        first_hour = first_hour_s(self._source, [row.id for row in self._segments])
         self._insert(segment, (row._asdict() for row in self._all_segments))
         self._copy_places()
         self._copy_series(intervals)
         self._copy_intervals(intervals)
-        self._copy_hours(self._parts(parts, "hourly", first_hour))
-        self._copy_polls(self._parts(parts, "polls", kept_s))
+        self._copy_hours(self._parts(parts, "hourly", self._span.until_s))
+        self._copy_polls(self._parts(parts, "polls", self._span.kept_day * DAY_S))
         old = self._source.execute(select(history_state)).one()._asdict()
-        self._target.execute(history_state.delete())
-        self._insert(history_state, [old | {"kept_from_s": state.complete_from_s}])
+        packed_to = max(old["packed_to_day"] or 0, self._span.kept_day)
+        self._insert(history_state, [old | {"kept_from_s": state.complete_from_s, "packed_to_day": packed_to}])
 
     def _parts(self, parts: Iterable[LakePart], dataset: str, before_s: int) -> list[LakePart]:
         span = self._span
@@ -226,14 +238,25 @@ class _HistoryCopy:
         )
 
     def _copy_polls(self, parts: list[LakePart]) -> None:
-        kept_s = max(self._span.since_s, self._span.kept_from_s)
-        self._insert(poll, (_poll_row(row) for row in polls_of(self._source, self._scopes, kept_s, NEVER_S)))
-        wanted = {(name, gpu, bool(spot)) for name, gpu, spot in self._scopes}
+        """Those of the lake as packed days: whole days are in it, and in the store."""
+        wanted = set(self._scopes)
+        self._insert(poll_total, (row._asdict() for row in self._source.execute(select(poll_total))))
+        for name, gpu, spot in self._scopes:
+            scope = {"provider": name, "gpu": gpu, "spot": spot, "since_s": self._span.since_s}
+            self._insert(poll_day, (row._asdict() for row in self._source.execute(_POLL_DAYS, scope)))
+            self._insert(poll, (row._asdict() for row in self._source.execute(_POLL_ROWS, scope)))
         gpus = sorted({gpu for _, gpu, _ in wanted})
         where = "at_utc >= make_timestamp($since_us) AND at_utc < make_timestamp($kept_us)"
-        values = self._values(where) | {"gpus": gpus}
-        rows = self._query.rows(parts, f"{where} AND gpu IN (SELECT unnest($gpus))", values)
-        self._insert(poll, (_poll_row(row) for row in rows if (row[2], row[0], row[1]) in wanted))
+        values = {"since_us": self._span.since_s // DAY_S * DAY_S * 1_000_000, "gpus": gpus}
+        values["kept_us"] = self._span.kept_day * DAY_S * 1_000_000
+        for part in parts:
+            days: dict[tuple[CoverScope, int], list[PackedPoll]] = {}
+            for row in self._query.rows([part], f"{where} AND gpu IN (SELECT unnest($gpus))", values):
+                gpu, spot, name, _, at_s, number, lane, completeness, covers, bound = row
+                if (name, gpu, int(spot)) in wanted:
+                    one = PackedPoll(at_s, number, completeness, covers, bound, lane)
+                    days.setdefault(((name, gpu, int(spot)), at_s // DAY_S), []).append(one)
+            self._insert(poll_day, (poll_day_row(scope, day, polls) for (scope, day), polls in days.items()))
 
     def _lake_rows(
         self, parts: list[LakePart], where: str, columns: str | None = None, tail: str = ""
@@ -251,19 +274,3 @@ class _HistoryCopy:
         statement, remaining = insert(table).prefix_with("OR IGNORE"), iter(rows)
         while chunk := list(islice(remaining, _CHUNK_ROWS)):
             self._target.execute(statement, chunk)
-
-
-def _poll_row(row: tuple[Any, ...]) -> dict[str, Any]:
-    gpu, spot, name, _, at_s, number, lane, completeness, covers, bound = row
-    return {
-        "id": number,
-        "provider": name,
-        "gpu": gpu,
-        "spot": int(spot),
-        "at_s": at_s,
-        "lane": lane,
-        "completeness": completeness,
-        "covers": int(covers),
-        "complete_to_microusd": bound,
-        **dict.fromkeys(("rows", "skipped", "elapsed_ms"), 0),
-    }

@@ -80,7 +80,7 @@ class LakeWriter:
         done = {part.name for part in self._noted()}
         for span in months_between(start_s, until_s):
             for dataset in DATASETS.values():
-                for provider in sorted(self._source.names):
+                for provider in self._source.providers:
                     if part_name(dataset, provider, span) not in done:
                         yield from self._write(dataset, provider, span, ())
         with self._database.write() as connection:

@@ -69,10 +69,11 @@ def _packed_poll(number: int, row: PollRow) -> PackedPoll:
 def _add_to_day(connection: Connection, scope: CoverScope, day: int, polls: Iterable[PackedPoll]) -> None:
     key = dict(zip(("provider", "gpu", "spot"), scope, strict=True)) | {"day": day}
     stored = connection.execute(_DAY, key).scalar()
-    upsert(connection, poll_day, _day_row(scope, day, [*(unpack_polls(stored, day) if stored else ()), *polls]))
+    upsert(connection, poll_day, poll_day_row(scope, day, [*(unpack_polls(stored, day) if stored else ()), *polls]))
 
 
-def _day_row(scope: CoverScope, day: int, polls: Iterable[PackedPoll]) -> dict[str, Any]:
+def poll_day_row(scope: CoverScope, day: int, polls: Iterable[PackedPoll]) -> dict[str, Any]:
+    """Return the row of `poll_day` for all polls of a scope on a day."""
     columns = poll_columns(polls)
     covering = columns.covering().at_s
     key = dict(zip(("provider", "gpu", "spot"), scope, strict=True)) | {"day": day}
@@ -96,7 +97,7 @@ def pack_next_day(connection: Connection, at_s: int) -> int | None:
         for gpu, spot, poll_s, number, completeness, covers, bound, lane in connection.execute(_DAY_ROWS, span):
             one = PackedPoll(poll_s, number, completeness, bool(covers), bound, lane)
             polls.setdefault((provider, gpu, spot), []).append(one)
-        upsert(connection, poll_day, [_day_row(scope, day, of_scope) for scope, of_scope in polls.items()])
+        upsert(connection, poll_day, [poll_day_row(scope, day, of_scope) for scope, of_scope in polls.items()])
     new_version = history_state.c.version + 1  # other recorders must know the day
     connection.execute(update(history_state).values(packed_to_day=day + 1, version=new_version))
     return day + 1
@@ -119,7 +120,7 @@ def move_polls_back(connection: Connection, provider: str, at_s: int) -> None:
         later = read_polls(connection, scopes, day * DAY_S, LAST_S)
         connection.execute(delete(poll_day).where(poll_day.c.provider == provider, poll_day.c.day >= day))
         moved = {scope: [one._replace(at_s=min(one.at_s, at_s)) for one in polls] for scope, polls in later.items()}
-        upsert(connection, poll_day, [_day_row(scope, day, polls) for scope, polls in moved.items()])
+        upsert(connection, poll_day, [poll_day_row(scope, day, polls) for scope, polls in moved.items()])
     connection.execute(update(poll).where(poll.c.provider == provider, poll.c.at_s > at_s).values(at_s=at_s))
     for newest in (poll_total.c.answered_s, poll_total.c.complete_s):
         connection.execute(

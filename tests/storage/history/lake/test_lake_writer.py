@@ -27,7 +27,7 @@ from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.side_tables import installation, lake, lake_part
-from gpuwatch.storage.setup.tables import hourly
+from gpuwatch.storage.setup.tables import hourly, poll_day
 from gpuwatch.testing.suite import case
 from tests.storage.aged_store import END, PROVIDERS, START, age
 from tests.upgraded_store import open_upgraded
@@ -80,7 +80,7 @@ def rows_in(store: Database, place: FolderLake, dataset: str, folder: Path) -> l
 
 def rows_of_store(store: Database, dataset: str, until: datetime) -> list[tuple[Any, ...]]:
     source, span = LakeSource(store), PartSpan(0, int(until.timestamp()) // 86400 * 86400)
-    rows = [row for name in source.names for rows in source.rows(dataset, name, span) for row in rows]
+    rows = [row for name in source.providers for rows in source.rows(dataset, name, span) for row in rows]
     return sorted(rows, key=sort_key(dataset))
 
 
@@ -200,6 +200,7 @@ def prune_to(store: Database, now: datetime, keep_days: int) -> None:
     report = prune(store, keep_days * DAY, now)
     with store.write() as connection:
         connection.execute(delete(hourly).where(hourly.c.hour < report.kept_from.timestamp() // 3600))
+        connection.execute(delete(poll_day).where(poll_day.c.day < report.kept_from.timestamp() // 86400))
 
 
 def history_of(store: Database, place: FolderLake) -> MarketHistory:
