@@ -12,6 +12,7 @@ _WATCHES = GroupEntry(
         "rehearse": ("Check everything a launch needs, without placing the order.", "watches.check:rehearse"),
         "checklist": ("Show or tick the items a watch requires before it rents.", "watches.checklist:checklist"),
         "handover": ("Print a watch's offer as a task of SkyPilot or dstack.", "watches.checklist:handover"),
+        "take-over": ("Take over watches of another owner, with their launches.", "watches.take_over:take_over"),
     },
     ("gpuwatch watches pause --for 12h", "gpuwatch watches rehearse h100-night"),
 )

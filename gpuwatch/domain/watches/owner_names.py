@@ -30,3 +30,8 @@ def plain_name(stored_name: str) -> str:
     """Return the name as its owner's settings have it."""
     owner = owner_of(stored_name)
     return stored_name.replace(f"{owner}{_MARK}", "", 1) if owner else stored_name
+
+
+def is_owner(text: str) -> bool:
+    """Whether an owner may have this name."""
+    return re.fullmatch(OWNER_PATTERN, text) is not None

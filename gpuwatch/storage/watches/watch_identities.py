@@ -114,7 +114,7 @@ def _apply(connection: Connection, owner: str, watches: Sequence[Watch], now: da
     retired = {row.name for row in rows} - in_use
     changes = watch_changes(watches, in_use, retired, {launch.watch for launch in alive})
     for old, new in changes.renamed.items():
-        _rename(connection, old, new, now)
+        rename_watch(connection, old, new, now)
     for name in changes.added:
         if name not in changes.renamed.values():
             identify(connection, name, now)
@@ -148,7 +148,7 @@ def _retire(connection: Connection, removed: Collection[str], in_use: Collection
         connection.execute(update(watch_identity).where(is_current).values(retired_at_ms=to_ms(now)))
 
 
-def _rename(connection: Connection, old: str, new: str, now: datetime) -> None:
+def rename_watch(connection: Connection, old: str, new: str, now: datetime) -> None:
     """Rename every row of the old name. If both names have a row, that of the new name stays."""
     identify(connection, old, now)  # in use: exactly one row continues
     is_new = connection.execute(select(watch_identity).where(watch_identity.c.name == new, _IN_USE)).first() is None

@@ -1,0 +1,41 @@
+"""`gpuwatch watches take-over`: watches and launches of another owner become this one's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.base import Command, command_actor
+from gpuwatch.cli.options import json_option, stopping_settings_option
+from gpuwatch.cli.output import json_out
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch watches take-over h100-night --from lab", "gpuwatch watches take-over --all --from lab"),
+)
+@click.argument("watches", nargs=-1)
+@click.option("--from", "previous", required=True, metavar="OWNER", help='The other owner; "": the installation.')
+@click.option("--all", "everything", is_flag=True, help="All its watches, and its jobs.")
+@json_option
+@stopping_settings_option
+def take_over(watches: tuple[str, ...], previous: str, everything: bool, as_json: bool, settings: Settings) -> None:
+    """Take over WATCHES of another owner: their launches, alerts, pauses and limits, in one step.
+
+    Stop the other owner's hosts first, or remove the watches from their settings: a host that still has them in its
+    list begins them anew. Reload the settings of this owner's hosts afterwards.
+    """
+    from gpuwatch.app.watches.take_over import take_over as move
+
+    taken = move(settings, watches, previous=previous, everything=everything, actor=command_actor())
+    if as_json:
+        json_out({"watches": taken.watches, "jobs": taken.jobs, "active_launches": taken.active_launches})
+        return
+    click.echo(f"watches: {', '.join(taken.watches) or 'none'}")
+    if everything:
+        click.echo(f"jobs: {', '.join(taken.jobs) or 'none'}")
+    click.echo(f"active launches: {taken.active_launches}")

@@ -1,0 +1,144 @@
+"""Two owners of one database: nothing of one is the other's, until it is taken over as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+
+import msgspec
+import pytest
+from sqlalchemy import select
+
+from gpuwatch.app.jobs.jobs import new_job, owned_definition
+from gpuwatch.domain.alerts.alert import Alert, AlertKind, OutboxAlert
+from gpuwatch.domain.jobs.job import JobState, JobTransition
+from gpuwatch.domain.launches.life.owner_decisions import Pause
+from gpuwatch.errors import ResourceNotFound, UsageError
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.side_tables import delivery, watch_identity
+from gpuwatch.storage.watches.take_over import take_over
+from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
+from tests.builders import NOON
+from tests.builders_jobs import a_definition
+from tests.storage.watches.test_watch_identities import rented, renting
+
+LATER = NOON + timedelta(minutes=1)
+
+
+@pytest.fixture
+def lab(database: Database) -> Iterator[Database]:
+    """The same database, opened by the owner `lab`."""
+    with closing(open_database(database.url)) as opened:
+        opened.owner = "lab"
+        yield opened
+
+
+def in_use(database: Database) -> set[str]:
+    with database.read() as connection:
+        names = select(watch_identity.c.name).where(watch_identity.c.retired_at_ms.is_(None))
+        return set(connection.execute(names).scalars())
+
+
+def test_each_list_retires_its_own_watches_alone(database: Database, lab: Database) -> None:
+    SqlWatchIdentities(database).apply([renting("h100"), renting("a100")], NOON)
+    SqlWatchIdentities(lab).apply([renting("lab::h100"), renting("lab::l40")], NOON)
+    assert in_use(database) == {"h100", "a100", "lab::h100", "lab::l40"}
+    SqlWatchIdentities(database).apply([renting("h100")], LATER)
+    SqlWatchIdentities(lab).apply([renting("lab::l40")], LATER)
+    assert in_use(database) == {"h100", "lab::l40"}
+
+
+def test_a_launch_of_the_other_owner_is_neither_followed_nor_abandoned(database: Database, lab: Database) -> None:
+    SqlWatchIdentities(database).apply([renting("h100")], NOON)
+    SqlWatchIdentities(lab).apply([renting("lab::h100")], NOON)
+    own, theirs = rented(database, renting("h100"), 1), rented(lab, renting("lab::h100"), 2)
+    for store, launch in ((database, own), (lab, theirs)):
+        repository = SqlLaunchRepository(store)
+        assert [one.launch_id for one in repository.own_alive()] == [launch.launch_id]
+        assert len(repository.alive()) == 2  # an instance of the other is no unknown one
+    applied = SqlWatchIdentities(database).apply([renting("new")], LATER)
+    assert [one.launch_id for one in applied.abandoned] == [own.launch_id]
+
+
+def test_a_pause_of_everything_is_its_owner_s(database: Database, lab: Database) -> None:
+    pauses = SqlPauseRepository(database), SqlPauseRepository(lab)
+    pauses[1].pause(Pause(watch=None, at=NOON, why="lab"))
+    assert [[pause.why for pause in each.load().in_force(LATER)] for each in pauses] == [[], ["lab"]]
+    pauses[0].resume(None, LATER, "")
+    assert [pause.why for pause in pauses[1].load().in_force(LATER)] == ["lab"]
+
+
+def an_alert(alert_id: str, watch: str | None) -> OutboxAlert:
+    alert = Alert(alert_id=alert_id, kind=AlertKind.HELD, created_at=NOON, headline=alert_id, watch=watch)
+    return OutboxAlert(alert=alert, expires_at=NOON + timedelta(days=1))
+
+
+def unrouted(store: Database) -> set[str]:
+    return {one.alert.alert_id for one in Outbox(store).unrouted()}
+
+
+def test_an_alert_is_for_the_channels_of_its_watch_s_owner_or_of_who_says_it(database: Database, lab: Database) -> None:
+    Outbox(database).enqueue(an_alert("host", None))
+    Outbox(lab).enqueue(an_alert("lab-host", None))
+    Outbox(database).enqueue(an_alert("lab-watch", "lab::h100"))
+    Outbox(lab).enqueue(an_alert("watch", "h100"))
+    assert (unrouted(database), unrouted(lab)) == ({"host", "watch"}, {"lab-host", "lab-watch"})
+
+
+def test_nobody_takes_over_what_waits_for_the_channel_of_another_owner(database: Database, lab: Database) -> None:
+    for store, name in ((database, "telegram"), (lab, "lab::telegram")):
+        Outbox(store).enqueue(an_alert(name, None))
+        Outbox(store).route({name: [name]}, NOON)
+    assert Outbox(database).hand_over(["email"], NOON) == (1, 0)
+    assert Outbox(lab).hand_over(["lab::telegram"], NOON) == (0, 0)
+    assert [due.channel for due in Outbox(lab).lease(NOON, 9, 60, ["lab::telegram"])] == ["lab::telegram"]
+
+
+def test_what_is_taken_over_has_its_launches_limits_pauses_and_unsent_alerts(database: Database, lab: Database) -> None:
+    SqlWatchIdentities(lab).apply([renting("lab::h100"), renting("lab::l40")], NOON)
+    first, second = rented(lab, renting("lab::h100"), 1), rented(lab, renting("lab::l40"), 2)
+    SqlPauseRepository(lab).pause(Pause(watch="lab::h100", at=NOON, why="dear"))
+    Outbox(lab).enqueue(an_alert("sent never", "lab::h100"))
+    Outbox(lab).route({"sent never": ["lab::telegram"]}, NOON)
+    with pytest.raises(ResourceNotFound, match=r"owner 'lab' has no watch 'b200'; watches: h100, l40"):
+        take_over(database, ["b200"], previous="lab", owner="", now=LATER)
+    taken = take_over(database, ["h100"], previous="lab", owner="", now=LATER)
+    assert (taken.watches, taken.jobs, taken.active_launches) == (("h100",), (), 1)
+    own = SqlLaunchRepository(database).own_alive()
+    assert [(one.launch_id, one.watch, one.version) for one in own] == [(first.launch_id, "h100", first.version + 1)]
+    assert [one.launch_id for one in SqlLaunchRepository(lab).own_alive()] == [second.launch_id]
+    assert [pause.watch for pause in SqlPauseRepository(database).load().in_force(LATER)] == ["h100"]
+    assert unrouted(database) == {"sent never"}
+    with database.read() as connection:
+        assert not connection.execute(select(delivery)).all()
+
+
+def test_with_all_of_it_go_the_jobs(database: Database, lab: Database) -> None:
+    jobs = SqlJobRepository(lab)
+    open_one = new_job(owned_definition(a_definition(name="train"), "lab"), "jobaaaa2", NOON)
+    ended = new_job(owned_definition(a_definition(name="done"), "lab"), "jobaaaa3", NOON)
+    jobs.submit([open_one, ended])
+    jobs.record(ended, JobTransition(to_state=JobState.CANCELLED, at=NOON))
+    assert [job.name for job in jobs.open_jobs()] == ["lab::train"]
+    assert SqlJobRepository(database).open_jobs() == []
+    assert (jobs.find_job("train"), SqlJobRepository(database).find_job("train")) == (open_one, None)
+    taken = take_over(database, None, previous="lab", owner="", now=LATER)
+    assert taken.jobs == ("done", "train")
+    (job,) = SqlJobRepository(database).open_jobs()
+    assert (job.name, job.watch_name, job.definition.resources.name) == ("train", "job:train", "job:train")
+    assert in_use(database) == {"job:train"}
+    assert jobs.open_jobs() == []
+
+
+def test_an_open_job_of_the_same_name_stays_and_nothing_moves(database: Database, lab: Database) -> None:
+    SqlJobRepository(database).submit([new_job(a_definition(name="train"), "jobaaaa2", NOON)])
+    theirs = new_job(owned_definition(a_definition(name="train"), "lab"), "jobaaaa3", NOON)
+    SqlJobRepository(lab).submit([theirs])
+    with pytest.raises(UsageError, match="a job 'train' is open; cancel it first"):
+        take_over(database, None, previous="lab", owner="", now=LATER)
+    assert msgspec.structs.asdict(SqlJobRepository(lab).open_jobs()[0]) == msgspec.structs.asdict(theirs)
