@@ -27,7 +27,7 @@ TEXTS = sorted(
     for path in [*PAGES, *(one for folder in ("gpuwatch", "deploy", "examples") for one in (ROOT / folder).rglob("*"))]
     if path.suffix in {".md", ".py", ".html", ".toml", ".yml"} and path.name not in {"CHANGELOG.md", "commands.md"}
 )
-_TO_TYPE = re.compile(r"(?m)(`|<code>|^\$ |^)gpuwatch ([a-z]+(?:-[a-z]+)*)(?: ([a-z]+)\b)?")
+_TO_TYPE = re.compile(r"(?m)(`|<code>|^\$ |^)gpuwatch ([a-z]+(?:-[a-z]+)*)(?: ([a-z]+(?:-[a-z]+)*)\b)?")
 _ADVISED = re.compile(r"(?:[:;(`>] ?|\b(?:run|with|see|or) )gpuwatch ([a-z]+(?:-[a-z]+)*)")
 _VARIABLE = re.compile(r"^# ((?:GPUWATCH_|[A-Z]+_API_|[A-Z]+_CLIENT_|[A-Z]+_IAM_)[A-Z0-9_]+)=(.*)$", re.MULTILINE)
 

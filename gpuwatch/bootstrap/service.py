@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,6 +28,8 @@ from gpuwatch.bootstrap.job_building import build_cluster_jobs, build_job_queue,
 from gpuwatch.bootstrap.polling import Polling
 from gpuwatch.bootstrap.provider_access import account_faults, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing
+from gpuwatch.domain.alerts.alert import alert_id_from
+from gpuwatch.domain.alerts.launch_texts import LISTS_DIFFER
 from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonSigner
@@ -35,6 +38,7 @@ from gpuwatch.engine.alerts.channel_failures import FallbackAlerts
 from gpuwatch.engine.alerts.launch_alerts import abandoned_alerts
 from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
+from gpuwatch.engine.setup.leadership import role_of
 from gpuwatch.errors import StoreError
 from gpuwatch.hooks.owner_hooks import LaunchCommandRunner
 from gpuwatch.ports.alerts import ButtonChannel
@@ -204,11 +208,15 @@ def _build_commands(base: Essentials) -> LaunchCommands:
 
 def apply_watch_changes(settings: Settings, store: Database, now: datetime) -> None:
     """Take over renames, and report launches whose watch is gone. Raises StoreError."""
-    identities = SqlWatchIdentities(store)
-    applied = identities.apply(settings.watches, now)
+    identities, host = SqlWatchIdentities(store), None if store.is_sqlite else socket.gethostname()
+    applied = identities.apply(settings.watches, now, host=host, role=role_of(settings.owner))
     for old, new in applied.changes.renamed.items():
         log.info("watch %s is now %s: its launches, limits and history continue", old, new)
     alerts = list(abandoned_alerts(applied.abandoned, applied.changes.blocked, new_id, now))
+    for other, names in applied.elsewhere.items():
+        key = alert_id_from(" ".join(sorted(names)))
+        fields = {"host": host, "other": other, "watches": ", ".join(names), "key": key}
+        alerts.append(LISTS_DIFFER.outbox(new_id(), now, subject=other, **fields))
     for alert in alerts:
         log.warning("%s; %s", alert.alert.headline, "; ".join(alert.alert.can_do))
     identities.report(alerts)

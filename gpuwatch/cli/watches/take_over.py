@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 @click.argument("watches", nargs=-1)
 @click.option("--from", "previous", required=True, metavar="OWNER", help='The other owner; "": the installation.')
 @click.option("--all", "everything", is_flag=True, help="All its watches, and its jobs.")
+@click.option("--yes", "is_sure", is_flag=True, help="Also while a host of the other owner leads.")
 @json_option
 @stopping_settings_option
-def take_over(watches: tuple[str, ...], previous: str, everything: bool, as_json: bool, settings: Settings) -> None:
+def take_over(
+    watches: tuple[str, ...], previous: str, everything: bool, is_sure: bool, as_json: bool, settings: Settings
+) -> None:
     """Take over WATCHES of another owner: their launches, alerts, pauses and limits, in one step.
 
     Stop the other owner's hosts first, or remove the watches from their settings: a host that still has them in its
@@ -31,7 +34,7 @@ def take_over(watches: tuple[str, ...], previous: str, everything: bool, as_json
     """
     from gpuwatch.app.watches.take_over import take_over as move
 
-    taken = move(settings, watches, previous=previous, everything=everything, actor=command_actor())
+    taken = move(settings, watches, previous=previous, everything=everything, actor=command_actor(), is_sure=is_sure)
     if as_json:
         json_out({"watches": taken.watches, "jobs": taken.jobs, "active_launches": taken.active_launches})
         return

@@ -220,6 +220,18 @@ ABANDONED = AlertSpec(
 )
 RULES_UNKNOWN = "max_runtime and budgets still end it; the other rules of its watch are unknown."
 RULES_KEPT = "gpuwatch follows it by the settings it was rented with, but calls none of its hooks."
+LISTS_DIFFER = AlertSpec(
+    kind=AlertKind.DAEMON,
+    once="lists:{host}:{other:.60}:{key}:{now:%Y-%m-%d}",
+    headline="{host} and {other} have different watch lists",
+    facts=(("Leads", "{host}"), ("Only in the list of {other}", "{watches}")),
+    why="Both hosts share one database and one owner, and the list of the host that leads applies.",
+    did="The other watches are not polled while {host} leads. Their launches continue and end on time.",
+    can_do=(
+        "Use the same settings on both hosts, then reload both",
+        "If the lists are to be separate: set a different `owner` on the hosts of one of them",
+    ),
+)
 BOTH_INTENDED = 'If both are intended: renamed_from = "" in the new watch'
 ID_UNKNOWN = "not known yet"
 HOOK_FAILED = about_launch(

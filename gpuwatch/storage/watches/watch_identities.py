@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, select, update
+from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, or_, select, update
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.watches.owner_names import owner_of
@@ -18,7 +18,7 @@ from gpuwatch.storage.setup.account_rows import new_identity
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import launch_of
 from gpuwatch.storage.setup.side_tables import alert, silence, watch_identity
-from gpuwatch.storage.setup.stored_values import to_ms
+from gpuwatch.storage.setup.stored_values import AnyRow, to_ms
 from gpuwatch.storage.setup.tables import (
     IS_ALIVE,
     OVER_STATES,
@@ -29,6 +29,7 @@ from gpuwatch.storage.setup.tables import (
     watch_state,
 )
 from gpuwatch.storage.setup.tables import launch as launches
+from gpuwatch.storage.watches.running_hosts import other_hosts
 
 _IN_USE = watch_identity.c.retired_at_ms.is_(None)
 _ALIVE = and_(IS_ALIVE, launches.c.dry_run.is_(False))
@@ -44,10 +45,14 @@ _KEYED: tuple[tuple[Table, Column[str]], ...] = (  # at most one row per watch, 
 
 
 class WatchIdentityChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes after reading the settings, and the active launches whose watch was removed."""
+    """The changes after reading the settings, and the active launches whose watch was removed.
+
+    `elsewhere`: watches that are not in these settings but in those of another host that runs, by that host.
+    """
 
     changes: WatchChanges
     abandoned: Sequence[Launch]
+    elsewhere: Mapping[str, Sequence[str]] = {}
 
 
 class SqlWatchIdentities:
@@ -56,15 +61,26 @@ class SqlWatchIdentities:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def apply(self, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
+    def apply(
+        self, watches: Sequence[Watch], now: datetime, *, host: str | None = None, role: str = ""
+    ) -> WatchIdentityChanges:
         """Apply the watches of new settings: rename, add and retire, in one transaction.
+
+        What another running host has put in use is not retired: its list may be the newer one.
+
+        Args:
+            host: whose settings they are, with the role of its daemon; None: there is only one.
 
         Raises:
             StoreError: nothing was changed.
         """
         with self._database.write() as connection:
             lock_reservations(connection)
-            return _apply(connection, self._database.owner, watches, now)
+            others = frozenset() if host is None else other_hosts(connection, role, host)
+            applied = _apply(connection, self._database.owner, watches, now, others)
+            if host is not None:
+                _note_host(connection, [watch.name for watch in watches], host)
+            return applied
 
     def report(self, alerts: Sequence[OutboxAlert]) -> None:
         """Store alerts about them; each is sent once. Raises StoreError."""
@@ -100,7 +116,9 @@ def renamed_candidate(connection: Connection, name: str) -> str | None:
     return next((candidate for candidate in candidates if owner_of(candidate) == owner_of(name)), None)
 
 
-def _apply(connection: Connection, owner: str, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
+def _apply(
+    connection: Connection, owner: str, watches: Sequence[Watch], now: datetime, others: Collection[str]
+) -> WatchIdentityChanges:
     """Apply one owner's list; nothing of another owner is compared with it."""
     rows = connection.execute(select(watch_identity)).all()
     rows = [row for row in rows if _is_watch_of(owner, row.name)]  # jobs come and go without settings
@@ -111,7 +129,10 @@ def _apply(connection: Connection, owner: str, watches: Sequence[Watch], now: da
         in_use = {name for name in _names_in_store(connection) if _is_watch_of(owner, name)}
         for name in sorted(in_use):
             _insert(connection, name, now)
-    retired = {row.name for row in rows} - in_use
+    elsewhere = _elsewhere(rows, watches, others)
+    kept = {name for names in elsewhere.values() for name in names}
+    in_use, alive = in_use - kept, [launch for launch in alive if launch.watch not in kept]
+    retired = {row.name for row in rows} - in_use - kept
     changes = watch_changes(watches, in_use, retired, {launch.watch for launch in alive})
     for old, new in changes.renamed.items():
         rename_watch(connection, old, new, now)
@@ -120,7 +141,23 @@ def _apply(connection: Connection, owner: str, watches: Sequence[Watch], now: da
             identify(connection, name, now)
     _retire(connection, changes.removed, in_use, now)
     abandoned = [launch for launch in alive if launch.watch in changes.abandoned]
-    return WatchIdentityChanges(changes=changes, abandoned=abandoned)
+    return WatchIdentityChanges(changes=changes, abandoned=abandoned, elsewhere=elsewhere)
+
+
+def _elsewhere(rows: Sequence[AnyRow], watches: Sequence[Watch], others: Collection[str]) -> dict[str, list[str]]:
+    """Return the watches in use that only the lists of other running hosts have, by host."""
+    own = {watch.name for watch in watches} | {watch.renamed_from for watch in watches}
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.retired_at_ms is None and row.name not in own and row.host in others:
+            found.setdefault(row.host, []).append(row.name)
+    return found
+
+
+def _note_host(connection: Connection, names: Collection[str], host: str) -> None:
+    is_other = or_(watch_identity.c.host.is_(None), watch_identity.c.host != host)
+    is_own = and_(watch_identity.c.name.in_(list(names)), _IN_USE, is_other)
+    connection.execute(update(watch_identity).where(is_own).values(host=host))
 
 
 def _is_watch_of(owner: str, name: str) -> bool:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from sqlalchemy import select
+from sqlalchemy import BigInteger, insert, literal_column, select
 
 from gpuwatch.app.jobs.jobs import new_job, owned_definition
 from gpuwatch.domain.alerts.alert import Alert, AlertKind, OutboxAlert
@@ -20,13 +20,15 @@ from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.side_tables import delivery, watch_identity
+from gpuwatch.storage.setup.side_tables import daemon_host, daemon_lease, delivery, watch_identity
+from gpuwatch.storage.watches.running_hosts import leading_host
 from gpuwatch.storage.watches.take_over import take_over
 from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
 from tests.builders import NOON
 from tests.builders_jobs import a_definition
 from tests.storage.watches.test_watch_identities import rented, renting
 
+_NOW_MS = literal_column("CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)", BigInteger)
 LATER = NOON + timedelta(minutes=1)
 
 
@@ -116,6 +118,44 @@ def test_what_is_taken_over_has_its_launches_limits_pauses_and_unsent_alerts(dat
     assert unrouted(database) == {"sent never"}
     with database.read() as connection:
         assert not connection.execute(select(delivery)).all()
+
+
+def runs(database: Database, host: str, *, leads: bool) -> None:
+    """A daemon of the owner `lab` runs there."""
+    with database.write() as connection:
+        seen = {"role": "main/lab", "host": host, "version": "1.0", "started_ms": 0, "seen_ms": _NOW_MS}
+        connection.execute(insert(daemon_host).values(holder=f"{host} {leads}", **seen))
+        if leads:
+            lease = {"role": "main/lab", "epoch": 1, "since_ms": 0, "steps_down": False, "lineage": ""}
+            lease |= {"holder": f"{host} {leads}", "expires_at_ms": _NOW_MS + 60_000}
+            connection.execute(insert(daemon_lease).values(**lease))
+
+
+def test_what_the_list_of_another_running_host_has_is_not_retired(database: Database, lab: Database) -> None:
+    """Only until that host has read a list without it, or is gone."""
+    if database.is_sqlite:
+        return  # one daemon alone
+    identities, both = SqlWatchIdentities(lab), [renting("lab::h100"), renting("lab::l40")]
+    runs(lab, "a", leads=True)
+    runs(lab, "b", leads=False)
+    assert identities.apply(both, NOON, host="a", role="main/lab").elsewhere == {}
+    applied = identities.apply(both[:1], LATER, host="b", role="main/lab")  # it leads now, with another list
+    assert (applied.elsewhere, applied.changes.removed) == ({"a": ["lab::l40"]}, [])
+    assert in_use(database) == {"lab::h100", "lab::l40"}
+    applied = identities.apply(both[:1], LATER, host="a", role="main/lab")
+    assert (applied.elsewhere, in_use(database)) == ({}, {"lab::h100"})
+    identities.apply(both, LATER, host="gone", role="main/lab")
+    identities.apply(both[:1], LATER, host="b", role="main/lab")
+    assert in_use(database) == {"lab::h100"}
+
+
+def test_a_host_of_the_other_owner_that_leads_is_named(database: Database, lab: Database) -> None:
+    if database.is_sqlite:
+        return  # one daemon alone
+    runs(lab, "b", leads=False)
+    assert leading_host(database, "main/lab") is None
+    runs(lab, "a", leads=True)
+    assert (leading_host(database, "main/lab"), leading_host(database, "main")) == ("a", None)
 
 
 def test_with_all_of_it_go_the_jobs(database: Database, lab: Database) -> None:
