@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gpuwatch import providers
+from gpuwatch.app.launches.budget_uses import uses_of_budgets
 from gpuwatch.bootstrap import build_adapters, http_client, monotonic, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.launch import LaunchState
@@ -31,18 +31,15 @@ from gpuwatch.domain.launches.money.month_forecast import (
     LEAST_DAYS,
     BudgetUse,
     Forecast,
-    budget_uses,
     forecast_costs,
-    past_uses,
 )
 from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
 from gpuwatch.domain.market.money import Commission
-from gpuwatch.domain.watches.launch_spec import Budget
-from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
@@ -84,11 +81,12 @@ def month_start(text: str) -> date:
 def cost_report(settings: Settings, by: str, month: date | None = None) -> CostReport:
     """The costs of a month (its first day; None: the current one, UTC), from the store only. Raises StoreError."""
     now = real_now()
-    with open_store_read_only(settings) as store:
-        launches, charges = SqlLaunchRepository(store).all(), SqlInvoiceRepository(store).all()
     today = now.astimezone(UTC).date()
     first = today.replace(day=1) if month is None else month
     begin, end = month_of(first)
+    with open_store_read_only(settings) as store:
+        totals, charges = SqlLaunchTotals(store), SqlInvoiceRepository(store).between(begin.date(), end.date())
+        launches, began = totals.billed_or_charged_since(begin), totals.first_orders()
     summaries = invoice_lines(launches, charges, now, begin.date(), end.date() - _DAY)
     is_current = first == today.replace(day=1)
     return CostReport(
@@ -97,8 +95,8 @@ def cost_report(settings: Settings, by: str, month: date | None = None) -> CostR
         lines=_sorted(summarize_by(summaries, KEYS[by]), by),
         total=summarize("total", summaries),
         burn=burn_rate(launches, now),
-        forecast=forecast_costs(launches, now) if is_current else None,
-        budgets=list(_budgets(settings, launches, None if is_current else begin, now)),
+        forecast=forecast_costs(launches, now, min(began.values(), default=None)) if is_current else None,
+        budgets=list(uses_of_budgets(settings, launches, began, None if is_current else begin, now)),
         launches={cell.launch.launch_id: cell.launch for cell in summaries},
     )
 
@@ -133,31 +131,12 @@ def calibrations(settings: Settings, provider: str | None = None) -> list[Calibr
     return [calibrate(name, summaries, _commission(settings, name)) for name in _names(settings, launches, provider)]
 
 
-def budgets_used(settings: Settings, launches: Sequence[Launch]) -> list[BudgetUse]:
-    """The used part of each dollar limit now: first of the overall budget, then of each watch's budget."""
-    return list(_budgets(settings, launches, None, real_now()))
-
-
 def _sorted(summaries: list[InvoiceSummary], by: str) -> list[InvoiceSummary]:
     if by == "day":
         return sorted(summaries, key=lambda summary: summary.key)
     if by == "launch":
         return summaries  # the lines are sorted by launch, oldest first
     return sorted(summaries, key=lambda summary: (-summary.cost.effective, summary.key))
-
-
-def _budgets(
-    settings: Settings, launches: Sequence[Launch], past: datetime | None, now: datetime
-) -> Iterable[BudgetUse]:
-    """All budgets, the overall one first. `past`: the first moment of a past month."""
-    by_watch: defaultdict[str, list[Launch]] = defaultdict(list)
-    for launch in launches:
-        by_watch[launch.watch].append(launch)
-    own = [launch for launch in launches if owner_of(launch.watch) == settings.owner]
-    scopes: list[tuple[str | None, Budget, list[Launch]]] = [(None, settings.budget, own)]
-    scopes += [(w.name, w.budget, by_watch[w.name]) for w in settings.watches if w.budget != Budget()]
-    for name, budget, of in scopes:
-        yield from budget_uses(name, budget, of, now) if past is None else past_uses(name, budget, of, past, now)
 
 
 def _names(settings: Settings, launches: Iterable[Launch], provider: str | None) -> list[str]:

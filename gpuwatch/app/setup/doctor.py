@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.launches.costs import budgets_used
+from gpuwatch.app.launches.budget_uses import uses_of_budgets
 from gpuwatch.app.market.provider_status import blind_lanes, provider_statuses
 from gpuwatch.app.setup.doctor_account import KnownLaunches, account_findings, image_findings, rented_findings
 from gpuwatch.app.setup.doctor_adapters import channel_findings, own_checks, prerequisite_findings
@@ -227,7 +227,7 @@ def _known_launches(settings: Settings) -> KnownLaunches:
 
 def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
     """The used part of each limit. A limit that is reached prevents new launches."""
-    for use in budgets_used(settings, launches.launches):
+    for use in uses_of_budgets(settings, launches.launches, {}, None, real_now()):
         percent = use.percent(use.used) or 0.0
         text = f"{use.limit_name}: {usd(use.used):.2f} of {usd(use.limit):.2f} $ used, {percent:.0f} %"
         mend = "gpuwatch rents nothing beyond it; see: gpuwatch launches costs" if percent >= _NEARLY_PERCENT else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.app.launches.approvals import open_approvals
-from gpuwatch.app.launches.costs import budgets_used
+from gpuwatch.app.launches.budget_uses import month_start, uses_of_budgets
 from gpuwatch.app.market.provider_status import ProviderStatus, provider_statuses
 from gpuwatch.app.setup.market_metrics import Labels, Values, checked_values, is_answering, market_values, read_market
 from gpuwatch.app.setup.metric_specs import METRICS, REACTION_BUCKETS_S, MetricKind, MetricSpec
@@ -27,7 +27,7 @@ from gpuwatch.domain.forecasts.price_forecasts import ForecastSource, Scored, fo
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.run_sample import RunSample, is_late, sample_of
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.domain.launches.money.launch_costs import burn_rate, cost_microusd, month_of
+from gpuwatch.domain.launches.money.launch_costs import burn_rate, cost_microusd
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.installation import install_hint
@@ -185,14 +185,14 @@ def _provider_values(
 
 
 def _launch_values(settings: Settings, totals: SqlLaunchTotals, now: datetime) -> Values:
-    launches, counts = totals.billed_since(month_of(now.astimezone(UTC).date())[0]), totals.counts()
+    launches, counts = totals.billed_since(month_start(now)), totals.counts()
     spent = Counter[str](dict.fromkeys(settings.providers, 0))
     spent.update(totals.spent_on_ended(now))
     for launch in launches:
         if not launch.is_over:
             spent[launch.provider] += cost_microusd(launch, now)
     budgets: dict[Labels, float] = {}
-    for use in budgets_used(settings, launches):
+    for use in uses_of_budgets(settings, launches, {}, None, now):
         percent = use.percent(use.used)
         if percent is not None:
             budgets[use.limit_name if use.watch is None else f"{use.watch}/{use.limit_name}",] = percent / 100

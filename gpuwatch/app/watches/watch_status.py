@@ -107,10 +107,15 @@ def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -
     """
     selected = settings.watches if watches is None else watches
     limits = current_limits(settings, selected, keep=False, from_daemon=True)
-    offers = [offer for offer, _ in current_offers(settings, _LIVE).offers]
+    offers: dict[str, list[Offer]] = {}
+    for offer, _ in current_offers(settings, _LIVE).offers:
+        offers.setdefault(offer.gpu, []).append(offer)
     with open_store_read_only(settings) as store:
         stored = _StatusInputs(settings, store, real_now())
-        return [stored.status(watch, offers) for watch in limits.watches]
+        return [
+            stored.status(watch, [offer for gpu in dict.fromkeys(watch.gpu_names) for offer in offers.get(gpu, ())])
+            for watch in limits.watches
+        ]
 
 
 class _StatusInputs:
@@ -125,7 +130,8 @@ class _StatusInputs:
         self._polls = {name: last_poll(store, name) for name in settings.providers}
         self._paces = {name: stored_pace(settings, name, store) for name in settings.providers}
         self._ages = {name: stored_max_age(settings, name, pace) for name, pace in self._paces.items()}
-        self._history = SqlHistoryRecorder(store)
+        history = SqlHistoryRecorder(store)
+        self._rows_used = {name: history.rows_used(name, now) for name in settings.providers}
         holds = {name: emptied(SqlHolds(store), name, now) for name in settings.providers}
         self._emptied = {name: hold for name, hold in holds.items() if hold is not None}
         self._commissions = commissions_of(settings)
@@ -177,7 +183,7 @@ class _StatusInputs:
     def _own_pause(self, name: str) -> str | None:
         """Why gpuwatch itself does not poll a provider any more today."""
         rows_per_day = self._settings.providers[name].rows_per_day
-        if not rows_per_day or self._history.rows_used(name, self._now) < rows_per_day:
+        if not rows_per_day or self._rows_used[name] < rows_per_day:
             return None
         until = format_moment(next_reset(self._now), ZoneInfo(self._settings.timezone))
         return (
@@ -206,7 +212,7 @@ def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str
     """The offers that a watch accepts, based on the facts in the store."""
     matches, over_limit, unchecked = [], [], dict[str, None]()
     for offer in offers:
-        if offer.gpu not in watch.gpu_names or not offer.rentable:
+        if not offer.rentable:
             continue
         price = price_for(watch, offer, commissions)
         failed_clauses = {failure.clause for failure in failures(watch, offer, price, now)}

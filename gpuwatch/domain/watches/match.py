@@ -31,8 +31,7 @@ def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission])
 
 def failures(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> tuple[Failure, ...]:
     """Return all clauses that reject this offer, in the order of the settings; empty: it matches."""
-    clauses = (*_CLAUSES[:-1], *RARE_CLAUSES)
-    found = tuple(failure for clause in clauses if (failure := clause(watch, offer, price, now)) is not None)
+    found = tuple([failure for clause in _ALL_CLAUSES if (failure := clause(watch, offer, price, now)) is not None])
     if watch.max_job_cost_usd is None or not {"job", "max_job_cost"} & {failure.clause for failure in found}:
         return found
     return tuple(failure for failure in found if failure.clause != "max_price")  # the job's cost explains more
@@ -352,4 +351,5 @@ _CLAUSES: tuple[Clause, ...] = (
     _available,
     _rare,
 )
+_ALL_CLAUSES: tuple[Clause, ...] = (*_CLAUSES[:-1], *RARE_CLAUSES)
 _FACT_CLAUSES: tuple[Clause, ...] = (_provider, _gpu, _kind, _count, _spot, _memory, _verified, _regions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 
-from sqlalchemy import Connection, and_, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, true
 
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow
@@ -29,8 +29,17 @@ class SqlInvoiceRepository:
 
     def all(self) -> list[InvoiceRow]:
         """Return every stored line, oldest day first."""
+        return self._read(true())
+
+    def between(self, first: date, after: date) -> list[InvoiceRow]:
+        """Return the lines of the days from the first up to, but not including, another, oldest day first."""
+        day = invoice_line.c.day
+        return self._read(and_(day >= days_since_1970(first), day < days_since_1970(after)))
+
+    def _read(self, condition: ColumnElement[bool]) -> list[InvoiceRow]:
         columns = invoice_line.c
-        lines = select(invoice_line).order_by(columns.day, columns.provider, columns.instance_id, columns.kind)
+        order = columns.day, columns.provider, columns.instance_id, columns.kind
+        lines = select(invoice_line).where(condition).order_by(*order)
         with self._database.read() as connection:
             rows = connection.execute(lines).all()
         return [
@@ -60,7 +69,7 @@ class SqlInvoiceRepository:
         """Save rows, each instance's day as a whole, over final rows only if they are final, too; return how many."""
         days: dict[tuple[str, str, int], list[InvoiceRow]] = {}
         for row in rows:
-            days.setdefault((row.provider, row.instance_id, (row.day - _EPOCH).days), []).append(row)
+            days.setdefault((row.provider, row.instance_id, days_since_1970(row.day)), []).append(row)
         if not days:
             return 0
         with self._database.write() as connection:
@@ -89,6 +98,11 @@ def _replace_day(connection: Connection, key: tuple[str, str, int], rows: Sequen
     ]
     connection.execute(insert(invoice_line), new_rows)
     return len(rows)
+
+
+def days_since_1970(day: date) -> int:
+    """Return a day as it is stored."""
+    return (day - _EPOCH).days
 
 
 def _date(number: int) -> date:

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.storage.launches.invoice_rows import days_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import launch_of
-from gpuwatch.storage.setup.stored_values import to_ms
-from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES
+from gpuwatch.storage.setup.stored_values import from_ms, to_ms
+from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, invoice_line
 from gpuwatch.storage.setup.tables import launch as launches
 
 _BILLED_AHEAD = timedelta(days=62)  # a provider bills whole steps, of up to a month, which may begin before the span
@@ -22,6 +23,11 @@ _SPENT = (
     select(launches.c.provider, func.sum(launches.c.spent_microusd))
     .where(_IS_OVER, launches.c.spent_microusd.is_not(None))
     .group_by(launches.c.provider)
+)
+_FIRST_ORDERS = (
+    select(launches.c.watch, func.min(launches.c.requested_at_ms))
+    .where(launches.c.dry_run.is_(False), launches.c.requested_at_ms.is_not(None))
+    .group_by(launches.c.watch)
 )
 _NOT_SUMMED = select(launches).where(_IS_OVER, launches.c.spent_microusd.is_(None), launches.c.dry_run.is_(False))
 
@@ -47,11 +53,26 @@ class SqlLaunchTotals:
                 spent[launch.provider] += cost_microusd(launch, now)
         return spent
 
+    def first_orders(self) -> Mapping[str, datetime]:
+        """Return when each watch first ordered; dry runs do not count."""
+        with self._database.read() as connection:
+            return {watch: from_ms(at_ms) for watch, at_ms in connection.execute(_FIRST_ORDERS)}
+
     def billed_since(self, since: datetime) -> list[Launch]:
         """Return the launches that may have been billed since then, newest first; also some that were not."""
-        is_recent = and_(_IS_OVER, launches.c.ended_at_ms >= to_ms(since - _BILLED_AHEAD))
-        has_no_end = and_(_IS_OVER, launches.c.ended_at_ms.is_(None))
-        query = select(launches).where(or_(IS_ALIVE, is_recent, has_no_end))
+        return self._read(_may_be_billed(since))
+
+    def billed_or_charged_since(self, since: datetime) -> list[Launch]:
+        """Return the same and those whose instance is on an invoice since then."""
+        charged = select(invoice_line.c.instance_id).where(invoice_line.c.day >= days_since_1970(since.date()))
+        return self._read(or_(_may_be_billed(since), launches.c.instance_id.in_(charged)))
+
+    def _read(self, condition: ColumnElement[bool]) -> list[Launch]:
+        query = select(launches).where(condition).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id)
         with self._database.read() as connection:
-            rows = connection.execute(query.order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id))
-            return [launch_of(row) for row in rows]
+            return [launch_of(row) for row in connection.execute(query)]
+
+
+def _may_be_billed(since: datetime) -> ColumnElement[bool]:
+    is_recent = launches.c.ended_at_ms >= to_ms(since - _BILLED_AHEAD)
+    return or_(IS_ALIVE, and_(_IS_OVER, or_(is_recent, launches.c.ended_at_ms.is_(None))))

@@ -266,6 +266,7 @@ launch = Table(
     CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
     Index(None, "state", "provider", "spent_microusd"),
     Index(None, "state", "ended_at_ms"),
+    Index(None, "watch", "dry_run", "requested_at_ms"),
     partial_index("uq_launch_slot_alive", "watch", "slot", unique=True, where=_ALIVE),
     partial_index("uq_launch_offer_alive", "provider", "offer_id", "offer_slot", unique=True, where=_ALIVE),
     comment="one decision to rent, from the intent to the end; version is a fencing number",
@@ -306,6 +307,7 @@ invoice_line = Table(
     Column("kind", String(12), primary_key=True),
     Column("microusd", BigInteger, nullable=False),
     Column("final", SmallInteger, nullable=False),
+    Index(None, "day"),
     comment="what the provider charged, per UTC day (days since 1970) and kind; final 0: it may still change",
 )
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from gpuwatch.app.alerts.alerts import event_filter, silences, stored_events
 from gpuwatch.app.launches.approvals import open_approvals
-from gpuwatch.app.launches.costs import cost_report
-from gpuwatch.app.launches.launches import all_launches
+from gpuwatch.app.launches.budget_uses import spending_now
 from gpuwatch.app.market.provider_status import blind_lanes, provider_statuses
 from gpuwatch.app.watches import pauses
 from gpuwatch.app.watches.watch_status import watch_statuses
@@ -32,16 +31,17 @@ _LOG_SHOWN = 200
 
 def _show_now(view: View) -> Mapping[str, Any]:
     settings, now = view.settings, view.now
-    launches = [launch for launch in all_launches(settings) if not launch.is_over]
-    report = cost_report(settings, "watch")
+    spending = spending_now(settings, now)
+    launches = spending.alive
+    statuses = provider_statuses(settings, only_enabled=True, with_polling=False)
     return {
         "watches": watch_statuses(settings),
-        "providers": [(status, blind_lanes(status)) for status in provider_statuses(settings, only_enabled=True)],
+        "providers": [(status, blind_lanes(status)) for status in statuses],
         "launches": launches,
         "held": [launch for launch in launches if launch.state is LaunchState.HELD],
         "approvals": open_approvals(settings, now),
-        "burn": report.burn,
-        "budgets": [(use, use.percent(use.used)) for use in report.budgets],
+        "burn": spending.burn,
+        "budgets": [(use, use.percent(use.used)) for use in spending.budgets],
         "pauses": list(pauses.pauses(settings).in_force(now)),
     }
 

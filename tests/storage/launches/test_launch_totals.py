@@ -11,8 +11,10 @@ import msgspec
 from sqlalchemy import insert, update
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, PriceSpan, new_launch
+from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow, invoice_lines
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.launches.money.month_forecast import spent_since
+from gpuwatch.domain.launches.money.month_forecast import forecast_costs, spent_since
+from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 from gpuwatch.storage.setup.database import Database
@@ -62,3 +64,28 @@ def test_they_are_those_of_all_launches(database: Database) -> None:
     with database.write() as connection:
         connection.execute(update(launches).where(launches.c.launch_id < "l00000000040").values(spent_microusd=None))
     assert totals.spent_on_ended(NOON) == spent
+
+
+def test_a_month_needs_only_its_launches(database: Database) -> None:
+    """Forecasts and invoices of a month from the launches that are read for it equal those from all launches."""
+    draw = random.Random(8)
+    with database.write() as connection:
+        found = [a_random_launch(draw, number) for number in range(80)]
+        connection.execute(insert(launches), [launch_row_of(launch) for launch in found])
+    since = NOON.replace(day=1, hour=0)
+    SqlInvoiceRepository(database).save(
+        [
+            InvoiceRow(provider="vastai", instance_id=f"i{number}", day=day.date(), kind="gpu", microusd=9, final=True)
+            for number in range(0, 80, 3)
+            for day in (since - timedelta(days=1), since, NOON)
+        ]
+    )
+    everything, totals = SqlLaunchRepository(database).all(), SqlLaunchTotals(database)
+    recent, began = totals.billed_or_charged_since(since), totals.first_orders()
+    assert len(recent) < len(everything)
+    assert forecast_costs(recent, NOON, min(began.values())) == forecast_costs(everything, NOON)
+    charges = SqlInvoiceRepository(database).between(since.date(), NOON.date() + timedelta(days=1))
+    lines = invoice_lines(recent, charges, NOON, since.date(), NOON.date())
+    assert lines == invoice_lines(everything, SqlInvoiceRepository(database).all(), NOON, since.date(), NOON.date())
+    ordered = [one for one in everything if one.requested_at is not None and not one.dry_run]
+    assert began == {one.watch: one.requested_at for one in ordered}  # one launch each

@@ -51,12 +51,19 @@ class BudgetUse(msgspec.Struct, frozen=True, kw_only=True):
         return None if amount is None or not self.limit else 100 * amount / self.limit
 
 
-def forecast_costs(launches: Sequence[Launch], now: datetime) -> Forecast:
-    """Return the forecast for these launches to the end of the month of `now`."""
+def forecast_costs(launches: Sequence[Launch], now: datetime, began: datetime | None = None) -> Forecast:
+    """Return the forecast for these launches to the end of the month of `now`.
+
+    Args:
+        launches: at least those that cost something this month; with all of them, the result is the same.
+        began: when the first launch of all was ordered, which need not be among them; None: it is.
+    """
     first, end = month_of(now.astimezone(UTC).date())
     spent = spent_since(launches, first, now)
     to_come = [remaining_cost(launch, now, end) for launch in launches]
-    sample_days = (now - max(first, _begin(launches, first))) / _DAY
+    sample_days = (
+        now - max(first, midnight(began.astimezone(UTC).date()) if began else _begin(launches, first))
+    ) / _DAY
     factor = None
     if sample_days >= LEAST_DAYS:
         factor = 1 + Fraction((end - now) / _DAY) / Fraction(sample_days)
@@ -76,10 +83,16 @@ def _begin(launches: Iterable[Launch], first: datetime) -> datetime:
     return midnight(min(began).astimezone(UTC).date()) if began else first
 
 
-def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], now: datetime) -> list[BudgetUse]:
-    """Return each limit that is set and the amount that these launches use, with commission, as in admission."""
+def budget_uses(
+    watch: str | None, budget: Budget, launches: Sequence[Launch], now: datetime, began: datetime | None = None
+) -> list[BudgetUse]:
+    """Return each limit that is set and the amount that these launches use, with commission, as in admission.
+
+    Args:
+        began: as in `forecast_costs`.
+    """
     today = midnight(now.astimezone(UTC).date())
-    ahead = None if budget.max_usd_month is None else forecast_costs(launches, now)
+    ahead = None if budget.max_usd_month is None else forecast_costs(launches, now, began)
     used = {
         "max_usd_hour": (budget.max_usd_hour, burn_rate(launches, now).effective),
         "max_usd_day": (budget.max_usd_day, spent_since(launches, today, now).effective),

@@ -1,0 +1,78 @@
+"""How much of each budget is used, and what is billed now."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.launches.money.launch_costs import BurnRate, burn_rate, month_of
+from gpuwatch.domain.launches.money.month_forecast import BudgetUse, budget_uses, past_uses
+from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.settings import Settings
+
+
+class SpendingNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The active launches, newest first, what they cost an hour, and the used part of each dollar limit."""
+
+    alive: Sequence[Launch]
+    burn: BurnRate
+    budgets: Sequence[BudgetUse]
+
+
+def spending_now(settings: Settings, now: datetime) -> SpendingNow:
+    """What is spent now; reads only what this month may have cost. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        totals = SqlLaunchTotals(store)
+        launches, began = totals.billed_since(month_start(now)), totals.first_orders()
+    return SpendingNow(
+        alive=[launch for launch in launches if not launch.is_over],
+        burn=burn_rate(launches, now),
+        budgets=list(uses_of_budgets(settings, launches, began, None, now)),
+    )
+
+
+def month_start(now: datetime) -> datetime:
+    """The beginning of the month in UTC: no budget counts what was spent before."""
+    return month_of(now.astimezone(UTC).date())[0]
+
+
+def uses_of_budgets(
+    settings: Settings,
+    launches: Sequence[Launch],
+    began: Mapping[str, datetime],
+    past: datetime | None,
+    now: datetime,
+) -> Iterable[BudgetUse]:
+    """The used part of each dollar limit, the overall budget first, then each watch's.
+
+    Args:
+        launches: those that the month may have cost.
+        began: the first order of each watch; it decides whether a forecast is possible.
+        past: the first moment of a past month; None: the current one.
+    """
+    by_watch: defaultdict[str, list[Launch]] = defaultdict(list)
+    for launch in launches:
+        by_watch[launch.watch].append(launch)
+    first = min(began.values(), default=None)
+    scopes: list[tuple[str | None, Budget, list[Launch], datetime | None]] = [
+        (None, settings.budget, list(launches), first)
+    ]
+    scopes += [
+        (watch.name, watch.budget, by_watch[watch.name], began.get(watch.name))
+        for watch in settings.watches
+        if watch.budget != Budget()
+    ]
+    for name, budget, own, began_at in scopes:
+        if past is None:
+            yield from budget_uses(name, budget, own, now, began_at)
+        else:
+            yield from past_uses(name, budget, own, past, now)
