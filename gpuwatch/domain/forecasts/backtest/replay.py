@@ -129,9 +129,12 @@ class _WatchReplayer:
         self._watch = watch
         self._setting = setting
         self._simulated = simulated
-        self._known_offers = KnownOffers(watch, found, lambda provider: int(setting.age_of(provider).total_seconds()))
+        self._known_offers = KnownOffers(watch, found, self._age_s)
         self._memory = WatchMemory()
         self._rounds = PollCycle()
+        self._expected: frozenset[QueryKey] | None = None
+        self._paces: frozenset[QueryKey] = frozenset()
+        self._ages_s: dict[str, int] = {}
         self._keys_by_query: dict[tuple[str, str, bool], tuple[QueryKey, ...]] = {}
         self._own_label = watch.gpu_names[0] if len(watch.gpu_names) == 1 else _SEVERAL
         self._hunted_s: dict[QueryKey, int] = {}
@@ -148,8 +151,9 @@ class _WatchReplayer:
     def _queries_to_decide(self, poll: MarketPoll) -> Iterator[QueryKey]:
         """The queries to decide on. If the daemon hunted for this watch, it decided on hunts and not on sweeps."""
         is_own = poll.lane == HUNT and poll.gpu == self._own_label
-        least_s = poll.at_s - int(self._setting.age_of(poll.provider).total_seconds())
-        for key in self._keys_of(poll):
+        keys = self._keys_of(poll)
+        least_s = poll.at_s - self._age_s(poll.provider) if keys else 0
+        for key in keys:
             if poll.proves_absence:
                 self._known_offers.note_complete(key, poll.at_s)
             if is_own:
@@ -157,6 +161,12 @@ class _WatchReplayer:
             if is_own or self._hunted_s.get(key, least_s - 1) < least_s:
                 self._known_offers.apply_query(key, poll)
                 yield key
+
+    def _age_s(self, provider: str) -> int:
+        age_s = self._ages_s.get(provider)
+        if age_s is None:
+            age_s = self._ages_s[provider] = int(self._setting.age_of(provider).total_seconds())
+        return age_s
 
     def _keys_of(self, poll: MarketPoll) -> tuple[QueryKey, ...]:
         polled = (poll.provider, poll.gpu, poll.spot)
@@ -171,7 +181,9 @@ class _WatchReplayer:
     def _decide(self, keys: Sequence[QueryKey], at_s: int, now: datetime) -> Decision:
         known_offers, setting = self._known_offers, self._setting
         known_offers.drop_older(at_s)
-        expected = known_offers.recent_queries(at_s)
+        expected = known_offers.recent_queries
+        if expected is not self._expected:
+            self._expected, self._paces = expected, cycle_members(expected, setting.age_of)
         watch, found = setting.limit(self._watch, now), known_offers.under
         if watch is not self._watch:
             found = tuple(match for match in found if _is_under(watch, match))
@@ -179,9 +191,9 @@ class _WatchReplayer:
             keys,
             found,
             near=known_offers.near,
-            known=known_offers.known(at_s),
+            known=known_offers.known,
             expected=expected,
-            paces=cycle_members(expected, setting.age_of),
+            paces=self._paces,
             observed_at=now,
         )
         decision = decide(watch, look, self._memory, now, setting.zone)

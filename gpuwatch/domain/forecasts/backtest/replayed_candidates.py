@@ -212,6 +212,7 @@ class _QueryOffers:
         self.complete_s: int | None = None  # the newest complete answer
         self.is_fresh = False  # is the answer recent enough?
         self.age_s = 0  # the maximum age of an answer
+        self.lowest: float | None = None  # the lowest GPU price of its fitting offers
         self.appearing: list[int] = []  # candidates, by the time they appear
         self.appears = 0  # how many of them have appeared
         self.changes: list[tuple[int, bool, int]] = []  # (time, appears?, candidate) near the threshold
@@ -227,6 +228,11 @@ class KnownOffers:
         self._queries: dict[QueryKey, _QueryOffers] = {}
         self._has_changed = True
         self._under: tuple[Match, ...] = ()
+        self._near = False
+        self._cheapest: float | None = None
+        self._recent: frozenset[QueryKey] = frozenset()
+        self._known: frozenset[QueryKey] = frozenset()
+        self._valid_until_s = -1  # until then, time alone changes neither of them
         limit = watch.max_price_usd_gpu_hour
         rearm = Decimal(repr(max(watch.rearm, 1.0)))
         most_job = None if watch.max_job_cost_usd is None else microusd(watch.max_job_cost_usd * rearm)
@@ -247,58 +253,79 @@ class KnownOffers:
     def apply_query(self, key: QueryKey, poll: MarketPoll) -> None:
         """Apply a query. A failed one leaves no data; a partial answer or a hunt shows offers but proves no absence."""
         query = self._query(key)
-        self._has_changed = self._has_changed or query.is_fresh is poll.failed
         every_s = 0 if query.seen_s is None else poll.at_s - query.seen_s
-        query.age_s = max(self._age_s(poll.provider), _MAX_MISSED_POLLS * every_s)
-        query.seen_s, query.is_fresh = poll.at_s, not poll.failed
+        age_s, is_fresh = max(self._age_s(poll.provider), _MAX_MISSED_POLLS * every_s), not poll.failed
+        if query.is_fresh is not is_fresh or query.age_s != age_s or key not in self._recent:
+            self._has_changed = self._has_changed or query.is_fresh is not is_fresh
+            self._valid_until_s = -1
+        query.age_s, query.seen_s, query.is_fresh = age_s, poll.at_s, is_fresh
         self._advance(query, poll.at_s)
+        lowest = self._lowest(query)
+        self._has_changed = self._has_changed or lowest != query.lowest
+        query.lowest = lowest
 
     def note_complete(self, key: QueryKey, at_s: int) -> None:
         """Record a complete answer: offers that it did not show are gone."""
         self._query(key).complete_s = at_s
+        if key not in self._known:
+            self._valid_until_s = -1
 
     def drop_older(self, at_s: int) -> None:
-        """Drop answers that are too old."""
-        for query in self._queries.values():
-            if query.is_fresh and query.seen_s is not None and query.seen_s < at_s - query.age_s:
+        """Drop answers that are too old at this time, to which all results belong from then on."""
+        if at_s <= self._valid_until_s:
+            return
+        recent, known, ends_s = [], [], [at_s + 86_400]
+        for key, query in self._queries.items():
+            oldest_s = at_s - query.age_s
+            if query.seen_s is None or query.seen_s < oldest_s:
+                self._has_changed = self._has_changed or query.is_fresh
                 query.is_fresh = False
-                self._has_changed = True
+                continue
+            recent.append(key)
+            ends_s.append(query.seen_s + query.age_s)
+            if query.is_fresh and query.complete_s is not None and query.complete_s >= oldest_s:
+                known.append(key)
+                ends_s.append(query.complete_s + query.age_s)
+        self._valid_until_s = min(ends_s)
+        self._recent, self._known = frozenset(recent), frozenset(known)
 
-    def recent_queries(self, at_s: int) -> frozenset[QueryKey]:
-        """The queries that were sent recently, answered or not."""
-        queries = self._queries.items()
-        return frozenset(
-            key for key, query in queries if query.seen_s is not None and query.seen_s >= at_s - query.age_s
-        )
+    @property
+    def recent_queries(self) -> frozenset[QueryKey]:
+        """The queries that were sent recently, answered or not; the same object while they stay the same."""
+        return self._recent
 
-    def known(self, at_s: int) -> frozenset[QueryKey]:
+    @property
+    def known(self) -> frozenset[QueryKey]:
         """The queries with a recent complete answer."""
-        queries = self._queries.items()
-        return frozenset(
-            key
-            for key, query in queries
-            if query.is_fresh and query.complete_s is not None and query.complete_s >= at_s - query.age_s
-        )
+        return self._known
 
     @property
     def under(self) -> tuple[Match, ...]:
         """Known offers at or under the threshold, cheapest first."""
-        if self._has_changed:
-            seen = [query for query in self._queries.values() if query.is_fresh and query.under]
-            self._under = tuple(seen[0].matches) if len(seen) == 1 else self._merged(seen)
-            self._has_changed = False
+        self._renew()
         return self._under
 
     @property
     def near(self) -> bool:
         """Is a fitting offer at or under threshold × rearm?"""
-        return any(query.is_fresh and query.near for query in self._queries.values())
+        self._renew()
+        return self._near
 
     @property
     def cheapest(self) -> float | None:
         """The lowest GPU price of fitting offers, in micro-dollars."""
-        lowest = [self._lowest(query) for query in self._queries.values() if query.is_fresh]
-        return min((price for price in lowest if price is not None), default=None)
+        self._renew()
+        return self._cheapest
+
+    def _renew(self) -> None:
+        if not self._has_changed:
+            return
+        fresh = [query for query in self._queries.values() if query.is_fresh]
+        under = [query for query in fresh if query.under]
+        self._under = tuple(under[0].matches) if len(under) == 1 else self._merged(under)
+        self._near = any(query.near for query in fresh)
+        self._cheapest = min((query.lowest for query in fresh if query.lowest is not None), default=None)
+        self._has_changed = False
 
     def _merged(self, queries: Sequence[_QueryOffers]) -> tuple[Match, ...]:
         places = sorted(
@@ -334,10 +361,10 @@ class KnownOffers:
 
     def _put(self, query: _QueryOffers, number: int, appears: bool) -> None:
         query.near += 1 if appears else -1
+        self._has_changed = True
         match = self._found[number].match
         if not self._is_under[number] or match is None:
             return
-        self._has_changed = True
         place = (self._found[number].rank, number)
         at = bisect_left(query.under, place)
         if appears:
