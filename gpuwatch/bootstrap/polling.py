@@ -76,7 +76,9 @@ class Polling:
         self._base, self._history, self._executor = base, history, executor
         self._launchers, self._job_queue = following.launchers, job_queue
         self.auto_prices = _auto_prices(base)
-        self.price_ranks = PriceRanks(SqlHourlyLows(store), watched_gpus(settings), REFERENCE_DISK_GB)
+        self.price_ranks = PriceRanks(
+            SqlHourlyLows(store, tuple(settings.providers)), watched_gpus(settings), REFERENCE_DISK_GB
+        )
         self.past_limits = PastLimits(SqlFittingPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
         self._open_jobs: frozenset[str] = frozenset()
         self.limits = WatchLimits(

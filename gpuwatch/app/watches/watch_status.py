@@ -21,7 +21,7 @@ from gpuwatch.domain.market.json_view import Moment
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, WatchMemory, decide
-from gpuwatch.domain.watches.match import failures, is_near, match_of, price_for, rank
+from gpuwatch.domain.watches.match import clauses_of, failures, is_near, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.offer_alerts import decision_text
 from gpuwatch.engine.market.browse import OfferFilter
@@ -210,12 +210,12 @@ class _RatedOffers(msgspec.Struct, frozen=True):
 
 def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str, Any], now: datetime) -> _RatedOffers:
     """The offers that a watch accepts, based on the facts in the store."""
-    matches, over_limit, unchecked = [], [], dict[str, None]()
+    matches, over_limit, unchecked, clauses = [], [], dict[str, None](), clauses_of(watch)
     for offer in offers:
         if not offer.rentable:
             continue
         price = price_for(watch, offer, commissions)
-        failed_clauses = {failure.clause for failure in failures(watch, offer, price, now)}
+        failed_clauses = {failure.clause for failure in failures(watch, offer, price, now, clauses)}
         unchecked |= dict.fromkeys(sorted(failed_clauses - _RECORDED))
         failed_clauses &= _RECORDED
         if not failed_clauses:

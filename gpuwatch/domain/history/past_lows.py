@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ class HourlyLows(msgspec.Struct, frozen=True):
 
     lows: Sequence[int]
     days: int
-    by_hour: Mapping[int, int] = {}  # hour since 1970 → its lowest price
+    hours: Sequence[int] = ()  # the hour of each, since 1970
 
 
 def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now: datetime) -> PastLimit:
@@ -169,9 +169,9 @@ def arrivals_at(history: HourlyLows, gpu_microusd_hour: float, hour_of_day: int)
 
     1.0 if too little is known: fewer than `MIN_DAYS` days, or no such price.
     """
-    under = {hour: low <= gpu_microusd_hour for hour, low in history.by_hour.items()}
-    then = [is_under for hour, is_under in under.items() if hour % 24 == hour_of_day]
-    if len(then) < MIN_DAYS or not any(under.values()):
+    reached = bisect_right(history.lows, gpu_microusd_hour)
+    then = [index < reached for index, hour in enumerate(history.hours) if hour % 24 == hour_of_day]
+    if len(then) < MIN_DAYS or not reached:
         return 1.0
-    usual = sum(under.values()) / len(under)
+    usual = reached / len(history.hours)
     return (sum(then) + 2 * usual) / (len(then) + 2) / usual  # plus two average days: few days are weak evidence

@@ -21,6 +21,7 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
+_SETTING_OF: dict[Clause, str] = {}  # a clause without an effect unless this field of the watch is set
 _MEMORY_SLACK = 0.99  # a driver reserves up to half a percent: 32607 MiB are sold as 32 GB
 
 
@@ -29,9 +30,26 @@ def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission])
     return price_of(offer, watch.disk_gb, commissions.get(offer.provider, NO_COMMISSION))
 
 
-def failures(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> tuple[Failure, ...]:
-    """Return all clauses that reject this offer, in the order of the settings; empty: it matches."""
-    found = tuple([failure for clause in _ALL_CLAUSES if (failure := clause(watch, offer, price, now)) is not None])
+def clauses_of(watch: Watch) -> tuple[Clause, ...]:
+    """Return the clauses that may reject an offer, in the order of the settings: without those that are not set."""
+    names = ((clause, _SETTING_OF.get(clause)) for clause in _ALL_CLAUSES)
+    return tuple([clause for clause, name in names if name is None or _is_set(getattr(watch, name))])
+
+
+def _is_set(value: object) -> bool:
+    return value is not None and value is not False  # 0 is a value
+
+
+def failures(
+    watch: Watch, offer: Offer, price: OfferPrice, now: datetime, clauses: tuple[Clause, ...] | None = None
+) -> tuple[Failure, ...]:
+    """Return all clauses that reject this offer, in the order of the settings; empty: it matches.
+
+    Args:
+        clauses: `clauses_of(watch)`, for many offers of one watch.
+    """
+    clauses = _ALL_CLAUSES if clauses is None else clauses
+    found = tuple([failure for clause in clauses if (failure := clause(watch, offer, price, now)) is not None])
     if watch.max_job_cost_usd is None or not {"job", "max_job_cost"} & {failure.clause for failure in found}:
         return found
     return tuple(failure for failure in found if failure.clause != "max_price")  # the job's cost explains more
@@ -280,6 +298,7 @@ def _at_least(clause: str, offer_field: str) -> Clause:
             return None
         return _too_little(clause, has, least)
 
+    _SETTING_OF[clause_holds] = clause
     return clause_holds
 
 
@@ -289,6 +308,7 @@ def _boolean_clause(clause: str, holds: Callable[[Offer], bool | None]) -> Claus
             return None
         return Failure(clause, f"{clause}: {'no' if holds(offer) is False else 'unknown'}")
 
+    _SETTING_OF[clause_holds] = clause
     return clause_holds
 
 

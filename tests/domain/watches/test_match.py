@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms, Verification
-from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, price_for
+from gpuwatch.domain.watches.match import accepts, clauses_of, failures, is_near, matches, price_for
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 from tests.builders import NOON, a_watch, an_offer
 
@@ -256,3 +256,13 @@ def test_near_is_an_otherwise_fitting_offer_under_threshold_times_rearm(listed: 
 
 def test_an_offer_that_another_clause_refuses_is_not_near() -> None:
     assert not is_near(a_watch(rearm=1.1), [an_offer(rentable=False), an_offer(gpu="RTX 4090")], VAST, NOON)
+
+
+def test_clauses_that_are_not_set_change_nothing() -> None:
+    offers = [an_offer(gpu=gpu, reliability=known, spot=spot) for gpu in ("H100 SXM", "A100 SXM 80GB")
+              for known in (None, 0.9) for spot in (False, True)]  # fmt: skip
+    for changes in ({}, {"min_vcpu": 0}, {"min_reliability": 0.95, "nvlink": True}, {"when": "gpu_ram > 10"}):
+        watch = a_watch(**changes)
+        for offer in offers:
+            price = price_for(watch, offer, {})
+            assert failures(watch, offer, price, NOON, clauses_of(watch)) == failures(watch, offer, price, NOON)

@@ -44,7 +44,7 @@ def test_near_its_limit_short_of_time_or_at_its_hour(
 def lows(days: int, cheap_at: int) -> HourlyLows:
     """Days of hourly prices: cheap at one hour of the day, expensive at the others."""
     by_hour = {hour: 1_000_000 if hour % 24 == cheap_at else 2_000_000 for hour in range(24 * days)}
-    return HourlyLows(lows=sorted(by_hour.values()), days=days, by_hour=by_hour)
+    return HourlyLows(lows=sorted(by_hour.values()), days=days, hours=sorted(by_hour, key=lambda hour: by_hour[hour]))
 
 
 def test_an_hour_at_which_it_was_cheap_counts_more_than_the_others() -> None:

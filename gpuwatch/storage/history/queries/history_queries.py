@@ -6,8 +6,11 @@ Prices are listed GPU prices with the default disk, unless a docstring says othe
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
+from itertools import groupby
+from operator import itemgetter
 
 from sqlalchemy import Connection, case, column, func, inspect, select, table, union
 
@@ -48,6 +51,7 @@ from gpuwatch.storage.history.recording.recorded_polls import first_poll_s, newe
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import seen_value
+from gpuwatch.storage.setup.stored_values import AnyRow
 from gpuwatch.storage.setup.tables import (
     history_state,
     hourly,
@@ -264,37 +268,52 @@ def _quartiles_of(weights: SketchWeights, lowest_microusd: int) -> Sequence[int]
 
 
 class SqlHourlyLows:
-    """Implements `ports.store.HourlyLowsReader` over the database."""
+    """Implements `ports.store.HourlyLowsReader` over the database.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        providers: only their prices; None: all.
+    """
+
+    def __init__(self, database: Database, providers: Collection[str] | None = None) -> None:
         self._database = database
+        self._providers = providers
 
     def hourly_lows(self, gpus: Collection[str] | None, since: datetime, until: datetime) -> Mapping[_Part, HourlyLows]:
         """Return it by provider, kind of price, GPU and spot; imported prices keep their kind. Raises StoreError."""
         first_hour, end_hour = seconds_since_1970(since) // HOUR_S, -(-seconds_since_1970(until) // HOUR_S)
-        part_columns = (segment.c.provider, segment.c.gpu, segment.c.spot)
         query = (
-            select(*part_columns, hourly.c.hour, func.min(hourly.c.min_microusd))
+            select(segment.c.gpu, segment.c.provider, segment.c.spot, hourly.c.hour, func.min(hourly.c.min_microusd))
             .join_from(hourly, segment, hourly.c.segment_id == segment.c.id)
             # a GPU count of 0: older aggregates
             .where(hourly.c.hour >= first_hour, hourly.c.hour < end_hour, segment.c.gpu_count > 0)
-            .group_by(*part_columns, hourly.c.hour)
+            .group_by(segment.c.gpu, segment.c.provider, segment.c.spot, hourly.c.hour)
+            .order_by(segment.c.gpu)
         )
         if gpus is not None:
             query = query.where(segment.c.gpu.in_(list(gpus)))
-        lows_by_part: dict[_Part, dict[int, int]] = {}
+        found: dict[_Part, HourlyLows] = {}
         with self._database.read() as connection:
-            for source, gpu, spot, hour, low in connection.execute(query):
-                lows = lows_by_part.setdefault(
-                    (provider_of_source(source), kind_of_source(source), gpu, bool(spot)), {}
-                )
+            for gpu, rows in groupby(connection.execute(query), key=itemgetter(0)):
+                found |= self._of_gpu(gpu, rows)
+        return found
+
+    def _of_gpu(self, gpu: str, rows: Iterable[AnyRow]) -> Mapping[_Part, HourlyLows]:
+        lows_by_part: dict[_Part, dict[int, int]] = {}
+        for _, source, spot, hour, low in rows:
+            provider = provider_of_source(source)
+            if self._providers is None or provider in self._providers:
+                lows = lows_by_part.setdefault((provider, kind_of_source(source), gpu, bool(spot)), {})
                 lows[hour] = min(low, lows.get(hour, low))
-        return {
-            part: HourlyLows(
-                lows=tuple(sorted(lows.values())), days=-(-(max(lows) - min(lows) + 1) // 24), by_hour=lows
-            )
-            for part, lows in lows_by_part.items()
-        }
+        return {part: _compact(lows) for part, lows in lows_by_part.items()}
+
+
+def _compact(lows: Mapping[int, int]) -> HourlyLows:
+    hours = sorted(lows, key=lambda hour: lows[hour])
+    return HourlyLows(
+        lows=array("q", (lows[hour] for hour in hours)),
+        days=-(-(max(hours) - min(hours) + 1) // 24),
+        hours=array("i", hours),
+    )
 
 
 def prices_on_sale(database: Database, provider: str) -> Mapping[SaleKey, Sequence[SalePrice]]:

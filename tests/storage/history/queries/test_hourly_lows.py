@@ -26,7 +26,7 @@ def test_each_hour_counts_once_with_its_lowest_price_over_all_counts(database: D
     now = NOON + timedelta(hours=3)
     found = SqlHourlyLows(database).hourly_lows({"H100 SXM"}, now - timedelta(days=30), now)
     live = found["vastai", OfferKind.LIVE, "H100 SXM", False]
-    assert live.lows[:2] == (2_000_000, 2_500_000)
+    assert list(live.lows[:2]) == [2_000_000, 2_500_000]
     assert live.days == 1
     assert found["vastai", OfferKind.LIVE, "H100 SXM", True].lows[0] == 1_000_000
     assert SqlHourlyLows(database).hourly_lows({"A100"}, now - timedelta(days=30), now) == {}
