@@ -51,7 +51,7 @@ RENAMED_COLUMNS = {
     ("launch_event", "provider_words"): "provider_message",
 }
 ADDED = {
-    "history_state": {"rewritten": 0, "packed_to_day": None},
+    "history_state": {"rewritten": 0, "packed_to_day": None, "kept_by_default": 0},
     "alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000, "owner": ""},
     "provider_health": {"lane": "hunt", "not_understood": 0, "reported": 1},
     "delivery": {"first_try_at_ms": None},

@@ -112,8 +112,8 @@ _STORE = GroupEntry(
         "export": ("Write the store's prices to a file.", "history.price_files:export"),
         "upgrade": ("Create the database, or upgrade its schema.", "setup.db:upgrade"),
         "backup": ("Copy the database while it is in use, and check the copy.", "setup.db:backup"),
-        "prune": ("Delete old prices, polls, sent alerts and ended jobs.", "setup.db:prune"),
-        "stats": ("Show the size and contents of the store.", "setup.db:stats"),
+        "prune": ("Delete what [history] keep no longer keeps, at once.", "setup.db:prune"),
+        "stats": ("Show the size, contents and growth of the store.", "setup.db:stats"),
     },
     ("gpuwatch store stats", "gpuwatch store backup gpuwatch-backup.db"),
 )

@@ -19,6 +19,7 @@ from gpuwatch.daemon.task_supervisor import rescue_alert
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.engine.history.daily_lake import DailyLake
+from gpuwatch.engine.history.retention import Retention
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
@@ -27,6 +28,7 @@ from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.engine.watches.provider_worker import FirstRequestGate, ProviderWorker
 from gpuwatch.hooks.owner_command import run_command
 from gpuwatch.settings import Settings
+from gpuwatch.storage.history.prune import SqlPruner
 from gpuwatch.storage.setup.database import Database
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ STANDBY_DELIVER_EVERY_S = 5.0  # the leader delivers at once; this is for when i
 HEALTH_EVERY_S = 5.0
 SWEEP_CHECK_EVERY_S = 15.0
 ROLL_UP_EVERY_S = 60.0
+PRUNE_EVERY_S = 60.0
 GUARD_EVERY_S = 5.0
 PREREQUISITES_EVERY_S = 15.0  # only checks whether it is due
 HOOKS_EVERY_S = 2.0
@@ -81,6 +84,7 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
         ),
         PeriodicTask(name="remind", run=lambda: _remind_unfinished(service), every_s=REMIND_EVERY_S),
         PeriodicTask(name="roll-up", run=_with_now(service, service.history.roll_up), every_s=ROLL_UP_EVERY_S),
+        PeriodicTask(name="prune", run=_with_now(service, _retention(service).run), every_s=PRUNE_EVERY_S),
         PeriodicTask(
             name="price ranks",
             run=_with_now(service, service.polling.price_ranks.refresh_if_due),
@@ -111,6 +115,11 @@ def _lake_task(service: Service) -> PeriodicTask:
 
     run = _with_now(service, DailyLake(service.store, place, export).run_if_due)
     return PeriodicTask(name="lake", run=run, every_s=LAKE_EVERY_S, progress_within_s=LAKE_TIMEOUT_S + 2 * LAKE_EVERY_S)
+
+
+def _retention(service: Service) -> Retention:
+    history = service.settings.history
+    return Retention(service.store, SqlPruner(service.store, history.keep, history.lake))
 
 
 def _advance_queue(service: Service) -> None:

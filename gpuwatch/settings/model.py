@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
 from gpuwatch.domain.setup.fields import Key, Line, Span, SpanFrom1s, Spec, Switch, Words, about
+from gpuwatch.domain.setup.history_keep import HistoryKeep
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.owner_names import OWNER_PATTERN
 from gpuwatch.domain.watches.watch import Watch
@@ -214,6 +215,10 @@ class RecordSettings(Spec, frozen=True, kw_only=True):
 class HistorySettings(Spec, frozen=True, kw_only=True):
     """`[history]`: what becomes of old prices."""
 
+    keep: Annotated[
+        HistoryKeep | None,
+        about("How long rows stay. A store from before this setting loses nothing until it is set."),
+    ] = None
     lake: Annotated[
         LakePlace,
         about("Folder or s3://bucket/prefix to which the daemon adds Parquet files once a day; empty: none."),

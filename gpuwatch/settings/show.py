@@ -237,6 +237,7 @@ gpu = []                          # GPUs to record without a watch, such as ["A1
 """
 _WATCHDOG = """\
 # [history]
+# keep = { polls = "30d", intervals = "400d", hourly = "forever" }   # the default of a new store
 # lake = "s3://bucket/prefix"     # or the path of a folder: once a day, what is over is added there as Parquet
 
 # [orchestrator]                  # rents the machines of multi-node jobs

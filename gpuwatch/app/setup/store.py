@@ -11,10 +11,16 @@ import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.market.json_view import rfc3339
+from gpuwatch.domain.setup.history_keep import HistoryKeep
+from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.history.prune import PruneReport, prune
+from gpuwatch.storage.history.store_growth import StoreGrowth, read_growth
+from gpuwatch.storage.history.table_ends import is_kept_by_default
 from gpuwatch.storage.setup.backup import BackupReport, backup
-from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.daemon_lease import claim_daemon
+from gpuwatch.storage.setup.database import open_database, sqlite_path
 from gpuwatch.storage.setup.migrate import require_head, upgrade_unused
+from gpuwatch.storage.setup.sqlite_driver import rebuild
 from gpuwatch.storage.setup.store_stats import StoreStats, read_store_stats
 
 if TYPE_CHECKING:
@@ -40,17 +46,48 @@ def back_up_store(settings: Settings, target: Path, *, force: bool) -> BackupRep
         return backup(database, target, force=force)
 
 
-def prune_store(settings: Settings, keep: timedelta) -> PruneReport:
-    """Drop exact prices, polls and sent alerts older than `keep`. Raises StoreError."""
+def prune_store(settings: Settings, keep: timedelta | None) -> PruneReport:
+    """Delete what is over.
+
+    Args:
+        keep: of everything but hourly prices; None: as `[history] keep` says.
+
+    Raises:
+        UsageError: neither is set, and the store is older than that setting.
+        StoreError: the store failed; earlier deletions remain.
+    """
     with closing(open_database(settings.database_url)) as database:
         require_head(database)
-        return prune(database, keep, real_now())
+        spans = keep or settings.history.keep
+        if spans is None:
+            with database.read() as connection:
+                if not is_kept_by_default(connection):
+                    raise UsageError("the store is older than [history] keep: set it, or --keep-days")
+            spans = HistoryKeep()
+        return prune(database, spans, real_now(), settings.history.lake)
 
 
-def store_stats(settings: Settings) -> StoreStats:
-    """The size and content of the store. Raises StoreError."""
+def rebuild_store(settings: Settings) -> int:
+    """Rewrite SQLite's file without its free pages; return its bytes.
+
+    Raises:
+        UsageError: it is PostgreSQL.
+        StoreError: a daemon uses it, or the disk is full.
+    """
+    path = sqlite_path(settings.database_url)
+    if path is None:
+        raise UsageError("PostgreSQL reuses its free space by itself; to give it back, run VACUUM FULL there")
+    if not path.exists():
+        raise StoreError(f"there is no database {path} to rewrite")
+    with claim_daemon(settings.database_url):
+        rebuild(path)
+    return path.stat().st_size
+
+
+def store_stats(settings: Settings) -> tuple[StoreStats, StoreGrowth]:
+    """The size, the content and the growth of the store. Raises StoreError."""
     with open_store_read_only(settings) as database:
-        return read_store_stats(database)
+        return read_store_stats(database), read_growth(database, settings.history.keep, real_now())
 
 
 def backup_json(report: BackupReport) -> dict[str, Any]:
@@ -60,4 +97,9 @@ def backup_json(report: BackupReport) -> dict[str, Any]:
 
 def prune_json(report: PruneReport) -> dict[str, Any]:
     """JSON of `gpuwatch store prune`."""
-    return {**msgspec.structs.asdict(report), "kept_from": rfc3339(report.kept_from)}
+    return {**msgspec.structs.asdict(report), "kept_from": report.kept_from and rfc3339(report.kept_from)}
+
+
+def stats_json(stats: StoreStats, growth: StoreGrowth) -> dict[str, Any]:
+    """JSON of `gpuwatch store stats`."""
+    return {**msgspec.structs.asdict(stats), "growth": growth}

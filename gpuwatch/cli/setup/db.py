@@ -16,6 +16,7 @@ from gpuwatch.domain.market.figure_text import count_text
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.history.store_growth import StoreGrowth
     from gpuwatch.storage.setup.store_stats import StoreStats
 
 
@@ -57,39 +58,62 @@ def backup(target: Path, force: bool, as_json: bool, settings: Settings) -> None
         click.echo(f"{report.path}: {_size(report.bytes)}, {count_text(sum(report.rows.values()), 'row')}, verified")
 
 
-@click.command(cls=Command, examples=("gpuwatch store prune --keep-days 90",))
-@click.option("--keep-days", type=Between(min=0.25, max=36_500), required=True, help="Days of exact prices to keep.")
+@click.command(cls=Command, examples=("gpuwatch store prune --keep-days 90", "gpuwatch store prune --vacuum"))
+@click.option("--keep-days", type=Between(min=0.25, max=36_500), help="Days to keep; default: [history] keep.")
+@click.option("--vacuum", is_flag=True, help="Then rewrite SQLite's file without free space. Stop the daemon first.")
 @json_option
 @settings_option
-def prune(keep_days: float, as_json: bool, settings: Settings) -> None:
-    """Delete prices, polls, sent alerts and ended jobs older than --keep-days; keep hourly prices. A daemon may run."""
-    from gpuwatch.app.setup.store import prune_json, prune_store
+def prune(keep_days: float | None, vacuum: bool, as_json: bool, settings: Settings) -> None:
+    """Delete what [history] keep no longer keeps, now and at once; the daemon does it a little every minute.
 
-    report = prune_store(settings, timedelta(days=keep_days))
+    With --keep-days: prices, polls, sent alerts and ended jobs that are older; hourly prices stay. A daemon may run.
+    """
+    from gpuwatch.app.setup.store import prune_json, prune_store, rebuild_store
+
+    report = prune_store(settings, None if keep_days is None else timedelta(days=keep_days))
+    size = rebuild_store(settings) if vacuum else None
     if as_json:
-        json_out(prune_json(report))
-    else:
-        dropped = (
-            f"dropped {count_text(report.intervals, 'price')}, {count_text(report.polls, 'poll')}, "
-            f"{report.alerts:,} sent alerts"
-        )
-        dropped += f", {count_text(report.jobs, 'job')}" if report.jobs else ""
-        click.echo(f"{dropped}; kept from {local(report.kept_from, settings.timezone)} on")
+        json_out(prune_json(report) | ({"bytes": size} if vacuum else {}))
+        return
+    dropped = (
+        f"dropped {count_text(report.intervals, 'price')}, {count_text(report.polls, 'poll')}, "
+        f"{report.alerts:,} sent alerts"
+    )
+    dropped += f", {count_text(report.jobs, 'job')}" if report.jobs else ""
+    kept = f"kept from {local(report.kept_from, settings.timezone)} on" if report.kept_from else "all prices are kept"
+    click.echo(f"{dropped}; {kept}{'' if size is None else f'; the file has {_size(size)}'}")
 
 
 @click.command(cls=Command, examples=("gpuwatch store stats",))
 @json_option
 @settings_option
 def stats(as_json: bool, settings: Settings) -> None:
-    """Show the size and contents of the store."""
-    from gpuwatch.app.setup.store import store_stats
+    """Show the size, contents and growth of the store, and what is deleted next."""
+    from gpuwatch.app.setup.store import stats_json, store_stats
 
-    statistics = store_stats(settings)
+    statistics, growth = store_stats(settings)
     if as_json:
-        json_out(statistics)
+        json_out(stats_json(statistics, growth))
         return
-    for label, value in _lines(statistics, settings.timezone):
-        click.echo(f"{label:<22} {value}")
+    for label, value in (*_lines(statistics, settings.timezone), *_growth_lines(growth)):
+        click.echo(f"{label:<22} {value}".rstrip())
+
+
+def _growth_lines(growth: StoreGrowth) -> Iterator[tuple[str, str]]:
+    yield "growth", f"{_size(growth.bytes_a_month)} a month; in a year the store has {_size(growth.bytes_in_a_year)}"
+    spans = ", ".join(f"{name} {span}" for name, span in growth.keep.items())
+    if growth.is_in_force:
+        yield "kept", f"{spans}; next {_size(growth.bytes_over)} are deleted"
+    else:
+        yield "kept", f"all, as [history] keep is not set; {spans} would delete {_size(growth.bytes_over)}"
+    yield "", ""
+    about = "about " if growth.are_bytes_estimated else ""
+    yield "table", f"{'rows':>13} {about + 'size':>12} {'a month':>10} {'in a year':>10} {'over':>11}"
+    for one in growth.tables:
+        if one.rows:
+            month = "-" if one.bytes_a_month is None else _size(one.bytes_a_month)
+            figures = f"{one.rows:>13,} {_size(one.bytes):>12} {month:>10} {_size(one.bytes_in_a_year):>10}"
+            yield one.table, f"{figures} {one.rows_over:>11,}"
 
 
 def _lines(stats: StoreStats, timezone: str) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ depending on its key. This module loads no library: commands that answer at once
 from __future__ import annotations
 
 import json
+import math
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
@@ -44,7 +45,12 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the shortest text that `parse_duration` parses to the same value, to the millisecond: 5400 → `1h30m`."""
+    """Return the shortest text that `parse_duration` parses to the same value, to the millisecond: 5400 → `1h30m`.
+
+    Infinity is `forever`, where a setting accepts that.
+    """
+    if seconds == math.inf:
+        return "forever"
     left_ms = round(seconds * 1000)
     if left_ms <= 0:
         return "0s"

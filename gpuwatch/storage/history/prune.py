@@ -1,136 +1,198 @@
-"""Deletes old prices and keeps their roll-ups: in small transactions, so that a daemon can record in between.
+"""Deletes rows whose time is over (`TABLE_ENDS`): in small transactions, so that a daemon can record in between.
 
-Every step is repeatable: the next prune completes an interrupted one.
+Every step is repeatable: the next pass completes an interrupted one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Table, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, literal, select, tuple_, update
 
-from gpuwatch.domain.history.market_history import COVERAGE_S
-from gpuwatch.domain.setup.durations import HOUR_S
+from gpuwatch.domain.history.market_history import moment_of
+from gpuwatch.domain.setup.history_keep import FOREVER, HistoryKeep
+from gpuwatch.storage.history.lake.lake_notes import lake_verified_until_s
+from gpuwatch.storage.history.lake.lake_place import open_place
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.open_prices import lock_history
+from gpuwatch.storage.history.recording.poll_writer import pack_days
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
-from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import JOBS_OVER, alert, delivery, job, job_event, job_run
-from gpuwatch.storage.setup.stored_values import to_ms
-from gpuwatch.storage.setup.tables import IS_ALIVE, history_state, launch, poll, price_interval, series
+from gpuwatch.storage.history.table_ends import TABLE_ENDS, Horizons, TableEnd, horizons, is_kept_by_default
+from gpuwatch.storage.setup.database import Database, release_free_pages
+from gpuwatch.storage.setup.tables import history_state
 
-_MAX_KEY_WINDOW = timedelta(days=32)  # an exhausted budget is reported once a month
-_SERIES_PER_STEP = 1000
-_POLLS_PER_STEP = 5000
-_NO_INTERVAL = ~select(price_interval.c.series_id).where(price_interval.c.series_id == series.c.id).exists()
+ROWS_PER_STEP = 2000  # of a table, looked at or deleted in one transaction
+STEPS_PER_RUN = 30
+_PAGES_PER_STEP = 500
+_FREE_SHARE = 0.05  # of the file, kept for new rows
+
+_Key = tuple[Any, ...]
 
 
 class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was deleted."""
 
-    kept_from: datetime  # every moment from then on can still be reconstructed
+    kept_from: datetime | None  # every moment from then on can still be reconstructed; None: every one
     intervals: int
     series: int
     polls: int
     alerts: int
     jobs: int
+    rows: dict[str, int]  # by table, where any was
 
 
-def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
-    """Delete prices and polls older than `keep`; aggregates all hours first.
+class SqlPruner:
+    """Deletes what is over, a part of it with each run; a pass over all tables a day.
+
+    Args:
+        keep: what the owner has set; None: by default, where the store was new, and nothing elsewhere.
+        lake: as in the settings: what the market showed goes only if it is verified there; "": there is none.
+    """
+
+    def __init__(self, database: Database, keep: HistoryKeep | None, lake: str = "") -> None:
+        self._database = database
+        self._keep = keep
+        self._lake = lake
+        self._pass: Iterator[tuple[str, int]] = iter(())
+        self._begun_on: int | None = None  # the UTC day
+
+    def run(self, now: datetime) -> int:
+        """Take the next steps; return how many rows were deleted. Raises StoreError."""
+        deleted = 0
+        for _ in range(STEPS_PER_RUN):
+            step = next(self._pass, None)
+            if step is not None:
+                deleted += step[1]
+            elif self._begun_on == now.toordinal():
+                release_pages(self._database)
+                break
+            else:
+                self._begun_on = now.toordinal()
+                self._pass = self.steps(now)
+        return deleted
+
+    def steps(self, now: datetime) -> Iterator[tuple[str, int]]:
+        """One pass: yield a table and how many of its rows were deleted, after each transaction. Raises StoreError."""
+        with self._database.read() as connection:
+            until = self.horizons(connection, now)
+        for end in TABLE_ENDS:
+            is_over = end.is_over(until)
+            after: _Key | None = None
+            while is_over is not None:
+                last, deleted = self._step(end, is_over, until, after)
+                yield end.table.name, deleted
+                if last is None:
+                    break
+                after = last
+
+    def is_undecided(self) -> bool:
+        """Whether nothing recorded is deleted, as the store is older than the setting. Raises StoreError."""
+        with self._database.read() as connection:
+            return self._keep is None and not is_kept_by_default(connection)
+
+    def horizons(self, connection: Connection, now: datetime) -> Horizons:
+        """Return until when rows may end now."""
+        keep = self._keep
+        if keep is None and is_kept_by_default(connection):
+            keep = HistoryKeep()
+        verified_until_s: float = FOREVER
+        if self._lake:
+            verified = lake_verified_until_s(connection, open_place(self._lake).url)
+            verified_until_s = -math.inf if verified is None else verified
+        return horizons(connection, keep, now, verified_until_s)
+
+    def _step(
+        self, end: TableEnd, is_over: ColumnElement[bool], until: Horizons, after: _Key | None
+    ) -> tuple[_Key | None, int]:
+        """Delete among the next rows in the order of the primary key; return the last one's key, None at the end."""
+        columns = list(end.table.primary_key)
+        window = [] if after is None else [_compared(columns, after)[0]]
+        query = select(*columns).where(*window).order_by(*columns).offset(ROWS_PER_STEP).limit(1)
+        with self._database.read() as connection:
+            row = connection.execute(query).first()
+            last = None if row is None else tuple(row)
+            if last is not None:
+                window.append(_compared(columns, last)[1])
+            found = connection.execute(
+                select(literal(1)).select_from(end.table).where(*window, is_over).limit(1)
+            ).first()
+        if found is None:
+            return last, 0
+        with self._database.write() as connection:
+            if end.is_history:
+                lock_history(connection)  # no series goes while a recorder brings it back
+                _note_horizon(connection, until)
+            return last, connection.execute(delete(end.table).where(*window, is_over)).rowcount
+
+
+def _compared(columns: list[Any], key: _Key) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Whether a row comes after a key, and whether it does not."""
+    if len(columns) == 1:
+        return columns[0] > key[0], columns[0] <= key[0]
+    values = tuple_(*(literal(value, column.type) for value, column in zip(key, columns, strict=True)))
+    return tuple_(*columns) > values, tuple_(*columns) <= values
+
+
+def _note_horizon(connection: Connection, until: Horizons) -> None:
+    """Tell readers, before the first row goes, since when prices are exact."""
+    if until.intervals_s is None:
+        return
+    is_later = func.coalesce(history_state.c.kept_from_s, -1) < until.intervals_s
+    changed = {"kept_from_s": until.intervals_s, "rewritten": history_state.c.rewritten + 1}
+    connection.execute(update(history_state).where(is_later).values(changed))
+
+
+def prune(database: Database, keep: timedelta | HistoryKeep, now: datetime, lake: str = "") -> PruneReport:
+    """Delete all that is over now; aggregates all hours and packs all days first.
+
+    Args:
+        keep: a duration: of everything but hourly prices.
+        lake: as of `SqlPruner`.
 
     Raises:
         StoreError: the database failed; earlier deletions remain.
     """
     SqlHistoryRecorder(database).roll_up(now)
-    horizon_s = _horizon(database, seconds_since_1970(now - keep))
-    with database.write() as connection:
-        is_later = func.coalesce(history_state.c.kept_from_s, -1) < horizon_s
-        connection.execute(update(history_state).where(is_later).values(kept_from_s=horizon_s))
-        connection.execute(update(history_state).values(rewritten=history_state.c.rewritten + 1))
-    intervals, series = _prune_prices(database, horizon_s)
-    polls = _prune_polls(database, horizon_s)
-    alerts = _prune_alerts(database, now - keep, now)
-    kept_from = datetime.fromtimestamp(horizon_s, UTC)
-    jobs = _prune_jobs(database, now - keep)
-    return PruneReport(kept_from=kept_from, intervals=intervals, series=series, polls=polls, alerts=alerts, jobs=jobs)
-
-
-def _horizon(database: Database, wanted_s: int) -> int:
-    """Return the moment before which no roll-up needs prices any more."""
+    pack_days(database, seconds_since_1970(now))
+    if isinstance(keep, timedelta):
+        keep_s = keep.total_seconds()
+        keep = HistoryKeep(polls_s=keep_s, intervals_s=keep_s, hourly_s=FOREVER)
+    rows: dict[str, int] = {}
+    pruner = SqlPruner(database, keep, lake)
     with database.read() as connection:
-        next_hour = connection.execute(select(history_state.c.next_hour)).scalar_one()
-    return wanted_s if next_hour is None else min(wanted_s, next_hour * HOUR_S - COVERAGE_S)
+        until = pruner.horizons(connection, now)
+    for table, deleted in pruner.steps(now):
+        if deleted:
+            rows[table] = rows.get(table, 0) + deleted
+    release_pages(database, steps=None)
+    return PruneReport(
+        kept_from=moment_of(until.intervals_s),
+        intervals=rows.get("price_interval", 0),
+        series=rows.get("series", 0),
+        polls=rows.get("poll", 0),
+        alerts=rows.get("alert", 0),
+        jobs=rows.get("job", 0),
+        rows=rows,
+    )
 
 
-def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
-    intervals = dropped = 0
-    for first, after in _steps(database, series, _SERIES_PER_STEP):
-        with database.write() as connection:
-            lock_history(connection)  # no series goes while a recorder brings it back
-            number = price_interval.c.series_id
-            ended = delete(price_interval).where(number >= first, number < after, price_interval.c.ended_s <= horizon_s)
-            intervals += connection.execute(ended).rowcount
-            without_intervals = delete(series).where(series.c.id >= first, series.c.id < after, _NO_INTERVAL)
-            dropped += connection.execute(without_intervals).rowcount
-    return intervals, dropped
+def release_pages(database: Database, steps: int | None = 4) -> None:
+    """Give free pages of SQLite's file back to the disk, in small transactions. PostgreSQL reuses its own.
 
-
-def _prune_polls(database: Database, horizon_s: int) -> int:
-    """Delete polls before the horizon, except the newest covering ones: they define what was on offer there."""
-    other = poll.alias()
-    is_same_scope = and_(other.c.provider == poll.c.provider, other.c.gpu == poll.c.gpu, other.c.spot == poll.c.spot)
-    newest = select(func.max(other.c.at_s)).where(other.c.covers == 1, is_same_scope, other.c.at_s <= horizon_s)
-    is_expendable = and_(poll.c.at_s < horizon_s, ~and_(poll.c.covers == 1, poll.c.at_s == newest.scalar_subquery()))
-    dropped = 0
-    for first, after in _steps(database, poll, _POLLS_PER_STEP):
-        with database.write() as connection:
-            statement = delete(poll).where(poll.c.id >= first, poll.c.id < after, is_expendable)
-            dropped += connection.execute(statement).rowcount
-    return dropped
-
-
-def _prune_alerts(database: Database, before: datetime, now: datetime) -> int:
-    """Delete alerts that every channel has settled; a `once_key` stays while it may still be needed."""
-    before_ms = to_ms(before)
-    with database.write() as connection:
-        # an expired or refused delivery without `sent_at_ms` must still be mentioned in a later message
-        is_reported = and_(delivery.c.state.in_(("expired", "refused")), delivery.c.sent_at_ms.is_not(None))
-        expired = select(alert.c.alert_id).where(alert.c.expires_at_ms < before_ms)
-        is_settled = and_(or_(delivery.c.state == "sent", is_reported), delivery.c.alert_id.in_(expired))
-        connection.execute(delete(delivery).where(is_settled))
-        has_deliveries = select(delivery.c.alert_id).where(delivery.c.alert_id == alert.c.alert_id).exists()
-        is_done = and_(alert.c.expires_at_ms < before_ms, alert.c.routed_at_ms.is_not(None), ~has_deliveries)
-        is_key_unused = or_(alert.c.once_key.is_(None), _is_over(min(before, now - _MAX_KEY_WINDOW)))
-        return connection.execute(delete(alert).where(is_done, is_key_unused)).rowcount
-
-
-def _prune_jobs(database: Database, before: datetime) -> int:
-    """Delete jobs that ended before then, with their runs and events."""
-    query = select(job.c.job_id).where(job.c.ended_at_ms < to_ms(before), job.c.state.in_(JOBS_OVER))
-    with database.write() as connection:
-        for table in (job_event, job_run):
-            connection.execute(delete(table).where(table.c.job_id.in_(query)))
-        return connection.execute(delete(job).where(job.c.job_id.in_(query))).rowcount
-
-
-def _is_over(before: datetime) -> ColumnElement[bool]:
-    """Match alerts whose key is not needed any more: its time window has passed, or its launch is over.
-
-    An instance with gpuwatch's label may be listed as long as it lives, and a channel's address stays changed.
+    A file that an older gpuwatch made keeps its free pages for new rows, until `store prune --vacuum`.
     """
-    is_of_launch = alert.c.once_key.contains(launch.c.launch_id)
-    is_active = select(launch.c.launch_id).where(IS_ALIVE, is_of_launch).exists()
-    is_lasting = or_(alert.c.once_key.startswith("orphan:"), alert.c.once_key.startswith("moved:"))
-    return and_(alert.c.expires_at_ms < to_ms(before), ~is_lasting, ~is_active)
-
-
-def _steps(database: Database, table: Table, size: int) -> Iterator[tuple[int, int]]:
-    with database.read() as connection:
-        lowest, highest = connection.execute(select(func.min(table.c.id), func.max(table.c.id))).one()
-    if lowest is None:
+    if not database.is_sqlite:
         return
-    for first in range(lowest, highest + 1, size):
-        yield first, first + size
+    while steps != 0:
+        with database.read() as connection:
+            names = ("auto_vacuum", "page_count", "freelist_count")
+            mode, pages, free = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
+        if mode != 2 or free <= max(_FREE_SHARE * pages, _PAGES_PER_STEP):
+            return
+        with database.write() as connection:
+            release_free_pages(connection, _PAGES_PER_STEP)
+        steps = None if steps is None else steps - 1

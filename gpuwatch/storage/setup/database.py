@@ -321,6 +321,12 @@ def with_long_timeout(connection: Connection) -> Iterator[None]:
         driver.statement_timeout_s = timeout_s
 
 
+def release_free_pages(connection: Connection, most: int) -> None:
+    """Give free pages of SQLite's file back to the disk, in this writing transaction."""
+    driver: Any = connection.connection.driver_connection
+    driver.execute(f"PRAGMA incremental_vacuum({most})").fetchall()  # a page for each row, and SQLAlchemy reads none
+
+
 def require_writable(url: str) -> None:
     """Fail early if a database cannot be created or written; creates and locks nothing.
 

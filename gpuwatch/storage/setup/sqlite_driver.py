@@ -63,6 +63,22 @@ def configure_connection(connection: Any) -> None:
     connection.execute("PRAGMA foreign_keys=ON")
 
 
+def rebuild(path: Path) -> None:
+    """Rewrite a file without its free pages, so that later ones can be given back. Nobody else may use it.
+
+    Raises:
+        StoreError: the disk is full, or the file is in use or damaged; nothing was changed.
+    """
+    try:
+        with closing(sqlite_driver().connect(_uri(path, "rw"), uri=True)) as connection:
+            connection.isolation_level = None
+            connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            connection.execute("VACUUM")
+    except sqlite_driver().Error as error:
+        raise StoreError(f"cannot rewrite {path}: {error}; it needs as much free space again") from error
+
+
 def connect_read_only(path: Path) -> Any:
     """Open a connection that cannot write; the file must exist.
 
@@ -125,6 +141,8 @@ def _choose_journal(connection: Any, wanted: str) -> None:
     start together on a new database. After some attempts the mode stays, which is slower but not wrong.
     """
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
+        if connection.execute("PRAGMA page_count").fetchone()[0] == 0:  # only a new file can take it without VACUUM
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         connection.execute(f"PRAGMA journal_mode={wanted}")
 
 

@@ -40,7 +40,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     prices_kept_from: datetime | None  # None: nothing was pruned
     rolled_up_to: datetime | None
     on_offer: int  # identities with an open price
-    rows_received: int  # offers of all stored polls
+    rows_received: int  # offers of all polls since the first one
     bytes_per_offer_and_poll: float | None
 
 
@@ -55,8 +55,8 @@ def read_store_stats(database: Database) -> StoreStats:
             if name in tables
         }
         used, free = _size(connection, database.is_sqlite)
-        polls = select(func.min(poll.c.at_s), func.max(poll.c.at_s), func.sum(poll.c.rows))
-        first, last, received = connection.execute(polls).one()
+        first, last = connection.execute(select(func.min(poll.c.at_s), func.max(poll.c.at_s))).one()
+        received = connection.execute(select(func.sum(poll_total.c.rows))).scalar()
         on_offer = select(func.count()).where(price_interval.c.seen_to_s.is_(None))
         next_hour, kept_from_s = connection.execute(
             select(history_state.c.next_hour, history_state.c.kept_from_s)

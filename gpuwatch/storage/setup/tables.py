@@ -170,10 +170,12 @@ history_state = Table(
     Column("kept_from_s", Integer),
     Column("rewritten", BigInteger, nullable=False, server_default="0"),
     Column("packed_to_day", Integer),
+    Column("kept_by_default", SmallInteger, nullable=False, server_default="1"),
     comment="one row: version grows with every change of an interval, so that a writer sees whether its memory "
     "is still current; next_hour is the first hour without a roll-up; intervals before kept_from_s were "
     "pruned; rewritten grows with every change of what was over: late polls, imports, a clock set back, pruning; "
-    "the polls of the days before packed_to_day are in poll_day",
+    "the polls of the days before packed_to_day are in poll_day; kept_by_default 0: it held rows before "
+    "[history] keep came, and its owner decides",
 )
 
 quota_day = Table(

@@ -67,6 +67,7 @@ def write_and_prune(shell: Shell, at: datetime, keep_days: int) -> dict[str, Any
     database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
     report = prune(database, timedelta(days=keep_days), at)
     assert report.intervals > 100
+    assert report.kept_from is not None
     with database.write() as connection:
         connection.execute(delete(hourly).where(hourly.c.hour < report.kept_from.timestamp() // 3600))
         connection.execute(delete(poll_day).where(poll_day.c.day < report.kept_from.timestamp() // 86400))

@@ -167,7 +167,8 @@ def test_when_each_price_was_last_seen(database: Database, history: SqlHistoryRe
 def test_since_when_anything_is_known(database: Database, history: SqlHistoryRecorder) -> None:
     assert first_poll_at(database) is None
     assert kept_from(database) is None
-    history.record(an_answer(an_offer()), lane="sweep")
+    history.record(an_answer(an_offer("gone")), lane="sweep")
+    history.record(an_answer(an_offer(), after_s=in_hours(1)), lane="sweep")
     history.record(an_answer(an_offer(), after_s=in_hours(30)), lane="sweep")
     assert first_poll_at(database) == NOON
     prune(database, timedelta(hours=2), NOON + timedelta(hours=31))

@@ -1,0 +1,31 @@
+"""Deletes what `[history] keep` no longer keeps, a little with each run, and reports what an older store would lose."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from gpuwatch.storage.history.prune import SqlPruner
+from gpuwatch.storage.history.store_growth import undecided_text
+from gpuwatch.storage.setup.database import Database
+
+log = logging.getLogger(__name__)
+
+
+class Retention:
+    """The daemon's pruning."""
+
+    def __init__(self, store: Database, pruner: SqlPruner) -> None:
+        self._store = store
+        self._pruner = pruner
+        self._is_reported = False
+
+    def run(self, now: datetime) -> None:
+        """Take the next steps of the pass of the day. Raises StoreError."""
+        if not self._is_reported:
+            if self._pruner.is_undecided() and (text := undecided_text(self._store, now)) is not None:
+                log.warning("%s", text)
+            self._is_reported = True
+        deleted = self._pruner.run(now)
+        if deleted:
+            log.info("pruned", extra={"rows": deleted})

@@ -1,0 +1,232 @@
+"""Pruning: which rows end, in which steps, and whether the file stays as large as it is."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection, func, insert, select, update
+
+from gpuwatch.domain.setup.durations import DAY_S
+from gpuwatch.domain.setup.history_keep import HistoryKeep
+from gpuwatch.storage.history import prune as prune_module
+from gpuwatch.storage.history.lake.lake_notes import begin_lake, note_verified
+from gpuwatch.storage.history.prune import ROWS_PER_STEP, SqlPruner
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.store_growth import read_growth, undecided_text
+from gpuwatch.storage.history.table_ends import TABLE_ENDS, WHY_ROWS_STAY, Horizons
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.side_tables import chat_update, forecast, provider_hold, silence, skipped_scope
+from gpuwatch.storage.setup.stored_values import to_ms
+from gpuwatch.storage.setup.tables import (
+    approval,
+    history_state,
+    hourly,
+    metadata,
+    poll,
+    price_interval,
+    series,
+)
+from tests.checkout import ROOT
+from tests.storage.stored_answers import NOON, an_answer, an_offer
+
+DAY = timedelta(days=1)
+WEEK = HistoryKeep(polls_s=2.0 * DAY_S, intervals_s=7.0 * DAY_S, hourly_s=30.0 * DAY_S)
+
+
+def record_days(history: SqlHistoryRecorder, first: int, end: int) -> datetime:
+    """A sweep each two hours: one machine stays, one has a new price each time, one is new each day."""
+    for step in range(first * 12, end * 12):
+        offers = (an_offer("stays"), an_offer("moves", 1.0 + step % 7), an_offer(f"day {step // 12}", 2.0))
+        history.record(an_answer(*offers, after_s=step * 7200), lane="sweep")
+    return NOON + end * DAY
+
+
+def run_all(pruner: SqlPruner, now: datetime) -> int:
+    """As the daemon does it in many runs: a pass of the day."""
+    return sum(pruner.run(now) for _ in range(50))
+
+
+def count(database: Database, table: object) -> int:
+    with database.read() as connection:
+        return int(connection.execute(select(func.count()).select_from(table)).scalar_one())  # type: ignore[arg-type]
+
+
+def test_each_table_has_an_end_or_a_reason_to_stay() -> None:
+    ends = [end.table.name for end in TABLE_ENDS]
+    assert len(ends) == len(set(ends))
+    assert not set(ends) & set(WHY_ROWS_STAY)
+    assert {*ends, *WHY_ROWS_STAY} == set(metadata.tables)
+    assert {"launch", "launch_event", "invoice_line"} <= set(WHY_ROWS_STAY)
+
+
+def test_forever_ends_nothing() -> None:
+    nothing = Horizons(to_ms(NOON))
+    lasting = {end.table.name for end in TABLE_ENDS if not isinstance(end.kept, int)}
+    assert {end.table.name for end in TABLE_ENDS if end.is_over(nothing) is None} == lasting
+
+
+def test_the_store_stays_as_large_as_its_window(database: Database) -> None:
+    history = SqlHistoryRecorder(database)
+    pruner = SqlPruner(database, WEEK)
+    sizes = []
+    for day in range(0, 45, 3):
+        now = record_days(history, day, day + 3)
+        run_all(pruner, now)
+        sizes.append({table.name: count(database, table) for table in (price_interval, series, poll, hourly)})
+    assert sizes[-1]["price_interval"] == sizes[5]["price_interval"]
+    assert sizes[-1]["series"] == sizes[5]["series"]
+    assert sizes[-1]["hourly"] == sizes[-3]["hourly"]
+    assert sizes[-1]["poll"] <= sizes[5]["poll"]
+    with database.read() as connection:
+        kept_from_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
+        oldest_end = connection.execute(select(func.min(price_interval.c.ended_s))).scalar_one()
+    assert kept_from_s == (NOON + 38 * DAY).timestamp()
+    assert oldest_end > kept_from_s
+
+
+def test_no_transaction_of_the_daemon_deletes_many_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune_module, "ROWS_PER_STEP", 10)
+    now = record_days(SqlHistoryRecorder(database), 0, 20)
+    deleted = [step for step in SqlPruner(database, WEEK).steps(now) if step[1]]
+    assert max(rows for _, rows in deleted) <= 11
+    assert sum(rows for table, rows in deleted if table == "price_interval") > 100
+    assert sum(rows for table, rows in deleted if table == "series") == 13
+    assert ROWS_PER_STEP <= 5000
+
+
+def test_a_run_takes_a_few_steps_and_the_next_goes_on(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune_module, "ROWS_PER_STEP", 10)
+    monkeypatch.setattr(prune_module, "STEPS_PER_RUN", 3)
+    now = record_days(SqlHistoryRecorder(database), 0, 20)
+    pruner = SqlPruner(database, WEEK)
+    assert pruner.run(now) <= 33
+    assert run_all(pruner, now) > 100
+    assert run_all(pruner, now) == 0
+
+
+def test_an_older_store_loses_nothing_until_its_owner_has_decided(database: Database) -> None:
+    now = record_days(SqlHistoryRecorder(database), 0, 3) + 500 * DAY
+    SqlHistoryRecorder(database).roll_up(now)
+    with database.write() as connection:
+        connection.execute(update(history_state).values(kept_by_default=0))
+    before = count(database, price_interval), count(database, poll)
+    undecided = SqlPruner(database, None)
+    assert undecided.is_undecided()
+    assert run_all(undecided, now) == 0
+    assert (count(database, price_interval), count(database, poll)) == before
+    text = undecided_text(database, now) or ""
+    assert f"{before[0] - 3:,} rows of price_interval" in text
+    assert "store backup" in text
+    assert not read_growth(database, None, now).is_in_force
+    decided = SqlPruner(database, HistoryKeep())
+    assert not decided.is_undecided()
+    assert run_all(decided, now) > 0
+
+
+def test_a_new_store_is_pruned_by_default(database: Database) -> None:
+    now = record_days(SqlHistoryRecorder(database), 0, 3) + 500 * DAY
+    SqlHistoryRecorder(database).roll_up(now)
+    assert undecided_text(database, now) is None
+    assert run_all(SqlPruner(database, None), now) > 0
+
+
+def test_with_a_lake_only_what_is_verified_there_goes(database: Database) -> None:
+    now = record_days(SqlHistoryRecorder(database), 0, 20)
+    verified_s = int((NOON + 5 * DAY).timestamp())
+    pruner = SqlPruner(database, WEEK, "/srv/lake")
+    first = [step for step in pruner.steps(now) if step[1]]
+    assert {table for table, _ in first} == {"poll"}  # nothing is in it yet; what polls showed is packed
+    with database.write() as connection:
+        begin_lake(connection, "/srv/lake", None)
+        note_verified(connection, "/srv/lake", verified_s)
+    assert sum(rows for _, rows in pruner.steps(now)) > 0
+    with database.read() as connection:
+        assert connection.execute(select(history_state.c.kept_from_s)).scalar_one() == verified_s
+        assert connection.execute(select(func.min(price_interval.c.ended_s))).scalar_one() > verified_s
+
+
+def test_what_is_settled_or_lapsed_ends_and_the_rest_stays(database: Database) -> None:
+    now = NOON + 500 * DAY
+    long_ago, lately = to_ms(NOON), to_ms(now - timedelta(hours=1))
+    with database.write() as connection:
+        _put_settled(connection, long_ago, "old")
+        _put_settled(connection, lately, "new")
+        connection.execute(
+            insert(forecast),
+            {
+                "forecast_id": "open",
+                "source": "advise",
+                "made_at_ms": long_ago,
+                "due_at_ms": long_ago,
+                "statement": "{}",
+            },
+        )
+    gone: dict[str, int] = {}
+    for table, rows in SqlPruner(database, HistoryKeep()).steps(now):
+        gone[table] = gone.get(table, 0) + rows
+    tables = (approval, chat_update, forecast, provider_hold, silence, skipped_scope)
+    assert {name: rows for name, rows in gone.items() if rows} == {table.name: 1 for table in tables}
+    assert [count(database, table) for table in tables] == [1, 1, 2, 1, 1, 1]
+
+
+def _put_settled(connection: Connection, at_ms: int, name: str) -> None:
+    number = int(at_ms // 1000)
+    connection.execute(insert(silence), {"watch": name, "created_at_ms": at_ms, "until_ms": at_ms})
+    hold = {"provider": name, "kind": "search", "set_at_ms": at_ms, "until_ms": at_ms, "reason": "busy"}
+    connection.execute(insert(provider_hold), hold)
+    scope = {"provider": name, "scope": "offer", "key": "1", "watch": "", "why": "gone"}
+    connection.execute(insert(skipped_scope), scope | {"since_ms": at_ms, "until_ms": at_ms})
+    connection.execute(insert(chat_update), {"bot": "b", "update_id": number, "received_at_ms": at_ms})
+    made = {"forecast_id": name, "source": "advise", "made_at_ms": at_ms, "due_at_ms": at_ms, "statement": "{}"}
+    connection.execute(insert(forecast), made | {"score": "{}"})
+    asked = {"approval_id": name, "watch": "w", "provider": "vastai", "created_at_ms": at_ms, "deadline_ms": at_ms}
+    prices = {"offer": "{}", "listed_microusd_hour": 1, "price_microusd_hour": 1}
+    connection.execute(insert(approval), asked | prices | {"state": "denied"})
+
+
+def test_growth_is_reported_by_table(database: Database) -> None:
+    now = record_days(SqlHistoryRecorder(database), 0, 20)
+    growth = read_growth(database, WEEK, now)
+    by_name = {one.table: one for one in growth.tables}
+    assert set(by_name) == set(metadata.tables)
+    assert growth.is_in_force
+    assert growth.keep == {"polls": "2d", "intervals": "7d", "hourly": "30d"}
+    prices = by_name["price_interval"]
+    assert prices.rows_over == sum(
+        rows for table, rows in SqlPruner(database, WEEK).steps(now) if table == prices.table
+    )
+    assert prices.rows_a_month == pytest.approx(prices.rows * 30 / 20, rel=0.02)
+    hours = by_name["hourly"]
+    assert hours.bytes_in_a_year == pytest.approx(hours.bytes * 30 / 20, rel=0.02)  # 30 days are kept
+    endless = read_growth(database, HistoryKeep(hourly_s=math.inf), now)
+    hours = next(one for one in endless.tables if one.table == "hourly")
+    assert hours.bytes_in_a_year == pytest.approx(hours.bytes * 385 / 20, rel=0.02)
+
+
+def test_a_new_file_gives_free_pages_back(sqlite_database: Database) -> None:
+    with sqlite_database.write() as connection:
+        row = {"provider": "p", "lane": "sweep", "gpu": "g", "spot": 0, "completeness": "failed", "error": "x" * 500}
+        row |= dict.fromkeys(("covers", "rows", "skipped", "elapsed_ms"), 0)
+        connection.execute(insert(poll), [row | {"at_s": number} for number in range(20_000)])
+    assert sqlite_database.path is not None
+    full = sqlite_database.path.stat().st_size
+    with sqlite_database.write() as connection:
+        connection.execute(poll.delete())
+    for _ in range(10):
+        prune_module.release_pages(sqlite_database)
+    with sqlite_database.read() as connection:
+        pages, free = (
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("page_count", "freelist_count")
+        )
+    assert pages * 4096 < full / 3
+    assert free <= 500
+
+
+def test_the_page_of_the_history_lists_all_tables() -> None:
+    page = (ROOT / "docs" / "history.md").read_text(encoding="utf-8")
+    lines = [f"| `{end.table.name}` | {end.words} |" for end in TABLE_ENDS]
+    lines += [f"| `{name}` | stays: {why} |" for name, why in WHY_ROWS_STAY.items()]
+    for line in lines:
+        assert line in page
