@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-
 from sqlalchemy import insert
 
 from benchmarks.idle import marketplace
@@ -116,7 +115,8 @@ def _ended_launch(number: int, now: datetime) -> Launch:
     return Launch(
         launch_id=launch_id, watch=f"w{number % 50 * 20}", slot=0, provider="vastai", offer_id=str(number),
         machine_id=str(number), gpu="H100 SXM", gpu_count=1, spot=False, state=LaunchState.ENDED, dry_run=False,
-        label=label_of(launch_id), listed_microusd_hour=2_000_000, price_microusd_hour=2_000_000, max_runtime_s=86_400.0,
+        label=label_of(launch_id), listed_microusd_hour=2_000_000, price_microusd_hour=2_000_000,
+        max_runtime_s=86_400.0,
         instance_id=str(9_000_000 + number), intended_at=began, requested_at=began, running_at=began,
         ended_at=began + timedelta(hours=2), end_reason="max_runtime",
     )  # fmt: skip

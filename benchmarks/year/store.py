@@ -13,7 +13,6 @@ import time
 from datetime import datetime
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import update
 
 from benchmarks.year.hourly import hour_rows
@@ -25,29 +24,27 @@ from benchmarks.year.market import (
     Scope,
     Year,
     gaps,
-    hunts,
     prices,
     scopes,
     segment_sizes,
 )
+from benchmarks.year.polls import PollWriter
 from benchmarks.year.writing import TableWriter, new_store
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, disk_microusd_hour
-from gpuwatch.domain.setup.durations import HOUR_S
+from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
 from gpuwatch.storage.setup.tables import (
     history_state,
     hourly,
     place,
     poll,
     price_interval,
-    quota_day,
     segment,
     series,
 )
 
 _ROLL_UP_DELAY_S = 300
-_POLLS_AT_ONCE = 200_000
 
 
 def build(url: str, year: Year) -> dict[str, int]:
@@ -55,10 +52,11 @@ def build(url: str, year: Year) -> dict[str, int]:
     sold = scopes(year)
     with new_store(url, (poll, price_interval, hourly, series)) as writer:
         rows = {
-            "poll": _PollWriter(writer, year, sold).write(),
+            "poll": PollWriter(writer, year, sold).write(),
             **_write_prices(writer, year, sold),
         }
         state = {"version": rows["poll"], "next_hour": (year.until_s - _ROLL_UP_DELAY_S) // HOUR_S}
+        state["packed_to_day"] = year.until_s // DAY_S
         writer.connection.execute(update(history_state).values(state))
     return rows
 
@@ -125,59 +123,6 @@ def _series_columns(rng: np.random.Generator, first_id: int, segment_id: int, is
         "reliability_ppm": 1_000_000 - rng.exponential(9_000, len(ids)).astype(np.int64).clip(0, 200_000),
         "verification": (rng.random(len(ids)) < 0.8).astype(np.int64),
     }
-
-
-class _PollWriter:
-    """Writes every poll, in the order of time."""
-
-    def __init__(self, writer: TableWriter, year: Year, sold: list[Scope]) -> None:
-        self._writer = writer
-        self._rng = np.random.default_rng([year.seed, 6])
-        hunted = list(hunts(year, sold))
-        self._every = [(scope, "sweep") for scope in sold] + [(scope, "hunt") for scope, _ in hunted]
-        self._times = [scope.at_s for scope in sold] + [at_s for _, at_s in hunted]
-        self._failed = [scope.failed for scope in sold] + [self._rng.random(len(at_s)) < 0.002 for _, at_s in hunted]
-        self._quota: dict[tuple[str, int], int] = {}
-
-    def write(self) -> int:
-        """Write polls and quotas; return the number of polls."""
-        of = np.concatenate([np.full(len(one), number) for number, one in enumerate(self._times)])
-        at_s, failed = np.concatenate(self._times), np.concatenate(self._failed)
-        order = np.argsort(at_s, kind="stable")
-        for start in range(0, len(order), _POLLS_AT_ONCE):
-            part = order[start : start + _POLLS_AT_ONCE]
-            self._write(of[part], at_s[part], failed[part], start + 1)
-        providers, days = zip(*self._quota, strict=True)
-        rows = list(self._quota.values())
-        self._writer.write(quota_day, {"provider": list(providers), "day": list(days), "rows": rows})
-        return len(order)
-
-    def _write(self, of: Ints, at_s: Ints, failed: NDArray[np.bool_], first_id: int) -> None:
-        polled = [self._every[number] for number in of.tolist()]
-        is_sweep = np.array([lane == "sweep" for _, lane in self._every])[of]
-        drawn = np.where(is_sweep, self._rng.integers(2, 40, len(of)), self._rng.integers(0, 3, len(of)))
-        rows = np.where(failed, 0, drawn)
-        skipped = np.where(failed, 0, self._rng.random(len(of)) < 0.01).astype(np.int64)
-        for (scope, _), moment, size in zip(polled, at_s.tolist(), rows.tolist(), strict=True):
-            key = scope.seller.name, moment // 86_400
-            self._quota[key] = self._quota.get(key, 0) + size
-        columns = {
-            "id": np.arange(first_id, first_id + len(of)),
-            "provider": [scope.seller.name for scope, _ in polled],
-            "lane": [lane for _, lane in polled],
-            "gpu": [scope.gpu for scope, _ in polled],
-            "spot": [scope.spot for scope, _ in polled],
-            "at_s": at_s,
-            "completeness": ["failed" if error else "complete" for error in failed.tolist()],
-            "covers": (is_sweep & ~failed).astype(np.int64),
-            "complete_to_microusd": None,
-            "rows": rows,
-            "skipped": skipped,
-            "elapsed_ms": np.where(failed, 0, self._rng.integers(120, 1900, len(of))),
-            "error": ["HTTP 503: no answer" if error else None for error in failed.tolist()],
-            "not_understood": ['{"unknown GPU": 1}' if one else None for one in skipped.tolist()],
-        }
-        self._writer.write(poll, columns)
 
 
 def main() -> None:
