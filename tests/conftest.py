@@ -37,6 +37,7 @@ ON_BOTH_ENGINES = (
     "tests/storage/",
     "tests/test_migrations.py",
     "tests/test_older_store.py",
+    "tests/test_query_plans.py",
     "tests/chat/telegram/test_poller.py",  # a lease
     "tests/engine/alerts/test_alert_delivery.py",
     "tests/engine/alerts/test_one_message_per_request.py",

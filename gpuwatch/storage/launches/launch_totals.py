@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select, union
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
@@ -64,8 +64,12 @@ class SqlLaunchTotals:
 
     def billed_or_charged_since(self, since: datetime) -> list[Launch]:
         """Return the same and those whose instance is on an invoice since then."""
-        charged = select(invoice_line.c.instance_id).where(invoice_line.c.day >= days_since_1970(since.date()))
-        return self._read(or_(_may_be_billed(since), launches.c.instance_id.in_(charged)))
+        is_charged = and_(
+            invoice_line.c.instance_id == launches.c.instance_id, invoice_line.c.day >= days_since_1970(since.date())
+        )
+        billed, charged = (select(launches.c.launch_id) for _ in range(2))
+        both = union(billed.where(_may_be_billed(since)), charged.join(invoice_line, is_charged))  # an index for each
+        return self._read(launches.c.launch_id.in_(both))
 
     def _read(self, condition: ColumnElement[bool]) -> list[Launch]:
         query = select(launches).where(condition).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id)

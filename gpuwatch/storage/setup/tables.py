@@ -22,7 +22,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    and_,
     literal_column,
     text,
 )
@@ -269,11 +268,14 @@ launch = Table(
     Index(None, "state", "provider", "spent_microusd"),
     Index(None, "state", "ended_at_ms"),
     Index(None, "watch", "dry_run", "requested_at_ms"),
+    Index(None, "instance_id"),
     partial_index("uq_launch_slot_alive", "watch", "slot", unique=True, where=_ALIVE),
     partial_index("uq_launch_offer_alive", "provider", "offer_id", "offer_slot", unique=True, where=_ALIVE),
     comment="one decision to rent, from the intent to the end; version is a fencing number",
 )
-IS_ALIVE = and_(*(launch.c.state != state for state in OVER_STATES))  # NOT IN would be rendered anew at each use
+# Equal states, which an index finds; written out, as a list of parameters would be rendered anew at each use.
+_ALIVE_STATES = ", ".join(f"'{state}'" for state in LAUNCH_STATES if state not in OVER_STATES)
+IS_ALIVE = launch.c.state.bool_op("IN")(literal_column(f"({_ALIVE_STATES})"))
 
 launch_event = Table(
     "launch_event",

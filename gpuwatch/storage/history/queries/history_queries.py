@@ -45,7 +45,7 @@ from gpuwatch.storage.history.recording.hourly_aggregates import (
     split_hour,
     unfinished_hours,
 )
-from gpuwatch.storage.history.recording.open_prices import NEVER, NEWEST_S, load_open_prices
+from gpuwatch.storage.history.recording.open_prices import BY_SERIES, NEVER, NEWEST_S, load_open_prices
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, provider_of_source
 from gpuwatch.storage.history.recording.recorded_polls import first_poll_s, newest_covers
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
@@ -146,7 +146,7 @@ def newest_prices(database: Database, gpus: Collection[str] | None = None) -> li
     query = (
         select(*scope, func.max(price_interval.c.seen_to_s), func.max(open_from_s))
         .join_from(segment, series, series.c.segment_id == segment.c.id)
-        .join(price_interval, price_interval.c.series_id == series.c.id)
+        .join(price_interval, BY_SERIES)
         .where(price_interval.c.seen_from_s == NEWEST_S)
         .group_by(*scope)
     )

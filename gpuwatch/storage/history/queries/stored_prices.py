@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
 
-from sqlalchemy import Connection, bindparam, or_, select
+from sqlalchemy import Connection, bindparam, func, or_, select
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.market_history import (
@@ -23,6 +23,7 @@ from gpuwatch.domain.history.packed_polls import PollColumns
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import ListedOffer
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN
+from gpuwatch.storage.history.recording.open_prices import BY_SERIES
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
 from gpuwatch.storage.history.recording.recorded_polls import LAST_S, known_scopes, read_polls
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
@@ -59,6 +60,13 @@ _LISTINGS = (
     .join(place, place.c.id == series.c.place_id)
     .where(series.c.segment_id == bindparam("segment"))
 )
+# Of a machine only the price that began last can be on sale: looked up, as the prices of a year are read slowly.
+_begun = price_interval.alias()
+_BEGUN_S = (
+    select(func.max(_begun.c.seen_from_s))
+    .where(_begun.c.series_id == series.c.id, _begun.c.seen_from_s <= bindparam("at_s"))
+    .scalar_subquery()
+)
 _SNAPSHOT = (
     select(
         segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot, series.c.machine_id,
@@ -66,9 +74,10 @@ _SNAPSHOT = (
         segment.c.gpu_family,
         series.c.offer_id, place.c.region, place.c.country, *(series.c[fact.column] for fact in MACHINE_FACTS),
     )
-    .join(series, series.c.id == price_interval.c.series_id)
+    .join_from(series, price_interval, BY_SERIES)
     .join(segment, segment.c.id == series.c.segment_id)
     .join(place, place.c.id == series.c.place_id)
+    .where(price_interval.c.seen_from_s == _BEGUN_S)
     .order_by(price_interval.c.series_id, price_interval.c.seen_from_s)
 )  # fmt: skip
 
@@ -208,9 +217,9 @@ def market_at(database: Database, at: datetime) -> tuple[SnapshotOffer, ...]:
     """Return the offers at a moment. Raises StoreError."""
     at_s = seconds_since_1970(at)
     ended_s = price_interval.c.ended_s
-    query = _SNAPSHOT.where(price_interval.c.seen_from_s <= at_s, or_(ended_s.is_(None), ended_s > at_s))
+    query = _SNAPSHOT.where(or_(ended_s.is_(None), ended_s > bindparam("at_s")))
     with database.read() as connection:
-        return tuple(map(_snapshot_offer, connection.execute(query)))
+        return tuple(map(_snapshot_offer, connection.execute(query, {"at_s": at_s})))
 
 
 def _snapshot_offer(row: AnyRow) -> SnapshotOffer:

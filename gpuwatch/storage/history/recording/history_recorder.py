@@ -200,7 +200,7 @@ def step_back(connection: Connection, provider: str, at_s: int) -> None:
     _move_intervals(connection, provider, at_s)
     note_late(connection, provider, at_s)
     hour = at_s // HOUR_S
-    connection.execute(delete(hourly).where(hourly.c.hour >= hour))
+    connection.execute(delete(hourly).where(hourly.c.segment_id.in_(select(segment.c.id)), hourly.c.hour >= hour))
     connection.execute(update(history_state).where(history_state.c.next_hour > hour).values(next_hour=hour))
     # other processes must reload
     changed = {"version": history_state.c.version + 1, "rewritten": history_state.c.rewritten + 1}

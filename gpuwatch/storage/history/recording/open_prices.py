@@ -23,6 +23,8 @@ _VERSION = select(history_state.c.version).with_for_update()  # SQLite's writing
 _STATE = select(history_state.c.version, history_state.c.next_hour, history_state.c.packed_to_day)
 _SEGMENTS = select(segment.c.id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot)
 _PLACES = select(place.c.id, place.c.region, place.c.country)
+# The sum keeps a planner from reading all prices first and looking up the series of each.
+BY_SERIES = price_interval.c.series_id == series.c.id + 0
 _newer = price_interval.alias()
 NEWEST_S = select(func.max(_newer.c.seen_from_s)).where(_newer.c.series_id == series.c.id).scalar_subquery()
 _OPEN_PRICES = (
