@@ -2,6 +2,7 @@
 
 Commands, pages, metrics and the daemon's writers run over a filled store while their statements are recorded; then the
 database explains each. A scan of a large table is refused, unless the statement is named below with its reason.
+Pruning is not among them: it walks each table in steps, by ranges of its key.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from gpuwatch.app.setup.metrics import MetricsReader
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import run
 from gpuwatch.settings import load
-from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows, newest_prices, prices_on_sale
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.poll_writer import pack_days
@@ -105,7 +105,6 @@ def use_everything(database: Database, folder: Path) -> None:
     SqlHistoryRecorder(database).roll_up(LATER + timedelta(days=5))
     pack_days(database, int(LATER.timestamp()))
     recorder.record(an_answer(an_offer(), observed_at=LATER), lane="sweep", gpu="H100 SXM")  # the clock was set back
-    prune(database, timedelta(days=2), LATER)
 
 
 def scans(connection: Connection, statement: str, parameters: Any) -> list[str]:
