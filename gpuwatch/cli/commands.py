@@ -117,6 +117,14 @@ _STORE = GroupEntry(
     },
     ("gpuwatch store stats", "gpuwatch store backup gpuwatch-backup.db"),
 )
+_HOSTS = GroupEntry(
+    "List the daemons on one database; let another one lead.",
+    {
+        "list": ("List the daemons on this database, and which one leads.", "setup.hosts:hosts"),
+        "step-down": ("Let another host lead.", "setup.hosts:step_down"),
+    },
+    ("gpuwatch hosts", "gpuwatch hosts step-down"),
+)
 _CONFIG = GroupEntry(
     "Show settings, their JSON Schema, or shell completion.",
     {
@@ -153,6 +161,7 @@ SECTIONS: dict[str, dict[str, Entry | GroupEntry]] = {
         "doctor": ("Check settings, database, keys, channels and clock.", "setup.config:doctor"),
         "config": _CONFIG,
         "store": _STORE,
+        "hosts": _HOSTS,
         "demo": ("Run the daemon against an embedded marketplace.", "setup.demo:demo"),
         "docs": ("Read the documentation.", "setup.help_commands:docs"),
     },

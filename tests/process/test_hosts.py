@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,11 +12,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, make_url
 
 from gpuwatch.emulator import Delays, Marketplace
 from tests.black_hole import black_hole
 from tests.conftest import Postgres
-from tests.process.audit import Audit, Limits
+from tests.process.audit import Audit, Limits, rows
 from tests.process.crash_matrix import somebody_rents
 from tests.process.daemon_child import Home, bargain, terminate, wait_for, wait_for_searches
 from tests.process.fork_server import ForkedProcess
@@ -88,3 +90,115 @@ def test_another_host_takes_over_within_twenty_seconds(
     assert sum(orders(market).values()) == 2  # somebody's, and that of the new leader
     assert Audit(market, shared_url, {"cheap": Limits(1, 1)}, None).faults() == []
     hole.close()
+
+
+def test_a_standby_costs_little(tmp_path: Path, shared_url: str, market: Marketplace) -> None:
+    """At most two connections and two transactions a second; fifty of them fit into PostgreSQL's default hundred."""
+    _elsewhere(shared_url)
+    url = make_url(shared_url)
+    names = ("a", "b", "c", "d")
+    urls = {name: url.update_query_dict({"application_name": name}) for name in names}
+    homes = [
+        home_of(tmp_path / name, market.url, each.render_as_string(hide_password=False), {"cheap": "H100"})
+        for name, each in urls.items()
+    ]
+    before = len(searches(market))
+    with running(homes) as children:
+        time.sleep(3)
+        began_s, at_first, most = time.monotonic(), _commits(shared_url), 0
+        while time.monotonic() - began_s < 20:
+            query = "SELECT application_name FROM pg_stat_activity WHERE datname = current_database()"
+            found = [row["application_name"] for row in rows(shared_url, query)]
+            most = max(most, *(found.count(name) for name in names))
+            time.sleep(0.5)
+        own = 1 + 20 * 2 * 2  # the queries of this test
+        a_second = (_commits(shared_url) - at_first - own) / (time.monotonic() - began_s) / len(names)
+        print(f"a standby: {most} connections, {a_second:.2f} transactions a second")
+        assert most <= 2
+        assert a_second <= 2
+        assert [terminate(child)[0] for child in children] == [0] * len(names)
+    assert len(searches(market)) == before
+
+
+def _elsewhere(url: str) -> None:
+    """Another host leads for an hour."""
+    columns = "role, holder, epoch, since_ms, expires_at_ms, steps_down, lineage"
+    now_ms = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
+    _change(url, f"INSERT INTO daemon_lease ({columns}) VALUES ('main', 'z', 1, 0, {now_ms} + 3600000, false, '')")
+
+
+def _change(url: str, statement: str) -> None:
+    engine = create_engine(make_url(url))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def _commits(url: str) -> int:
+    time.sleep(1.5)  # a session reports what it counted at most once a second
+    query = "SELECT xact_commit AS count FROM pg_stat_database WHERE datname = current_database()"
+    return int(rows(url, query)[0]["count"])
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3])
+def test_any_number_of_hosts_searches_as_often_as_one(
+    tmp_path: Path, shared_url: str, market: Marketplace, hosts: int
+) -> None:
+    homes = [home_of(tmp_path / str(n), market.url, shared_url, {"cheap": "H100"}) for n in range(hosts)]
+    for home in homes:
+        _replace(home, 'search_interval = "0.01s"', 'search_interval = "0.8s"')
+    with running(homes) as children:
+        wait_for_searches(market)
+        began_s = time.monotonic()
+        wait_for_searches(market, 10)
+        spent_s = time.monotonic() - began_s
+        assert [terminate(child)[0] for child in children] == [0] * hosts
+    gaps = [later - earlier for earlier, later in pairwise(searches(market)) if later < began_s + spent_s]
+    assert min(gaps) > 0.75
+    assert spent_s > 8
+
+
+def test_the_leader_steps_down_when_its_owner_asks_and_the_spacing_of_searches_stays(
+    tmp_path: Path, shared_url: str, market: Marketplace
+) -> None:
+    a, b = (home_of(tmp_path / name, market.url, shared_url, {"cheap": "H100"}) for name in ("a", "b"))
+    for home in (a, b):
+        _replace(home, 'search_interval = "0.01s"', 'search_interval = "0.8s"')
+    with running([a, b]) as children:
+        wait_for_searches(market)
+        asked = b.run("hosts", "step-down")
+        assert asked.returncode == 0, asked.stderr
+        wait_for(lambda: "this host leads now" in b.log())
+        wait_for_searches(market)
+        assert "it stands by" in a.log()
+        states = [host["state"] for host in json.loads(a.run("hosts", "--json").stdout)]
+        assert sorted(states) == ["leads", "stands by"]
+        bargain(market)
+        wait_for(lambda: b.states() == ["running"])
+        assert [terminate(child)[0] for child in children] == [0, 0]
+    gaps = [later - earlier for earlier, later in pairwise(searches(market))]
+    assert min(gaps) > 0.75
+    assert max(gaps) < TAKEN_OVER_S
+
+
+def test_what_one_host_was_told_holds_for_the_next(tmp_path: Path, shared_url: str, market: Marketplace) -> None:
+    """Retry-After: no host searches before, whichever leads meanwhile."""
+    a, b = (home_of(tmp_path / name, market.url, shared_url, {"cheap": "H100"}) for name in ("a", "b"))
+    with running([a, b]) as (first, second):
+        wait_for_searches(market)
+        market.faults.add("search", "429", shape="headers", threshold_s=45)
+        held = "SELECT kind FROM provider_hold WHERE kind = 'search'"
+        wait_for(lambda: rows(shared_url, held), within_s=60)
+        told_s, before = time.monotonic(), len(searches(market))
+        first.kill()
+        first.wait()
+        wait_for(lambda: "this host leads now" in b.log())
+        wait_for(lambda: time.monotonic() > told_s + 35)
+        assert len(searches(market)) == before
+        wait_for(lambda: len(searches(market)) > before, within_s=90)
+        assert terminate(second)[0] == 0
+
+
+def _replace(home: Home, before: str, after: str) -> None:
+    path = home.folder / "gpuwatch.toml"
+    path.write_text(path.read_text().replace(before, after))

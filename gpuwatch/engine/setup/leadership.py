@@ -93,6 +93,7 @@ class Leadership:
             spacing_s: how long no provider may be searched after the last search of this process.
         """
         if self.lease.hands_over:
+            log.warning("this host stepped down; it stands by")
             with suppress(StoreError):  # then it ends by itself
                 self.lease.release(spacing_s)
 

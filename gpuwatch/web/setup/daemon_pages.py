@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,12 +11,13 @@ from gpuwatch.app.alerts.alerts import event_filter, silences, stored_events
 from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.launches.budget_uses import spending_now
 from gpuwatch.app.market.provider_status import blind_lanes, provider_statuses
+from gpuwatch.app.setup.hosts import HostView, known_hosts
 from gpuwatch.app.watches import pauses
 from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.daemon.log_records import SafeRecord
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.setup.durations import parse_duration
-from gpuwatch.errors import SettingsError
+from gpuwatch.errors import SettingsError, StoreError
 from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.web.page import FormAction, Page, Redirect, View
 
@@ -116,7 +117,15 @@ def _show_settings(view: View) -> Mapping[str, Any]:
         "rows": [row for row in rows if row["origin"] != "default" or not only_set or search_text],
         "count": len(rows),
         "asked": {"q": search_text, "all": "" if only_set else "yes"},
+        "hosts": _hosts(view),
     }
+
+
+def _hosts(view: View) -> Sequence[HostView]:
+    try:
+        return known_hosts(view.settings)
+    except StoreError:  # the settings are shown without a store, too
+        return ()
 
 
 SETTINGS_PAGE = Page(name="Settings", path="/settings", template="settings.html", show=_show_settings, order=80)
