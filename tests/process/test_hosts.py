@@ -181,7 +181,9 @@ def test_the_leader_steps_down_when_its_owner_asks_and_the_spacing_of_searches_s
     assert max(gaps) < TAKEN_OVER_S
 
 
-def test_what_one_host_was_told_holds_for_the_next(tmp_path: Path, shared_url: str, market: Marketplace) -> None:
+def test_a_rate_limit_that_one_host_met_holds_for_the_next(
+    tmp_path: Path, shared_url: str, market: Marketplace
+) -> None:
     """Retry-After: no host searches before, whichever leads meanwhile."""
     a, b = (home_of(tmp_path / name, market.url, shared_url, {"cheap": "H100"}) for name in ("a", "b"))
     with running([a, b]) as (first, second):
@@ -189,11 +191,11 @@ def test_what_one_host_was_told_holds_for_the_next(tmp_path: Path, shared_url: s
         market.faults.add("search", "429", shape="headers", threshold_s=45)
         held = "SELECT kind FROM provider_hold WHERE kind = 'search'"
         wait_for(lambda: rows(shared_url, held), within_s=60)
-        told_s, before = time.monotonic(), len(searches(market))
+        refused_s, before = time.monotonic(), len(searches(market))
         first.kill()
         first.wait()
         wait_for(lambda: "this host leads now" in b.log())
-        wait_for(lambda: time.monotonic() > told_s + 35)
+        wait_for(lambda: time.monotonic() > refused_s + 35)
         assert len(searches(market)) == before
         wait_for(lambda: len(searches(market)) > before, within_s=90)
         assert terminate(second)[0] == 0
