@@ -110,7 +110,8 @@ def _lake_task(service: Service) -> PeriodicTask:
     argv = ("nice", sys.executable, "-m", "gpuwatch", "store", "export", "--lake", place, "--json", *config)
 
     def export() -> str | None:
-        result = run_command(argv, b"", os.environ, LAKE_TIMEOUT_S, service.stopping)
+        environment = {"ARROW_DEFAULT_MEMORY_POOL": "system", **os.environ}  # its own pool keeps 50 MB more
+        result = run_command(argv, b"", environment, LAKE_TIMEOUT_S, service.stopping)
         return None if result.code == 0 or service.stopping.is_set() else result.last_line or "it was killed"
 
     run = _with_now(service, DailyLake(service.store, place, export).run_if_due)

@@ -24,7 +24,7 @@ LAKE_VERSION = "1"
 VERSION_KEY = b"gpuwatch.lake_version"
 INSTALLATION_KEY = b"gpuwatch.install_id"
 COMPRESSION = "zstd"
-ROWS_PER_GROUP = 32_768
+ROWS_PER_GROUP = 16_384
 _TYPES = {BigInteger: "int64", Integer: "int64", SmallInteger: "int64", Float: "float64", LargeBinary: "binary"}
 _SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
