@@ -99,11 +99,14 @@ class SqlPruner:
         keep = self._keep
         if keep is None and is_kept_by_default(connection):
             keep = HistoryKeep()
-        verified_until_s: float = FOREVER
-        if self._lake:
-            verified = lake_verified_until_s(connection, open_place(self._lake).url)
-            verified_until_s = -math.inf if verified is None else verified
-        return horizons(connection, keep, now, verified_until_s)
+        return horizons(connection, keep, now, self._verified_until_s(connection))
+
+    def _verified_until_s(self, connection: Connection) -> float:
+        """Return the last second of what is verified in the lake."""
+        if not self._lake:
+            return FOREVER
+        verified_s = lake_verified_until_s(connection, open_place(self._lake).url)
+        return -math.inf if verified_s is None else verified_s - 1
 
     def _step(
         self, end: TableEnd, is_over: ColumnElement[bool], until: Horizons, after: _Key | None
@@ -125,6 +128,8 @@ class SqlPruner:
         with self._database.write() as connection:
             if end.is_history:
                 lock_history(connection)  # no series goes while a recorder brings it back
+                if max(until.intervals_s or 0, until.hourly_s or 0) > self._verified_until_s(connection):
+                    return last, 0  # an import has changed old days since this pass began
                 _note_horizon(connection, until)
             return last, connection.execute(delete(end.table).where(*window, is_over)).rowcount
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, bindparam, insert, select
+from sqlalchemy import Connection, Table, bindparam, func, insert, select
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.market_history import MarketFilter
@@ -54,6 +54,11 @@ _INTERVAL_CELLS = (
 _INTERVALS = select(price_interval).where(price_interval.c.series_id == bindparam("series"))
 _SERIES = select(series).where(series.c.segment_id == bindparam("segment"))
 _HOURLY = select(hourly).where(hourly.c.segment_id == bindparam("segment"), hourly.c.hour >= bindparam("first_hour"))
+_HOURS = select(func.count()).where(
+    hourly.c.segment_id == bindparam("segment"),
+    hourly.c.hour >= bindparam("first_hour"),
+    hourly.c.hour < bindparam("end_hour"),
+)
 _is_polled = [table.c[name] == bindparam(name) for table in (poll_day, poll) for name in ("provider", "gpu", "spot")]
 _POLL_DAYS = select(poll_day).where(*_is_polled[:3], poll_day.c.day >= bindparam("since_s") // DAY_S)
 _POLL_ROWS = select(poll).where(*_is_polled[3:], poll.c.at_s >= bindparam("since_s"))
@@ -118,7 +123,9 @@ class _HistoryCopy:
         families = {row.gpu: row.gpu_family for row in rows}
         self._all_segments = rows
         self._segments = [row for row in rows if row.gpu_count > 0 and scope.has_gpu(row.gpu, row.gpu_family, models)]
-        self._numbers = {(row.provider, row.gpu, row.gpu_count, row.spot): row.id for row in self._segments}
+        self._numbers: dict[Any, int] = {
+            (row.provider, row.gpu, row.gpu_count, row.spot): row.id for row in self._segments
+        }
         self._scopes = [
             polled
             for polled in known_scopes(source)
@@ -209,7 +216,7 @@ class _HistoryCopy:
             price_interval,
             (
                 (
-                    self._ranks[self._numbers[row[5], row[0], row[2], int(row[4])], row[machine]],
+                    self._ranks[self._segment_of(row), row[machine]],
                     *(row[index] for index in order),
                 )
                 for row in self._lake_rows(parts, where)
@@ -222,13 +229,33 @@ class _HistoryCopy:
             rows = self._source.execute(_HOURLY, {"segment": of_segment.id, "first_hour": first_hour})
             self._insert(hourly, map(tuple, rows))
         where = "hour_utc >= make_timestamp($since_us) AND hour_utc < make_timestamp($until_us)"
+        dropped = self._segments_without_hours(parts, where)
         self._insert(
             hourly,
             (
-                (self._numbers[row[5], row[0], row[2], int(row[4])], row[7] // HOUR_S, *row[8:])
-                for row in self._lake_rows(parts, where)
+                (self._segment_of(row), row[7] // HOUR_S, *row[8:])
+                for row in (self._lake_rows(parts, where) if dropped else ())
+                if self._segment_of(row) in dropped
             ),
         )
+
+    def _segments_without_hours(self, parts: list[LakePart], where: str) -> set[int]:
+        """Segments of which the lake has other hours than the store: hourly figures may be kept longer than prices."""
+        end_s = min(max((part.until_s for part in parts), default=0), self._span.until_s)
+        span = {"first_hour": -(-self._span.since_s // HOUR_S), "end_hour": -(-end_s // HOUR_S)}
+        columns = "gpu, '', gpu_count, 0, spot, source, count(*)"
+        counts: dict[int, int] = {}
+        for row in self._lake_rows(parts, where, columns, "GROUP BY source, gpu, gpu_count, spot"):
+            counts[self._segment_of(row)] = counts.get(self._segment_of(row), 0) + row[6]
+        return {
+            number
+            for number, count in counts.items()
+            if count != self._source.execute(_HOURS, span | {"segment": number}).scalar_one()
+        }
+
+    def _segment_of(self, row: tuple[Any, ...]) -> int:
+        """The id of a row's segment; it begins with the columns that all datasets of prices share."""
+        return self._numbers[row[5], row[0], row[2], int(row[4])]
 
     def _copy_polls(self, parts: list[LakePart]) -> None:
         """Those of the lake as packed days: whole days are in it, and in the store."""

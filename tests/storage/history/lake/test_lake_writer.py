@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, func, insert, select, update
 
 from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
+from gpuwatch.domain.setup.history_keep import HistoryKeep
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.imports.price_import import import_file
 from gpuwatch.storage.history.lake.lake_files import verify_part, write_part
@@ -23,11 +24,11 @@ from gpuwatch.storage.history.lake.lake_reader import open_with_lake
 from gpuwatch.storage.history.lake.lake_schema import DATASETS, INTERVALS, PartSpan, part_name
 from gpuwatch.storage.history.lake.lake_source import LakeSource, sort_key
 from gpuwatch.storage.history.lake.lake_writer import write_lake
-from gpuwatch.storage.history.prune import prune
+from gpuwatch.storage.history.prune import SqlPruner, prune
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.side_tables import installation, lake, lake_part
-from gpuwatch.storage.setup.tables import hourly, poll_day
+from gpuwatch.storage.setup.tables import hourly, poll_day, price_interval, segment, series
 from gpuwatch.testing.suite import case
 from tests.storage.aged_store import END, PROVIDERS, START, age
 from tests.upgraded_store import open_upgraded
@@ -237,6 +238,33 @@ def test_an_import_of_old_days_gets_into_the_lake_and_its_month_stays_one_file(
         import_day(whole, 10, "2.5", tmp_path)
         import_day(whole, 11, "3.5", tmp_path)
         assert facts_of(history_of(store, place)) == facts_of(history_of(whole, place))
+
+
+def test_pruning_drops_nothing_that_is_not_verified(store: Database, place: FolderLake, tmp_path: Path) -> None:
+    """Neither what ended at the very second until which it is, nor what is imported while a pass goes on."""
+    list(write_lake(store, place, START + 20 * DAY))
+    keep = HistoryKeep(polls_s=0, intervals_s=0, hourly_s=0)
+    with store.write() as connection:
+        verified_s = lake_verified_until_s(connection, place.url)
+        ended = select(price_interval.c.series_id).where(price_interval.c.ended_s > verified_s)
+        connection.execute(
+            update(price_interval).where(price_interval.c.series_id == ended.limit(1).scalar_subquery())
+            .where(price_interval.c.ended_s > verified_s).values(ended_s=verified_s)
+        )  # fmt: skip
+        at_the_end = price_interval.c.ended_s == verified_s
+        count = connection.execute(select(func.count()).where(at_the_end)).scalar_one()
+    assert count > 0
+    list(SqlPruner(store, keep, place.url).steps(SEVEN_WEEKS))
+    with store.read() as connection:
+        assert connection.execute(select(func.count()).where(at_the_end)).scalar_one() == count
+        assert connection.execute(select(func.count()).where(price_interval.c.ended_s < verified_s)).scalar_one() == 0
+    steps = SqlPruner(store, keep, place.url).steps(SEVEN_WEEKS)
+    next(steps)
+    import_day(store, 10, "2.5", tmp_path)
+    list(steps)
+    with store.read() as connection:
+        imported = select(func.count()).join_from(series, segment).where(segment.c.provider == "vastai:history")
+        assert connection.execute(imported).scalar_one() == 2
 
 
 def facts_of(history: MarketHistory) -> tuple[set[Any], set[Any]]:
