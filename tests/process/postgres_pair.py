@@ -35,7 +35,7 @@ class PostgresPair:
         self._bin, self._user = _binaries()
         if self._user is not None:
             shutil.chown(folder, self._user)
-        self.ports = _free_port(), _free_port()
+        self.ports = free_port(), free_port()
         self._data = folder / "primary", folder / "standby"
 
     @property
@@ -133,7 +133,7 @@ def _binaries() -> tuple[Path, str | None]:
     return folder, pwd.getpwnam("pgserver").pw_name
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with closing(socket.socket()) as bound:
         bound.bind(("127.0.0.1", 0))
         return int(bound.getsockname()[1])
