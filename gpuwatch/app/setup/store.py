@@ -16,11 +16,10 @@ from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.history.prune import PruneReport, prune
 from gpuwatch.storage.history.store_growth import StoreGrowth, read_growth
 from gpuwatch.storage.history.table_ends import is_kept_by_default
-from gpuwatch.storage.setup.backup import BackupReport, backup
+from gpuwatch.storage.setup.backup import BackupReport, backup, rebuild
 from gpuwatch.storage.setup.daemon_lease import claim_daemon
 from gpuwatch.storage.setup.database import open_database, sqlite_path
 from gpuwatch.storage.setup.migrate import require_head, upgrade_unused
-from gpuwatch.storage.setup.sqlite_driver import rebuild
 from gpuwatch.storage.setup.store_stats import StoreStats, read_store_stats
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ def rebuild_store(settings: Settings) -> int:
     if not path.exists():
         raise StoreError(f"there is no database {path} to rewrite")
     with claim_daemon(settings.database_url):
-        rebuild(path)
-    return path.stat().st_size
+        return rebuild(path)
 
 
 def store_stats(settings: Settings) -> tuple[StoreStats, StoreGrowth]:

@@ -14,7 +14,7 @@ from gpuwatch.atomic_file import publish
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.database_errors import sqlite_error
-from gpuwatch.storage.setup.sqlite_driver import connect_read_only, sqlite_driver
+from gpuwatch.storage.setup.sqlite_driver import BUSY_TIMEOUT_MS, connect_read_only, sqlite_driver
 from gpuwatch.storage.setup.tables import metadata
 
 _CHECKED_TABLES = ("launch", "launch_event", "alert", "delivery")
@@ -58,6 +58,33 @@ def backup(database: Database, target: Path, *, force: bool = False) -> BackupRe
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
     return BackupReport(path=str(target), bytes=target.stat().st_size, rows=rows)
+
+
+def rebuild(path: Path, timeout_s: float = BUSY_TIMEOUT_MS / 1000) -> int:
+    """Rewrite a database without free pages, so that later ones can be given back; return its bytes.
+
+    The copy lies beside it: SQLite's own VACUUM would hold all of it in memory in some builds. Nobody else reads or
+    writes meanwhile; the copy replaces the content in one transaction.
+
+    Raises:
+        StoreError: it is in use or damaged, or the disk is full; nothing was changed.
+    """
+    driver = sqlite_driver()
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    try:
+        with _faults(path, part), closing(driver.connect(str(path), timeout=timeout_s)) as connection:
+            connection.isolation_level = None
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("COMMIT")  # the lock stays
+            connection.execute("VACUUM INTO ?", (str(part),))
+            with closing(driver.connect(str(part))) as copy:
+                copy.backup(connection)
+    finally:
+        part.unlink(missing_ok=True)
+    return path.stat().st_size
 
 
 def _check_target(source: Path, target: Path, force: bool) -> None:

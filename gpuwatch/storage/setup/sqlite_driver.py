@@ -63,22 +63,6 @@ def configure_connection(connection: Any) -> None:
     connection.execute("PRAGMA foreign_keys=ON")
 
 
-def rebuild(path: Path) -> None:
-    """Rewrite a file without its free pages, so that later ones can be given back. Nobody else may use it.
-
-    Raises:
-        StoreError: the disk is full, or the file is in use or damaged; nothing was changed.
-    """
-    try:
-        with closing(sqlite_driver().connect(_uri(path, "rw"), uri=True)) as connection:
-            connection.isolation_level = None
-            connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
-            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-            connection.execute("VACUUM")
-    except sqlite_driver().Error as error:
-        raise StoreError(f"cannot rewrite {path}: {error}; it needs as much free space again") from error
-
-
 def connect_read_only(path: Path) -> Any:
     """Open a connection that cannot write; the file must exist.
 

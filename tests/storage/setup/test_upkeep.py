@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.history.queries.history_queries import kept_from
 from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.setup.backup import backup
+from gpuwatch.storage.setup.backup import backup, rebuild
 from gpuwatch.storage.setup.daemon_lease import claim_daemon
 from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 from gpuwatch.storage.setup.store_stats import read_store_stats
 from tests.storage.stored_answers import NOON, an_answer, an_offer, machines
 
@@ -140,6 +142,34 @@ def test_a_damaged_database_gives_no_backup(sqlite_database: Database, tmp_path:
     with pytest.raises(StoreError, match=rf"the database ({path} )?is damaged"):
         backup(sqlite_database, copy, force=True)
     assert [(kept.name, kept.read_text()) for kept in tmp_path.glob("copy.db*")] == [("copy.db", "an older copy")]
+
+
+def test_a_rewritten_file_has_the_same_rows_and_gives_pages_back(sqlite_database: Database, tmp_path: Path) -> None:
+    a_long_story(sqlite_database)
+    path = sqlite_database.path
+    assert path is not None
+    sqlite_database.close()
+    driver = sqlite_driver()
+    with closing(driver.connect(str(path))) as connection:  # as an older gpuwatch made it
+        connection.execute("PRAGMA auto_vacuum=NONE")
+        connection.execute("VACUUM")
+        connection.execute("CREATE TABLE filler (x)")
+        connection.execute("INSERT INTO filler VALUES (zeroblob(3000000))")
+        connection.execute("DROP TABLE filler")
+        connection.commit()
+        before = connection.execute("SELECT * FROM price_interval ORDER BY 1, 2").fetchall()
+        full = connection.execute("PRAGMA page_count").fetchone()[0] * 4096
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE history_state SET version = version")
+        with pytest.raises(StoreError, match=r"use|lock"):
+            rebuild(path, timeout_s=0.05)
+        connection.rollback()
+    assert rebuild(path) < full - 2_500_000
+    with closing(driver.connect(str(path))) as connection:
+        assert connection.execute("SELECT * FROM price_interval ORDER BY 1, 2").fetchall() == before
+        assert connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 2
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    assert not list(path.parent.glob("*.part"))
 
 
 def _back_up(url: str, target: Path) -> None:
