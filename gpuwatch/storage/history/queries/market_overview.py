@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, Result, bindparam, func, select
 
 from gpuwatch.domain.history.gpu_status import NEVER, GpuHistory, OfferIntervalColumns
 from gpuwatch.domain.history.hourly_rollup import (
@@ -28,10 +28,11 @@ from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.tables import hourly, price_interval, series
 
-_LOWS = select(hourly.c.hour, hourly.c.min_microusd).where(
-    hourly.c.segment_id == bindparam("segment"),
-    hourly.c.hour >= bindparam("first_hour"),
-    hourly.c.hour < bindparam("end_hour"),
+_LOWS = (
+    select(hourly.c.hour, func.min(hourly.c.min_microusd))
+    .where(hourly.c.segment_id.in_(bindparam("segments", expanding=True)))
+    .where(hourly.c.hour >= bindparam("first_hour"), hourly.c.hour < bindparam("end_hour"))
+    .group_by(hourly.c.hour)
 )
 _PRICES = (
     select(
@@ -45,6 +46,7 @@ _PRICES = (
     .join(price_interval, price_interval.c.series_id == series.c.id)
     .where(series.c.segment_id == bindparam("segment"), COUNTS_IN_SPAN)
 )
+_ROWS_AT_ONCE = 4096
 _Running = Mapping[int, Mapping[int, HourlyAggregate]]
 _PollTimes = dict[tuple[str, str, int], Ints]  # name, GPU, spot → times of polls
 
@@ -137,12 +139,14 @@ def _series(
     first_hour, end_hour = span.hours[0], span.hours[-1] + 1
     no_price = np.iinfo(np.int64).max
     lows, polled = np.full(end_hour - first_hour, no_price), np.zeros(end_hour - first_hour, bool)
+    by_rate: dict[float, list[int]] = {}
     for number, segment in segments.items():
-        rate = rates.get(provider_of_source(segment[0]), 1.0)
-        stored = connection.execute(_LOWS, {"segment": number, "first_hour": first_hour, "end_hour": end_hour})
-        unfinished = ((hour, row.min_microusd) for hour, row in running.get(number, {}).items())
-        hours, prices = int_columns(chain(stored, unfinished), 2)
-        np.minimum.at(lows, hours - first_hour, np.rint(prices * rate).astype(np.int64))
+        by_rate.setdefault(rates.get(provider_of_source(segment[0]), 1.0), []).append(number)
+    for rate, numbers in by_rate.items():
+        stored = connection.execute(_LOWS, {"segments": numbers, "first_hour": first_hour, "end_hour": end_hour})
+        unfinished = ((hour, row.min_microusd) for one in numbers for hour, row in running.get(one, {}).items())
+        for hours, prices in (int_columns(stored, 2), int_columns(unfinished, 2)):
+            np.minimum.at(lows, hours - first_hour, np.rint(prices * rate).astype(np.int64))
     for scope in _scopes(segments):
         for lag_s in range(0, COVERAGE_S, HOUR_S):
             polled[_within((polls[scope] + lag_s) // HOUR_S - first_hour, len(polled))] = True
@@ -200,4 +204,6 @@ def int_columns(rows: Iterable[Sequence[int]], count: int) -> Ints:
     Args:
         rows: the result itself: a list of a million rows takes the garbage collector a second.
     """
+    if isinstance(rows, Result):  # many at once: one by one they take twice as long
+        rows = chain.from_iterable(rows.partitions(_ROWS_AT_ONCE))
     return np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, count).T
