@@ -62,6 +62,7 @@ from gpuwatch.storage.setup.tables import (
 )
 
 AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]
+_ROWS_AT_ONCE = 4096
 _Part = tuple[str, OfferKind, str, bool]
 _SEEN_WORD = table("seen_word", column("kind"), column("word"))  # older schemas: today's `seen_value`
 _FIRST_OF_SEGMENT = select(func.min(hourly.c.hour)).where(hourly.c.segment_id == segment.c.id).scalar_subquery()
@@ -189,8 +190,9 @@ def _stored_aggregates(
         hourly.c.segment_id.in_(list(segments)), hourly.c.hour >= first, hourly.c.hour < after
     )
     aggregates: AggregatesByHour = {}
-    for segment_id, hour, *figures in connection.execute(query):
-        aggregates.setdefault(hour, []).append((segments[segment_id][0], HourlyAggregate(*figures)))
+    for rows in connection.execute(query).partitions(_ROWS_AT_ONCE):
+        for row in rows:
+            aggregates.setdefault(row[1], []).append((segments[row[0]][0], HourlyAggregate._make(row[2:])))
     return aggregates
 
 
@@ -214,8 +216,7 @@ def _point(
     rows = [row for hour in by_hour for row in hour]
     if not rows:
         return PricePeriod(starts_at=starts_at, hours=period.hours, polled=known_hours > 0, known_hours=known_hours)
-    q1, median, q3 = _quartiles(rows)
-    q1_priced, median_priced, q3_priced = _with_commission(rows, (q1, median, q3), rates)
+    (q1, median, q3), (q1_priced, median_priced, q3_priced) = _quartiles(rows, rates)
     return PricePeriod(
         starts_at=starts_at,
         hours=period.hours,
@@ -237,28 +238,32 @@ def _low(rows: SourceAggregates, rates: Mapping[str, float]) -> int:
     return min(round(row.min_microusd * rates.get(provider_of_source(name), 1.0)) for name, row in rows)
 
 
-def _quartiles(rows: SourceAggregates) -> Sequence[int]:
-    if len(rows) == 1:
-        aggregate = rows[0][1]
-        return aggregate.q1_microusd, aggregate.median_microusd, aggregate.q3_microusd
-    weights = merge_sketches(row.sketch for _, row in rows)
-    return _quartiles_of(weights, lowest_microusd=min(row.min_microusd for _, row in rows))
-
-
-def _with_commission(rows: SourceAggregates, listed: Sequence[int], rates: Mapping[str, float]) -> Sequence[int]:
-    """Return the quartiles of prices with commission; with several commissions they are accurate to 1 %."""
+def _quartiles(rows: SourceAggregates, rates: Mapping[str, float]) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the quartiles as listed and with commission; with several commissions these are accurate to 1 %."""
     by_rate: dict[float, list[bytes]] = {}
     for name, row in rows:
         by_rate.setdefault(rates.get(provider_of_source(name), 1.0), []).append(row.sketch)
+    merged = {} if len(rows) == 1 else {rate: merge_sketches(sketches) for rate, sketches in by_rate.items()}
+    if merged:
+        total = _shifted_sum((weights, 0) for weights in merged.values())
+        listed = _quartiles_of(total, lowest_microusd=min(row.min_microusd for _, row in rows))
+    else:
+        aggregate = rows[0][1]
+        listed = aggregate.q1_microusd, aggregate.median_microusd, aggregate.q3_microusd
     if len(by_rate) == 1:
         (rate,) = by_rate
-        return [round(price * rate) for price in listed]
+        return listed, [round(price * rate) for price in listed]
+    shifted = _shifted_sum((weights, round(math.log(rate) / math.log(STEP))) for rate, weights in merged.items())
+    return listed, _quartiles_of(shifted, lowest_microusd=_low(rows, rates))
+
+
+def _shifted_sum(parts: Iterable[tuple[SketchWeights, int]]) -> SketchWeights:
+    """The sum of sketches, each moved by a number of steps."""
     total: SketchWeights = {}
-    for rate, sketches in by_rate.items():
-        shift = round(math.log(rate) / math.log(STEP))
-        for step, weight in merge_sketches(sketches).items():
+    for weights, shift in parts:
+        for step, weight in weights.items():
             total[step + shift] = total.get(step + shift, 0) + weight
-    return _quartiles_of(total, lowest_microusd=_low(rows, rates))
+    return total
 
 
 def _quartiles_of(weights: SketchWeights, lowest_microusd: int) -> Sequence[int]:

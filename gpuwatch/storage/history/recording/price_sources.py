@@ -8,6 +8,7 @@ A list price at which nobody could rent must not lower a minimum or a median. So
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -24,6 +25,7 @@ def source_name(provider: str, kind: OfferKind) -> str:
     return provider if kind is OfferKind.LIVE else f"{provider}{_SEPARATOR}{kind.value}"
 
 
+@cache  # there are few names, and a year of prices asks for them a million times
 def provider_of_source(name: str) -> str:
     """Return the provider of a name in the history."""
     return name.partition(_SEPARATOR)[0]
