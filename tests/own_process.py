@@ -72,6 +72,7 @@ PLACES = (
         "tests/tools/test_best_schedule.py",
         "tests/cli/history/test_lake.py",
         "tests/storage/history/lake",
+        "tests/test_query_plans.py",
     ),
 )
 Paths = tuple[str, ...]

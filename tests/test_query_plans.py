@@ -46,6 +46,7 @@ COMMANDS = (
     ("approvals", "--json"),
     ("alerts", "list", "--json"),
     ("plan", "fit", "--vram", "40", "--json"),
+    ("store", "export", "--lake", "lake", "--json"),
 )
 WATCHES = """
 [record]

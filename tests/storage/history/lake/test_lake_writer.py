@@ -100,6 +100,22 @@ def test_every_row_that_is_over_is_in_the_lake_as_in_the_store(
     assert {part.checksum for part in written} == {checksum_of(Path(place.url) / name) for name in files_in(place)}
 
 
+def test_either_engine_has_the_same_lake_and_the_same_answers(database: Database, place: FolderLake) -> None:
+    age(database, 0, 12)
+    span = START - DAY, START + 12 * DAY
+
+    def answers() -> tuple[Any, ...]:
+        with open_with_lake(database, place.url, MarketFilter(gpus=("H100 SXM",)), *span) as history:
+            found = read_market_history(history, MarketFilter(gpus=("H100 SXM",)), *span)
+        return found.listings, found.intervals, list(found.polls)
+
+    expected = answers()
+    rows = {part.name: part.rows for part in write_lake(database, place, span[1])}
+    assert rows["intervals/month=2026-01/provider=vastai/part-2026-01-01--2026-01-13.parquet"] == 249
+    prune_to(database, span[1], 2)
+    assert answers() == expected
+
+
 def test_a_part_is_sorted_and_compressed_and_says_what_its_columns_are(store: Database, place: FolderLake) -> None:
     from pyarrow import parquet
 
