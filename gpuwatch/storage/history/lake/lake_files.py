@@ -11,6 +11,7 @@ from gpuwatch.storage.history.lake.lake_schema import (
     COMPRESSION,
     INSTALLATION_KEY,
     ROWS_PER_GROUP,
+    VERSION_KEY,
     LakeDataset,
     arrow_schema,
     check_version,
@@ -53,7 +54,7 @@ def verify_part(path: Path, dataset: LakeDataset, written: PartTotals) -> None:
     totals = _Totals(dataset)
     try:
         with parquet.ParquetFile(path) as file:
-            check_version(str(path), file.schema_arrow.metadata)
+            check_version(str(path), _note(file, VERSION_KEY))
             for batch in file.iter_batches(batch_size=ROWS_PER_GROUP):
                 totals.add_batch(batch)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
@@ -67,10 +68,14 @@ def installation_of(path: Path) -> str:
     pyarrow, parquet = import_arrow()
     try:
         with parquet.ParquetFile(path) as file:
-            metadata = file.schema_arrow.metadata or {}
+            return _note(file, INSTALLATION_KEY) or ""
     except (pyarrow.ArrowException, OSError, ValueError):
         return ""
-    return str(metadata.get(INSTALLATION_KEY, b"").decode(errors="replace"))
+
+
+def _note(file: Any, key: str) -> str | None:
+    text = (file.schema_arrow.metadata or {}).get(key.encode())
+    return None if text is None else text.decode(errors="replace")
 
 
 class _Totals:

@@ -21,8 +21,8 @@ from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
 from gpuwatch.storage.setup.tables import hourly
 
 LAKE_VERSION = "1"
-VERSION_KEY = b"gpuwatch.lake_version"
-INSTALLATION_KEY = b"gpuwatch.install_id"
+VERSION_KEY = "gpuwatch.lake_version"
+INSTALLATION_KEY = "gpuwatch.install_id"
 COMPRESSION = "zstd"
 ROWS_PER_GROUP = 16_384
 _TYPES = {BigInteger: "int64", Integer: "int64", SmallInteger: "int64", Float: "float64", LargeBinary: "binary"}
@@ -169,11 +169,10 @@ def months_between(from_s: int, until_s: int) -> Iterator[PartSpan]:
         from_s = next_s
 
 
-def check_version(name: str, metadata: dict[bytes, bytes] | None) -> None:
-    """Refuse a file of another version. Raises StoreError."""
-    version = (metadata or {}).get(VERSION_KEY, b"").decode(errors="replace")
+def check_version(name: str, version: str | None) -> None:
+    """Refuse a file of another version; None: it says none. Raises StoreError."""
     if version != LAKE_VERSION:
-        written = f"version {version!r}" if version else "another program"
+        written = "another program" if version is None else f"version {version!r}"
         raise StoreError(
             f"{name}: a file of a lake of {written}, and this gpuwatch reads version {LAKE_VERSION!r}; "
             "use the gpuwatch that wrote it, or set history.lake to an empty folder"
