@@ -36,7 +36,9 @@ from gpuwatch.storage.setup.stored_values import AnyRow
 from gpuwatch.storage.setup.tables import history_state, place, price_interval, segment, series
 
 _SOURCE = "the store"
-_STATE = select(history_state.c.version, history_state.c.rewritten, history_state.c.next_hour)
+_STATE = select(
+    history_state.c.version, history_state.c.rewritten, history_state.c.next_hour, history_state.c.kept_from_s
+)
 _GPUS: BindParameter[str] = bindparam("gpus", expanding=True)
 _SEGMENTS = (
     select(segment)
@@ -175,7 +177,8 @@ class _Reading:
         self._since_s, self._until_s = span
         watch, self._scope, self._commissions, self._providers = offers
         self._disk_gb = REFERENCE_DISK_GB if watch.disk_gb is None else watch.disk_gb
-        self._version, rewritten, next_hour = connection.execute(_STATE).one()
+        self._version, rewritten, next_hour, kept_from_s = connection.execute(_STATE).one()
+        self._kept_from_s: int = kept_from_s or 0
         self._state = generation, rewritten
         self._next_hour: int = next_hour or 0
         rows = connection.execute(_SEGMENTS, {"gpus": list(self._scope.gpus or ())}).all()
@@ -254,6 +257,8 @@ class _Reading:
             return False
         if kept.record.first_hour > self._since_s // HOUR_S or kept.settled_hour > self._next_hour:
             return False  # the clock stepped back
+        if self._kept_from_s > self._since_s:
+            return False  # prices of the span are being pruned
         older = {number: part for number, part in self._parts.items() if number <= kept.newest_segment}
         return older.keys() == kept.parts.keys() and all(
             part.is_continued_by(older[number]) for number, part in kept.parts.items()

@@ -147,8 +147,7 @@ def _note_horizon(connection: Connection, until: Horizons) -> None:
     if until.intervals_s is None:
         return
     is_later = func.coalesce(history_state.c.kept_from_s, -1) < until.intervals_s
-    changed = {"kept_from_s": until.intervals_s, "rewritten": history_state.c.rewritten + 1}
-    connection.execute(update(history_state).where(is_later).values(changed))
+    connection.execute(update(history_state).where(is_later).values(kept_from_s=until.intervals_s))
 
 
 def prune(database: Database, keep: timedelta | HistoryKeep, now: datetime, lake: str = "") -> PruneReport:
