@@ -50,6 +50,9 @@ database_url = "{database_url}"
 dry_run = false
 [budget]
 max_usd_hour = 1000
+max_usd_day = 10_000
+max_usd_month = 100_000
+max_instances = 100
 [providers.vastai]
 base_url = "{url}"
 api_key = "demo-key"
@@ -110,7 +113,7 @@ def _id(prefix: str, number: int, length: int = 12) -> str:
 
 
 def _ended_launch(number: int, now: datetime) -> Launch:
-    began = now - timedelta(days=365 - number * 364 / ENDED)
+    began = now - timedelta(days=40 - number * 39 / ENDED)
     launch_id = _id("e", number)
     return Launch(
         launch_id=launch_id, watch=f"w{number % 50 * 20}", slot=0, provider="vastai", offer_id=str(number),

@@ -355,3 +355,8 @@ class Budget(Spec, frozen=True, kw_only=True, gc=False):
     on_reached: Annotated[
         BudgetPolicy, about('"warn": send an alert when it is reached; "stop": also end launches. Also alerts at 80 %.')
     ] = BudgetPolicy.WARN
+
+    @property
+    def limits_money(self) -> bool:
+        """Whether it limits more than the number of instances."""
+        return any(one is not None for one in (self.max_usd_hour, self.max_usd_day, self.max_usd_month))

@@ -175,29 +175,46 @@ def _over_limit(reason: RefusalReason, most: int, limit: object, span: str, whos
     return LaunchRefusal(reason, text)
 
 
+class EndedCosts:
+    """What some launches that ended since the first of the month (UTC) cost since a time; older ones cost nothing.
+
+    They never change, so each is computed once for each time.
+    """
+
+    def __init__(self, ended: Sequence[Launch] = ()) -> None:
+        self._ended = [launch for launch in ended if launch.ended_at is not None]
+        self._endless = [launch for launch in ended if launch.ended_at is None]
+        self._since: dict[datetime, int] = {}
+
+    def microusd(self, since: datetime, now: datetime) -> int:
+        """Return their cost since then."""
+        known = self._since.get(since)
+        if known is None:
+            known = self._since[since] = sum(cost_microusd(launch, now, since) for launch in self._ended)
+        return known + sum(cost_microusd(launch, now, since) for launch in self._endless)
+
+
 def budget_statuses(
-    alive: Sequence[Launch], ended: Sequence[Launch], budget: Budget, now: datetime, watch: str | None = None
+    alive: Sequence[Launch], ended: EndedCosts, budget: Budget, now: datetime, watch: str | None = None
 ) -> list[BudgetStatus]:
     """Return the limits that are reached, or to 80 %. An hourly limit is there to be used, so it must be exceeded.
 
     Args:
-        alive: launches that are not over.
-        ended: launches that ended since the first of the month (UTC); older ones cost nothing in any window.
-        watch: count only the launches of this watch.
+        alive: launches under this budget that are not over.
+        ended: those that ended.
+        watch: whose budget it is; None: the global one.
     """
-    ours = [launch for launch in alive if watch in {None, launch.watch}]
-    over = [launch for launch in ended if watch in {None, launch.watch}]
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     first = midnight.replace(day=1)
     next_month = (first + timedelta(days=32)).replace(day=1)
-    day = _in_window(ours, over, (midnight, midnight + timedelta(days=1)), now)
-    month = _in_window(ours, over, (first, next_month), now)
-    ending = sum(_ending_cost(launch, now) for launch in ours) if budget.on_reached is BudgetPolicy.STOP else 0
-    found = [
-        _day_or_month("max_usd_day", budget.max_usd_day, day, ending, f"{now:%Y-%m-%d}", watch),
-        _day_or_month("max_usd_month", budget.max_usd_month, month, ending, f"{now:%Y-%m}", watch),
-        _hour(budget.max_usd_hour, ours, now, watch),
-    ]
+    ending = sum(_ending_cost(launch, now) for launch in alive) if budget.on_reached is BudgetPolicy.STOP else 0
+    found = [_hour(budget.max_usd_hour, alive, now, watch)]
+    if budget.max_usd_month is not None:
+        month = _in_window(alive, ended, (first, next_month), now)
+        found.insert(0, _day_or_month("max_usd_month", budget.max_usd_month, month, ending, f"{now:%Y-%m}", watch))
+    if budget.max_usd_day is not None:
+        day = _in_window(alive, ended, (midnight, midnight + timedelta(days=1)), now)
+        found.insert(0, _day_or_month("max_usd_day", budget.max_usd_day, day, ending, f"{now:%Y-%m-%d}", watch))
     return [one for one in found if one is not None]
 
 
@@ -247,10 +264,10 @@ def _goes_on(launch: Launch) -> bool:
 
 
 def _in_window(
-    alive: Sequence[Launch], ended: Sequence[Launch], window: tuple[datetime, datetime], now: datetime
+    alive: Sequence[Launch], ended: EndedCosts, window: tuple[datetime, datetime], now: datetime
 ) -> tuple[int, int]:
     """Return (spent since the window opened, the same plus the possible further cost until it closes)."""
-    spent = sum(cost_microusd(launch, now, window[0]) for launch in (*alive, *ended))
+    spent = ended.microusd(window[0], now) + sum(cost_microusd(launch, now, window[0]) for launch in alive)
     return spent, spent + sum(_further_cost(launch, window[1], now) for launch in alive if _goes_on(launch))
 
 

@@ -26,7 +26,7 @@ from gpuwatch.domain.launches.instances.end_rules import (
 )
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.launch_record import governing_watch
-from gpuwatch.domain.launches.money.budgets import all_budgets_refusal, budget_statuses, launches_to_end
+from gpuwatch.domain.launches.money.budgets import EndedCosts, all_budgets_refusal, budget_statuses, launches_to_end
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.computed_limits import ceiling_microusd
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_EVERY = timedelta(seconds=60)
+_NOTHING_ENDED = EndedCosts()
 
 
 class BudgetGuard:
@@ -57,6 +58,8 @@ class BudgetGuard:
         self._budget = budget
         self._alive_ids: frozenset[str] | None = None
         self._ended: list[Launch] = []
+        self._counted: list[Launch] = []
+        self._costs: Mapping[str | None, EndedCosts] | None = None  # of `_counted`, by watch; None: of all watches
         self._ending: dict[str, EndCause] = {}
 
     def fault(self, launch: Launch) -> EndCause | None:
@@ -75,12 +78,17 @@ class BudgetGuard:
         """Compute the budgets again and return the active launches. Raises StoreError."""
         alive = self._repository.own_alive()
         ended = self._ended_this_month(alive, now)
+        if self._costs is None or ended != self._counted:
+            self._counted, self._costs = ended, _by_watch(ended)
         ending: dict[str, EndCause] = {}
         gone = [launch for launch in alive if launch.watch not in self._watches]
         stored = {launch.watch: watch for launch in gone if (watch := governing_watch(launch, {})) is not None}
-        scopes = [(None, self._budget), *((name, one.budget) for name, one in (stored | dict(self._watches)).items())]
-        for name, budget in scopes:
-            found = budget_statuses(alive, ended, budget, now, name)
+        budgets = [(name, one.budget) for name, one in (stored | dict(self._watches)).items()]
+        for name, budget in ((None, self._budget), *budgets):
+            if not budget.limits_money:
+                continue
+            ours = [launch for launch in alive if name in {None, launch.watch}]
+            found = budget_statuses(ours, self._costs.get(name, _NOTHING_ENDED), budget, now, name)
             for one in found:
                 self._alerts.budget(one, budget.on_reached is BudgetPolicy.STOP, now)
             ending = launches_to_end(found, alive, budget, now) | ending
@@ -96,6 +104,13 @@ class BudgetGuard:
         first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         self._ended = [launch for launch in self._ended if launch.ended_at is None or launch.ended_at >= first]
         return [launch for launch in self._ended if launch.launch_id not in ids]
+
+
+def _by_watch(ended: Sequence[Launch]) -> dict[str | None, EndedCosts]:
+    by_watch: dict[str, list[Launch]] = {}
+    for launch in ended:
+        by_watch.setdefault(launch.watch, []).append(launch)
+    return {None: EndedCosts(ended), **{watch: EndedCosts(own) for watch, own in by_watch.items()}}
 
 
 class PriceGuard:

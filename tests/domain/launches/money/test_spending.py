@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState, PriceSpan
 from gpuwatch.domain.launches.money.budgets import (
     BudgetStatus,
+    EndedCosts,
     budget_statuses,
     current_rate_microusd_hour,
     launches_to_end,
 )
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy
 from tests.builders import NOON, changed
 from tests.domain.launches.guard_values import a_running_launch
@@ -21,9 +24,10 @@ STOPS = Budget(max_usd_day=Decimal(10), on_reached=BudgetPolicy.STOP)
 
 
 def looked(launches: list[Launch], budget: Budget, now: datetime, watch: str | None = None) -> list[BudgetStatus]:
+    ours = [launch for launch in launches if watch in {None, launch.watch}]
     return budget_statuses(
-        [launch for launch in launches if not launch.is_over],
-        [launch for launch in launches if launch.is_over],
+        [launch for launch in ours if not launch.is_over],
+        EndedCosts([launch for launch in ours if launch.is_over]),
         budget,
         now,
         watch,
@@ -119,3 +123,23 @@ def test_what_is_stopped_is_billed_its_disk_alone() -> None:
 def test_a_rehearsal_costs_nothing() -> None:
     launch = a_running_launch(dry_run=True, state=LaunchState.ENDED, running_at=None, ended_at=NOON)
     assert looked([launch], Budget(max_usd_day=Decimal(0), max_usd_hour=Decimal(0)), NOON + HOUR) == []
+
+
+def test_what_ended_is_computed_once_for_each_day_and_month() -> None:
+    """A guard asks every few seconds, for each watch: thousands of ended launches must not cost it anything."""
+    ended = [
+        changed(a_running_launch(), state=LaunchState.ENDED, ended_at=NOON + n * HOUR / 10, end_reason="max_runtime")
+        for n in range(1, 50)
+    ]
+    costs, later = EndedCosts(ended), NOON + 6 * HOUR
+    day, month = later.replace(hour=0), later.replace(day=1, hour=0)
+    expected = [sum(cost_microusd(one, later, since) for one in ended) for since in (day, month)]
+    assert [costs.microusd(since, later) for since in (day, month)] == expected
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        again = [costs.microusd(since, later + HOUR) for since in (day, month)]
+    finally:
+        sys.setprofile(None)
+    assert again == expected
+    assert "cost_microusd" not in calls
