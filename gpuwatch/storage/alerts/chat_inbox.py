@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
-from sqlalchemy import Connection, and_, delete, or_, select, update
+from sqlalchemy import Connection, and_, or_, select, update
 
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import chat_poller, chat_update
 from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_ms
 
-RETENTION = timedelta(days=9)  # longer than any button is valid
 LONGEST_LEASE = timedelta(minutes=10)  # one that ends later from now was written before the clock was set back
 
 
@@ -105,8 +104,6 @@ class ChatInbox:
     def _insert_updates(
         self, connection: Connection, updates: Sequence[ReceivedUpdate], now: datetime
     ) -> Sequence[StoredUpdate]:
-        is_expired = and_(chat_update.c.bot == self._bot, chat_update.c.received_at_ms < to_ms(now - RETENTION))
-        connection.execute(delete(chat_update).where(is_expired))
         return [new for received in updates if (new := self._insert_update(connection, received, now)) is not None]
 
     def _insert_update(self, connection: Connection, received: ReceivedUpdate, now: datetime) -> StoredUpdate | None:

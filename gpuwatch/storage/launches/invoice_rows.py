@@ -135,15 +135,3 @@ class SqlUtilisationRepository:
         with self._database.read() as connection:
             mean = connection.execute(query).scalar()
         return None if mean is None else float(mean)
-
-    def delete_before(self, before: datetime) -> int:
-        """Delete older samples, each launch in its own transaction; return how many. Raises StoreError."""
-        is_older = samples.c.at_ms < to_ms(before)
-        with self._database.read() as connection:
-            launches = connection.execute(select(samples.c.launch_id).where(is_older).distinct()).scalars().all()
-        deleted = 0
-        for launch_id in launches:
-            with self._database.write() as connection:
-                is_own = and_(samples.c.launch_id == launch_id, is_older)
-                deleted += connection.execute(delete(samples).where(is_own)).rowcount
-        return deleted

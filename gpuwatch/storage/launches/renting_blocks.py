@@ -8,7 +8,7 @@ instance renting at its provider until it is claimed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import Connection, and_, bindparam, delete, select
 
@@ -43,7 +43,6 @@ from gpuwatch.storage.setup.tables import launch as launches
 _MAX_NOTE_LENGTH = 500
 _MAX_ID_LENGTH, _MAX_NOTE_REASON_LENGTH = 64, 200
 _MAX_KEY_LENGTH, _MAX_SKIP_REASON_LENGTH = 200, 300
-_RETENTION = timedelta(days=1)  # of a scope, after its expiry
 _SKIPPED = skipped_scope.c
 _UNKNOWN = unknown_instance.c
 _TICKS_OF_WATCH = (
@@ -215,7 +214,6 @@ class SqlSkippedScopes:
         }
         with self._database.write() as connection:
             lock_reservations(connection)
-            connection.execute(delete(skipped_scope).where(_SKIPPED.until_ms < to_ms(scope.since - _RETENTION)))
             upsert(connection, skipped_scope, row)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.launch import Intent, Launch
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action
+from gpuwatch.storage.history.prune import SqlPruner
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import history_state
 from tests.builders import NOON, a_match, a_watch
 from tests.reserving import launch_or_refusal
 
@@ -54,10 +57,12 @@ def test_a_second_sample_of_one_moment_takes_its_place(database: Database, launc
     assert uses.samples_since(launch_id, NOON) == [UtilisationSample(NOON, 3.0)]
 
 
-def test_what_is_old_is_forgotten(database: Database, launch_id: str) -> None:
+def test_what_is_old_is_deleted(database: Database, launch_id: str) -> None:
+    """Also in a store whose owner has not decided how long the history stays."""
+    with database.write() as connection:
+        connection.execute(update(history_state).values(kept_by_default=0))
     uses = SqlUtilisationRepository(database)
     for minute in range(4):
         uses.add(launch_id, UtilisationSample(NOON + minute * MINUTE, 1.0))
-    assert uses.delete_before(NOON + 2 * MINUTE) == 2
-    assert uses.delete_before(NOON + 2 * MINUTE) == 0
+    SqlPruner(database, None).run(NOON + timedelta(days=90) + 2 * MINUTE)
     assert len(uses.samples_since(launch_id, NOON)) == 2

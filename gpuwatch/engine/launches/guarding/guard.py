@@ -127,7 +127,6 @@ class ProviderGuard:
         alive = [launch for launch in self._budgets.refresh(now) if launch.provider == self._provider]
         self.followed.keep_only({launch.launch_id for launch in alive})  # at once, while what was read is true
         self._prices.refresh([one for one in alive if one.state is LaunchState.RUNNING], now)
-        self._use.prune(now)
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         """Return why a listed instance must end, or None. Reports upcoming events to the owner."""

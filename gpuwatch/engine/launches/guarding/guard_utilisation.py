@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SAMPLES_KEPT_FOR = timedelta(days=90)
 _DAY = timedelta(days=1)
 
 
@@ -44,7 +43,6 @@ class UtilisationGuard:
         self._utilisation = uses
         self._alerts = alerts
         self._followed = followed
-        self._pruned_at: datetime | None = None
 
     def fault(self, launch: Launch, instance: Instance, spec: LaunchSpec | None, now: datetime) -> EndCause | None:
         """Store a sample and report waste; return an end cause if it is idle. A failing store disables nothing else."""
@@ -60,12 +58,6 @@ class UtilisationGuard:
         except StoreError as error:
             log.warning("launch %s: its GPU utilisation is unknown: %s", launch.launch_id, error)
             return None
-
-    def prune(self, now: datetime) -> None:
-        """Delete old samples, once a day. Raises StoreError."""
-        if self._pruned_at is None or not timedelta(0) <= now - self._pruned_at < _DAY:
-            self._pruned_at = now
-            self._utilisation.delete_before(now - SAMPLES_KEPT_FOR)
 
     def _idle(self, launch: Launch, spec: LaunchSpec, now: datetime) -> EndCause | None:
         if spec.idle_below is None or spec.idle_for_s is None:

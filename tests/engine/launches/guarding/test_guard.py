@@ -272,18 +272,6 @@ def test_an_hour_that_costs_too_much_ends_the_newest(database: Database) -> None
     assert dict(alert.facts)["Billed"] == "$12.00 per hour"
 
 
-def test_samples_are_forgotten_after_a_quarter_of_a_year(database: Database) -> None:
-    world = GuardWorld(database)
-    launch = world.running()
-    world.look(launch, gpu_utilisation=50.0)
-    world.pass_(days=89)
-    world.refresh()
-    assert SqlUtilisationRepository(database).mean(launch.launch_id) == 50.0
-    world.pass_(days=2)
-    world.refresh()
-    assert SqlUtilisationRepository(database).mean(launch.launch_id) is None
-
-
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, -1.0, 1e300, 0.0])
 def test_a_strange_instance_raises_nothing(database: Database, odd: float) -> None:
     world = GuardWorld(database, launch=changed(IDLE, wasteful_below=50.0, stop_outside=True), active=("00:00-24:00",))
