@@ -327,3 +327,14 @@ def test_whatever_the_history_holds_the_limit_is_a_price_at_or_under_the_cap(
     auto = AutoPrice(cap_usd_gpu_hour=cap, deadline_s=48 * 3600.0)
     found = limit_schedule(series, auto, NOON + 48 * H, NOON)
     assert 0 < limit_at(found, auto, NOON + 48 * H, NOON + hours * H) <= cap
+
+
+def test_a_limit_that_stays_is_stored_every_half_hour_so_that_others_see_that_it_applies() -> None:
+    waits = Waits(nightly())
+    prices = AutoPrices(waits)
+    auto = msgspec.structs.replace(AUTO, deadline_s=90 * 86_400.0)
+    watch = msgspec.structs.replace(WATCH, auto=auto)
+    for minute in range(0, 61, 10):
+        prices.update([watch], NOON + timedelta(minutes=minute))
+    assert len(set(waits.limits)) == 1
+    assert len(waits.limits) == 3
