@@ -24,6 +24,7 @@ from gpuwatch.domain.forecasts.backtest.replay_result import result_of, sweep_th
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
 from gpuwatch.domain.forecasts.backtest.replayed_offers import without_unrecorded_clauses
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketFilter, MarketHistory
+from gpuwatch.domain.history.market_polls import joined_polls, poll_times
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import OfferKind, clean
 from gpuwatch.engine.forecasts.auto_limits import BACKTEST_RECOMPUTE_EVERY, AutoPrices, BacktestWaits
@@ -149,7 +150,7 @@ def run_backtest(
         ignored={watch.name: ignored for watch, _, ignored in rules},
         source=clean(history.source),
         intervals=len(history.intervals),
-        polls=len({poll.at_s for poll in history.polls}),
+        polls=len(set(poll_times(history.polls))),
         deadline=request.deadline,
     )
 
@@ -236,15 +237,14 @@ def _joined_history(histories: Sequence[MarketHistory]) -> MarketHistory:
     first, *others = histories
     if not any(market_history.polls for market_history in others):
         return first
-    listings, intervals, polls = list(first.listings), list(first.intervals), list(first.polls)
+    listings, intervals = list(first.listings), list(first.intervals)
     for market_history in others:
         intervals += [
             interval._replace(listing=interval.listing + len(listings)) for interval in market_history.intervals
         ]
         listings += market_history.listings
-        polls += market_history.polls
     intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
-    polls.sort(key=lambda poll: poll.at_s)
+    polls = joined_polls([market_history.polls for market_history in histories])
     return msgspec.structs.replace(first, listings=tuple(listings), intervals=intervals, polls=polls)
 
 

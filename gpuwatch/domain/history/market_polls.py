@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import overload
 
 from gpuwatch.domain.history.market_history import MarketPoll
@@ -21,8 +22,8 @@ class MarketPolls(Sequence[MarketPoll]):
 
     def __init__(self, at_s: array[int], kinds: array[int], polls_by_kind: Sequence[MarketPoll]) -> None:
         self.at_s = at_s
-        self._kinds = kinds  # of each poll: its place in `polls_by_kind`
-        self._polls_by_kind = polls_by_kind
+        self.kinds = kinds  # of each poll: its place in `polls_by_kind`
+        self.polls_by_kind = polls_by_kind
 
     def __len__(self) -> int:
         return len(self.at_s)
@@ -35,22 +36,22 @@ class MarketPolls(Sequence[MarketPoll]):
 
     def __getitem__(self, place: int | slice) -> MarketPoll | MarketPolls:
         if isinstance(place, slice):
-            return MarketPolls(self.at_s[place], self._kinds[place], self._polls_by_kind)
-        return self._polls_by_kind[self._kinds[place]]._replace(at_s=self.at_s[place])
+            return MarketPolls(self.at_s[place], self.kinds[place], self.polls_by_kind)
+        return self.polls_by_kind[self.kinds[place]]._replace(at_s=self.at_s[place])
 
     def __iter__(self) -> Iterator[MarketPoll]:
-        rest = [poll[1:] for poll in self._polls_by_kind]
+        rest = [poll[1:] for poll in self.polls_by_kind]
         for start in range(0, len(self.at_s), _CHUNK):
             part = slice(start, start + _CHUNK)
-            for at_s, kind in zip(self.at_s[part], self._kinds[part], strict=True):
+            for at_s, kind in zip(self.at_s[part], self.kinds[part], strict=True):
                 yield MarketPoll(at_s, *rest[kind])
 
     def proving_absence(self) -> MarketPolls:
         """Return the polls that prove it."""
-        proves = bytes(poll.proves_absence for poll in self._polls_by_kind)
-        places = [place for place, kind in enumerate(self._kinds) if proves[kind]]
-        at_s, kinds = (array(column.typecode, map(column.__getitem__, places)) for column in (self.at_s, self._kinds))
-        return MarketPolls(at_s, kinds, self._polls_by_kind)
+        proves = bytes(poll.proves_absence for poll in self.polls_by_kind)
+        places = [place for place, kind in enumerate(self.kinds) if proves[kind]]
+        at_s, kinds = (array(column.typecode, map(column.__getitem__, places)) for column in (self.at_s, self.kinds))
+        return MarketPolls(at_s, kinds, self.polls_by_kind)
 
 
 def complete_polls(polls: Sequence[MarketPoll]) -> Sequence[MarketPoll]:
@@ -61,6 +62,21 @@ def complete_polls(polls: Sequence[MarketPoll]) -> Sequence[MarketPoll]:
 def poll_times(polls: Sequence[MarketPoll]) -> Sequence[int]:
     """Return the times of polls."""
     return polls.at_s if isinstance(polls, MarketPolls) else [poll.at_s for poll in polls]
+
+
+def joined_polls(parts: Sequence[Sequence[MarketPoll]]) -> Sequence[MarketPoll]:
+    """Return the polls of several histories by time; at the same time, in the order of the histories."""
+    columns = [part for part in parts if isinstance(part, MarketPolls)]
+    if len(columns) < len(parts):
+        return sorted(chain.from_iterable(parts), key=lambda poll: poll.at_s)
+    at_s, kinds, polls_by_kind = array("q"), array("H"), list[MarketPoll]()
+    for part in columns:
+        at_s.extend(part.at_s)
+        kinds.extend(kind + len(polls_by_kind) for kind in part.kinds)
+        polls_by_kind += part.polls_by_kind
+    order = sorted(range(len(at_s)), key=at_s.__getitem__)
+    ordered_s, ordered_kinds = (array(one.typecode, map(one.__getitem__, order)) for one in (at_s, kinds))
+    return MarketPolls(ordered_s, ordered_kinds, polls_by_kind)
 
 
 def market_polls(scopes: Iterable[tuple[str, str, bool, PollColumns]], *, covering: bool = False) -> MarketPolls:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.history.market_polls import complete_polls, joined_polls, market_polls, poll_times
 from gpuwatch.domain.history.packed_polls import (
     COMPLETENESS,
     LANES,
@@ -62,3 +63,15 @@ def test_a_lane_of_another_version_is_another_one() -> None:
 def test_a_poll_takes_a_few_bytes() -> None:
     polls = [PackedPoll(DAY * DAY_S + 7 + 187 * n, 40 * n, "complete", n % 19 == 0, None, "hunt") for n in range(460)]
     assert len(pack_polls(poll_columns(polls), DAY)) < 2 * len(polls)
+
+
+@given(parts=st.lists(POLLS, min_size=1, max_size=3))
+def test_columns_by_time_are_the_list_by_time(parts: list[list[PackedPoll]]) -> None:
+    joined = [market_polls([("vastai", "", False, poll_columns(part))]) for part in parts]
+    plain = [list(part) for part in joined]
+    assert list(joined_polls(joined)) == list(joined_polls(plain))
+    (first, *_), one = plain, joined[0]
+    assert [one[place] for place in range(len(one))] == first
+    assert list(one[1:3]) == first[1:3]
+    assert list(complete_polls(one)) == [poll for poll in first if poll.proves_absence]
+    assert list(poll_times(one)) == list(poll_times(first))

@@ -101,6 +101,7 @@ def replay(
     """What these watches would have done together, with a shared budget."""
     simulated = SimulatedLaunches([watch for watch, _ in watches], setting.budget, setting.zone, setting.job)
     replayers = [_WatchReplayer(watch, found, setting, simulated) for watch, found in watches]
+    asked = _AskedFor(replayers)
     for number, (at_s, polls) in enumerate(_polls_by_second(market_history)):
         if progress is not None and number % _PROGRESS_EVERY == 0:
             progress(
@@ -108,7 +109,7 @@ def replay(
             )
         now = datetime.fromtimestamp(at_s, UTC)
         simulated.advance(now)
-        for replayer in replayers:
+        for replayer in asked(polls):
             replayer.process(polls, at_s, now)
     return [replayer.watch_replay for replayer in replayers], simulated
 
@@ -117,6 +118,24 @@ def _polls_by_second(market_history: MarketHistory) -> Iterator[tuple[int, list[
     """Group all queries of one second into one poll, because their order is not recorded."""
     for at_s, polls in groupby(market_history.polls, key=lambda poll: poll.at_s):
         yield at_s, list(polls)
+
+
+class _AskedFor:
+    """Finds the watches for which polls were sent: of many watches, a poll is about few."""
+
+    def __init__(self, replayers: Sequence[_WatchReplayer]) -> None:
+        self._replayers = replayers
+        self._by_query: dict[tuple[str, str, bool], Sequence[_WatchReplayer]] = {}
+
+    def __call__(self, polls: Sequence[MarketPoll]) -> Sequence[_WatchReplayer]:
+        if len(polls) > 1:
+            return self._replayers
+        (poll,) = polls
+        query = (poll.provider, poll.gpu, poll.spot)
+        asked = self._by_query.get(query)
+        if asked is None:
+            asked = self._by_query[query] = [replayer for replayer in self._replayers if replayer.keys_of(poll)]
+        return asked
 
 
 class _WatchReplayer:
@@ -151,7 +170,7 @@ class _WatchReplayer:
     def _queries_to_decide(self, poll: MarketPoll) -> Iterator[QueryKey]:
         """The queries to decide on. If the daemon hunted for this watch, it decided on hunts and not on sweeps."""
         is_own = poll.lane == HUNT and poll.gpu == self._own_label
-        keys = self._keys_of(poll)
+        keys = self.keys_of(poll)
         least_s = poll.at_s - self._age_s(poll.provider) if keys else 0
         for key in keys:
             if poll.proves_absence:
@@ -168,7 +187,8 @@ class _WatchReplayer:
             age_s = self._ages_s[provider] = int(self._setting.age_of(provider).total_seconds())
         return age_s
 
-    def _keys_of(self, poll: MarketPoll) -> tuple[QueryKey, ...]:
+    def keys_of(self, poll: MarketPoll) -> tuple[QueryKey, ...]:
+        """The queries of this watch that a poll answers."""
         polled = (poll.provider, poll.gpu, poll.spot)
         keys = self._keys_by_query.get(polled)
         if keys is None:
