@@ -47,6 +47,8 @@ class LakeQuery:
         self._place = place
         self._folder = folder
         self._duckdb = open_duckdb(folder)
+        self._paths: dict[str, str] = {}  # name → local file
+        self._checked: set[str] = set()
 
     def close(self) -> None:
         """End it."""
@@ -74,10 +76,13 @@ class LakeQuery:
     ) -> Iterator[tuple[Any, ...]]:
         import duckdb  # noqa: PLC0415 an extra
 
-        paths = {str(self._place.local(part.name, self._folder)): part for part in parts}
+        for part in parts:
+            if part.name not in self._paths:
+                self._paths[part.name] = str(self._place.local(part.name, self._folder))
+        paths = {self._paths[part.name]: part for part in parts}
         query = f"SELECT {columns} FROM {_FILES} WHERE {where}"  # noqa: S608
         try:
-            self._check(paths)
+            self._check({path: part for path, part in paths.items() if path not in self._checked})
             result = self._duckdb.execute(query, {"files": list(paths), **values})
             while rows := result.fetchmany(_ROWS_PER_FETCH):
                 yield from rows
@@ -86,6 +91,8 @@ class LakeQuery:
 
     def _check(self, paths: Mapping[str, LakePart]) -> None:
         """Check the version and the number of rows in the footer of each file: what DuckDB would not miss."""
+        if not paths:
+            return
         files = {"files": list(paths)}
         versions = dict(self._duckdb.execute(_VERSIONS, files).fetchall())
         for path, rows in self._duckdb.execute(_ROW_COUNTS, files).fetchall():
@@ -93,6 +100,7 @@ class LakeQuery:
             check_version(f"{self._place.url}/{part.name}", versions.get(path))
             if rows != part.rows:
                 raise self._broken(part, f"it has {rows} rows instead of {part.rows}")
+        self._checked.update(paths)
 
     def _fault(self, paths: Mapping[str, LakePart], columns: str, fault: Exception) -> StoreError:
         """Find the file that cannot be read: DuckDB's errors do not always name it."""
