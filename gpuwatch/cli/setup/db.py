@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gpuwatch.storage.history.store_growth import StoreGrowth
     from gpuwatch.storage.setup.store_stats import StoreStats
 
+_MUCH_FREE = 0.2  # of the file
+
 
 @click.command(cls=Command, examples=("gpuwatch store upgrade",))
 @json_option
@@ -122,6 +124,8 @@ def _lines(stats: StoreStats, timezone: str) -> Iterator[tuple[str, str]]:
     yield "engine", stats.engine
     yield "schema", stats.schema or "none"
     yield "size", _size(stats.bytes) + (f", {_size(stats.free_bytes)} of it free" if stats.free_bytes else "")
+    if stats.free_bytes > _MUCH_FREE * stats.bytes:
+        yield "", "to give it back: stop the daemon, then gpuwatch store prune --vacuum"
     span = f", {local(stats.first_poll_at, timezone)} to {local(stats.last_poll_at, timezone)}"
     yield "polls", f"{rows.get('poll', 0):,}{span if stats.first_poll_at else ''}"
     yield "offers", f"{rows.get('series', 0):,}, {stats.on_offer:,} on sale now"

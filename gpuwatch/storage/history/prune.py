@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, literal, select,
 
 from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.domain.setup.history_keep import FOREVER, HistoryKeep
+from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.lake.lake_notes import lake_verified_until_s
 from gpuwatch.storage.history.lake.lake_place import open_place
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
@@ -61,10 +62,14 @@ class SqlPruner:
         self._begun_on: int | None = None  # the UTC day
 
     def run(self, now: datetime) -> int:
-        """Take the next steps; return how many rows were deleted. Raises StoreError."""
+        """Take the next steps; return how many rows were deleted. Raises StoreError: the next run begins a new pass."""
         deleted = 0
         for _ in range(STEPS_PER_RUN):
-            step = next(self._pass, None)
+            try:
+                step = next(self._pass, None)
+            except StoreError:
+                self._begun_on = None
+                raise
             if step is not None:
                 deleted += step[1]
             elif self._begun_on == now.toordinal():

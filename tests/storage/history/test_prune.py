@@ -8,8 +8,12 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
+from gpuwatch.domain.launches.launch import Intent
 from gpuwatch.domain.setup.durations import DAY_S
 from gpuwatch.domain.setup.history_keep import HistoryKeep
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action
+from gpuwatch.errors import StoreError
 from gpuwatch.storage.history import prune as prune_module
 from gpuwatch.storage.history.lake.lake_notes import begin_lake, note_verified
 from gpuwatch.storage.history.prune import ROWS_PER_STEP, SqlPruner
@@ -22,13 +26,17 @@ from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import (
     approval,
     history_state,
+    hook_run,
     hourly,
+    launch,
     metadata,
     poll,
     price_interval,
     series,
 )
+from tests.builders import a_match, a_watch
 from tests.checkout import ROOT
+from tests.reserving import launch_or_refusal
 from tests.storage.stored_answers import NOON, an_answer, an_offer
 
 DAY = timedelta(days=1)
@@ -53,6 +61,11 @@ def count(database: Database, table: object) -> int:
         return int(connection.execute(select(func.count()).select_from(table)).scalar_one())  # type: ignore[arg-type]
 
 
+def pages(database: Database) -> int:
+    with database.read() as connection:
+        return int(connection.exec_driver_sql("PRAGMA page_count").scalar_one()) if database.is_sqlite else 0
+
+
 def test_each_table_has_an_end_or_a_reason_to_stay() -> None:
     ends = [end.table.name for end in TABLE_ENDS]
     assert len(ends) == len(set(ends))
@@ -75,10 +88,12 @@ def test_the_store_stays_as_large_as_its_window(database: Database) -> None:
         now = record_days(history, day, day + 3)
         run_all(pruner, now)
         sizes.append({table.name: count(database, table) for table in (price_interval, series, poll, hourly)})
+        sizes[-1]["pages"] = pages(database)
     assert sizes[-1]["price_interval"] == sizes[5]["price_interval"]
     assert sizes[-1]["series"] == sizes[5]["series"]
     assert sizes[-1]["hourly"] == sizes[-3]["hourly"]
     assert sizes[-1]["poll"] <= sizes[5]["poll"]
+    assert sizes[-1]["pages"] <= 1.05 * sizes[-5]["pages"]
     with database.read() as connection:
         kept_from_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
         oldest_end = connection.execute(select(func.min(price_interval.c.ended_s))).scalar_one()
@@ -184,6 +199,39 @@ def _put_settled(connection: Connection, at_ms: int, name: str) -> None:
     asked = {"approval_id": name, "watch": "w", "provider": "vastai", "created_at_ms": at_ms, "deadline_ms": at_ms}
     prices = {"offer": "{}", "listed_microusd_hour": 1, "price_microusd_hour": 1}
     connection.execute(insert(approval), asked | prices | {"state": "denied"})
+
+
+@pytest.mark.parametrize(("state", "left"), [("ended", 1), ("running", 2)])
+def test_a_hook_goes_long_after_its_launch(database: Database, state: str, left: int) -> None:
+    intent = Intent(
+        watch=a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0)),
+        match=a_match(),
+        launch_id="a" * 12,
+        dry_run=False,
+    )
+    with database.write() as connection:
+        launch_or_refusal(connection, intent, Budget(), NOON)
+        connection.execute(update(launch).values(state=state, ended_at_ms=to_ms(NOON)))
+        for event, of_hook in (("running", "done"), ("ended", "pending")):
+            row = {"launch_id": "a" * 12, "event": event, "state": of_hook, "body": "{}", "next_try_at_ms": 0}
+            connection.execute(insert(hook_run), row)
+    run_all(SqlPruner(database, HistoryKeep()), NOON + 399 * DAY)
+    assert count(database, hook_run) == 2
+    run_all(SqlPruner(database, HistoryKeep()), NOON + 401 * DAY)
+    assert count(database, hook_run) == left  # one that waits still runs
+    assert count(database, launch) == 1
+
+
+def test_after_a_fault_the_pass_begins_anew(sqlite_database: Database) -> None:
+    now = record_days(SqlHistoryRecorder(sqlite_database), 0, 20)
+    pruner = SqlPruner(sqlite_database, WEEK)
+    path = sqlite_database.path
+    assert path is not None
+    path.rename(path.with_suffix(".away"))
+    with pytest.raises(StoreError):
+        pruner.run(now)
+    path.with_suffix(".away").rename(path)
+    assert run_all(pruner, now) > 100
 
 
 def test_growth_is_reported_by_table(database: Database) -> None:
