@@ -16,7 +16,7 @@ _COMMENT = (
     "pruned; rewritten grows with every change of what was over: late polls, imports, a clock set back, pruning; "
     "the polls of the days before packed_to_day are in poll_day"
 )
-_WITH_DEFAULT = f"{_COMMENT}; kept_by_default 0: it held rows before [history] keep came, and its owner decides"
+_WITH_DEFAULT = f"{_COMMENT}; kept_by_default 0: it holds rows from before [history] keep, and its owner decides"
 _HELD = ("poll", "price_interval", "hourly", "alert", "launch", "job")
 
 

@@ -189,6 +189,16 @@ def prune(database: Database, keep: timedelta | HistoryKeep, now: datetime, lake
     )
 
 
+def mark_undecided(database: Database, oldest_s: int, now: datetime) -> None:
+    """Leave it to the owner how long rows stay, if an import has brought some that the default would delete.
+
+    Raises StoreError.
+    """
+    if oldest_s < seconds_since_1970(now) - HistoryKeep().intervals_s:
+        with database.write() as connection:
+            connection.execute(update(history_state).values(kept_by_default=0))
+
+
 def release_pages(database: Database, steps: int | None = 4) -> None:
     """Give free pages of SQLite's file back to the disk, in small transactions. PostgreSQL reuses its own.
 

@@ -102,7 +102,7 @@ def undecided_text(database: Database, now: datetime) -> str | None:
     if not parts:
         return None
     return (
-        f"[history] keep is not set, and the store is older than it: nothing is deleted. keep = {{ {keep} }} would"
+        f"[history] keep is not set, and the store has older rows: nothing is deleted. keep = {{ {keep} }} would"
         f" delete {', '.join(parts)}: copy the store first (gpuwatch store backup FILE, or [history] lake), then set it"
     )
 

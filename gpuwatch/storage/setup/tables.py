@@ -173,8 +173,8 @@ history_state = Table(
     comment="one row: version grows with every change of an interval, so that a writer sees whether its memory "
     "is still current; next_hour is the first hour without a roll-up; intervals before kept_from_s were "
     "pruned; rewritten grows with every change of what was over: late polls, imports, a clock set back, pruning; "
-    "the polls of the days before packed_to_day are in poll_day; kept_by_default 0: it held rows before "
-    "[history] keep came, and its owner decides",
+    "the polls of the days before packed_to_day are in poll_day; kept_by_default 0: it holds rows from "
+    "before [history] keep, and its owner decides",
 )
 
 quota_day = Table(

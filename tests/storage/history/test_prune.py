@@ -16,7 +16,7 @@ from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history import prune as prune_module
 from gpuwatch.storage.history.lake.lake_notes import begin_lake, note_verified
-from gpuwatch.storage.history.prune import ROWS_PER_STEP, SqlPruner
+from gpuwatch.storage.history.prune import ROWS_PER_STEP, SqlPruner, mark_undecided
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.store_growth import read_growth, undecided_text
 from gpuwatch.storage.history.table_ends import TABLE_ENDS, WHY_ROWS_STAY, Horizons
@@ -145,6 +145,14 @@ def test_a_new_store_is_pruned_by_default(database: Database) -> None:
     SqlHistoryRecorder(database).roll_up(now)
     assert undecided_text(database, now) is None
     assert run_all(SqlPruner(database, None), now) > 0
+
+
+def test_an_import_of_old_prices_leaves_it_to_the_owner(database: Database) -> None:
+    now = record_days(SqlHistoryRecorder(database), 0, 1)
+    mark_undecided(database, to_ms(now - 399 * DAY) // 1000, now)
+    assert not SqlPruner(database, None).is_undecided()
+    mark_undecided(database, to_ms(now - 401 * DAY) // 1000, now)
+    assert SqlPruner(database, None).is_undecided()
 
 
 def test_with_a_lake_only_what_is_verified_there_goes(database: Database) -> None:
