@@ -28,8 +28,6 @@ from gpuwatch.bootstrap.job_building import build_cluster_jobs, build_job_queue,
 from gpuwatch.bootstrap.polling import Polling
 from gpuwatch.bootstrap.provider_access import account_faults, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing
-from gpuwatch.domain.alerts.alert import alert_id_from
-from gpuwatch.domain.alerts.launch_texts import LISTS_DIFFER
 from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonSigner
@@ -39,6 +37,7 @@ from gpuwatch.engine.alerts.launch_alerts import abandoned_alerts
 from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
 from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
 from gpuwatch.engine.setup.leadership import role_of
+from gpuwatch.engine.watches.watch_lists import StandbyWatchList, differing_lists
 from gpuwatch.errors import StoreError
 from gpuwatch.hooks.owner_hooks import LaunchCommandRunner
 from gpuwatch.ports.alerts import ButtonChannel
@@ -94,6 +93,9 @@ class Service:
         self.launch_repository, self.launch_alerts = base.launches, base.launch_alerts
         self.history = SqlHistoryRecorder(store)
         self.invoices = SqlInvoiceRepository(store)
+        self.watch_list = StandbyWatchList(
+            SqlWatchIdentities(store), settings.watches, socket.gethostname(), role_of(settings.owner)
+        )
         self.pauses = SqlPauseRepository(store)
         named = {**build_channels(settings, http), **(extra_channels or {})}
         self.channels = {owned_name(settings.owner, name): channel for name, channel in named.items()}
@@ -213,10 +215,7 @@ def apply_watch_changes(settings: Settings, store: Database, now: datetime) -> N
     for old, new in applied.changes.renamed.items():
         log.info("watch %s is now %s: its launches, limits and history continue", old, new)
     alerts = list(abandoned_alerts(applied.abandoned, applied.changes.blocked, new_id, now))
-    for other, names in applied.elsewhere.items():
-        key = alert_id_from(" ".join(sorted(names)))
-        fields = {"host": host, "other": other, "watches": ", ".join(names), "key": key}
-        alerts.append(LISTS_DIFFER.outbox(new_id(), now, subject=other, **fields))
+    alerts += differing_lists(applied.elsewhere, host or "", now, is_leader=True)
     for alert in alerts:
         log.warning("%s; %s", alert.alert.headline, "; ".join(alert.alert.can_do))
     identities.report(alerts)

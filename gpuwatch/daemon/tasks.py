@@ -12,12 +12,16 @@ from functools import partial
 import msgspec
 
 from gpuwatch import notifiers
+from gpuwatch.bootstrap import new_id
 from gpuwatch.bootstrap.polling import polling_warnings
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.task_progress import PeriodicTask
 from gpuwatch.daemon.task_supervisor import rescue_alert
+from gpuwatch.domain.alerts.launch_texts import UNSERVED
 from gpuwatch.domain.jobs.cluster_task import TOOL
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.setup.durations import is_recent
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.engine.history.daily_lake import DailyLake
 from gpuwatch.engine.history.retention import Retention
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
@@ -25,11 +29,13 @@ from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
 from gpuwatch.engine.launches.renting.requoter import REFRESH_S
 from gpuwatch.engine.setup.failpoint import pace
+from gpuwatch.engine.setup.leadership import role_of
 from gpuwatch.engine.watches.provider_worker import FirstRequestGate, ProviderWorker
 from gpuwatch.hooks.owner_command import run_command
 from gpuwatch.settings import Settings
 from gpuwatch.storage.history.prune import SqlPruner
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.watches.running_hosts import is_unserved
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +58,7 @@ JOB_RUNS_EVERY_S = 5.0
 JOBS_EVERY_S = 2.0
 CLUSTERS_IDLE_S = 300.0
 CLUSTERS_EVERY_S = 15.0  # each call of the program takes a second of processor time
+LISTS_EVERY_S = 600.0
 LAKE_EVERY_S = 600.0  # only checks whether a day is over
 LAKE_TIMEOUT_S = 6 * 3600.0  # the first time, years may be written
 RANKS_EVERY_S = 60.0  # only checks whether an hour is over
@@ -82,6 +89,7 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
             run=_with_now(service, service.commands.follow),
             every_s=COMMANDS_EVERY_S / min(pace(), 4.0),
         ),
+        *_standby_tasks(service),
         PeriodicTask(name="remind", run=lambda: _remind_unfinished(service), every_s=REMIND_EVERY_S),
         PeriodicTask(name="roll-up", run=_with_now(service, service.history.roll_up), every_s=ROLL_UP_EVERY_S),
         PeriodicTask(name="prune", run=_with_now(service, _retention(service).run), every_s=PRUNE_EVERY_S),
@@ -121,6 +129,12 @@ def _lake_task(service: Service) -> PeriodicTask:
 def _retention(service: Service) -> Retention:
     history = service.settings.history
     return Retention(service.store, SqlPruner(service.store, history.keep, history.lake))
+
+
+def _standby_tasks(service: Service) -> Iterator[PeriodicTask]:
+    if not service.lease.leads and not service.settings.rescue:
+        run = _with_now(service, service.watch_list.check)
+        yield PeriodicTask(name="watch list", run=run, every_s=LISTS_EVERY_S, on_every_host=True)
 
 
 def _advance_queue(service: Service) -> None:
@@ -240,9 +254,25 @@ def _remind_unfinished(service: Service) -> int:
     now = service.time_source.now()
     if service.settings.rescue:
         service.launch_repository.enqueue(rescue_alert(service.settings.rescue, now=now))
+    _report_unserved(service, now)
     return send_reminders(
         service.launch_repository, service.launch_alerts, frozenset(service.following.reconcilers), now
     )
+
+
+def _report_unserved(service: Service, now: datetime) -> None:
+    """Report active launches of owners without a host: of their own, nobody follows and guards them."""
+    own = service.settings.owner
+    of_others: dict[str, list[str]] = {}
+    for launch in service.launch_repository.alive():
+        if (owner := owner_of(launch.watch)) != own and not launch.dry_run:
+            of_others.setdefault(owner, []).append(launch.launch_id)
+    for owner, ids in of_others.items():
+        if is_unserved(service.store, role_of(owner)):
+            whose = f"owner {owner}" if owner else "the installation, without an owner,"
+            whose, count = f"{whose} {'is' if len(ids) == 1 else 'are'}", count_text(len(ids), "launch", "launches")
+            fields = {"whose": whose, "launches": count, "ids": ", ".join(ids), "by": own}
+            service.launch_repository.enqueue(UNSERVED.outbox(new_id(), now, subject=owner, **fields))
 
 
 def _renew_auto_prices(service: Service) -> None:

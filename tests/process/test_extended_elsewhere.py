@@ -15,6 +15,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.storage.launches.obligation_file import FILE_NAME
 from tests.conftest import Postgres
+from tests.process.audit import launches
 from tests.process.crash_matrix import somebody_rents
 from tests.process.daemon_child import Home, bargain, terminate, wait_for
 from tests.process.two_daemons import KEY, home_of
@@ -26,7 +27,7 @@ RUNTIME_S = 20.0
 
 
 @pytest.fixture
-def database_url(postgres: Postgres) -> Iterator[str]:
+def store_url(postgres: Postgres) -> Iterator[str]:
     url = postgres.upgraded()
     yield url
     postgres.drop(url)
@@ -40,12 +41,12 @@ def market() -> Iterator[Marketplace]:
 
 
 @pytest.fixture
-def homes(tmp_path: Path, market: Marketplace, database_url: str) -> list[Home]:
+def homes(tmp_path: Path, market: Marketplace, store_url: str) -> list[Home]:
     """Two hosts with a daemon each, and a third for commands; a state folder each."""
     made = []
     for name in ("a", "b", "c"):
         watches = {"cheap": "H100"} if name != "c" else {}
-        made.append(home_of(tmp_path / name, market.url, database_url, watches, max_runtime=f"{RUNTIME_S:.0f}s"))
+        made.append(home_of(tmp_path / name, market.url, store_url, watches, max_runtime=f"{RUNTIME_S:.0f}s"))
     return made
 
 
@@ -69,6 +70,32 @@ def sleep_past(launch: dict[str, Any]) -> None:
     """Wait until the keepers would have ended it, had it not been extended."""
     began = datetime.fromisoformat(launch["running_at"])
     time.sleep(max(0.0, RUNTIME_S + 6.0 - (real_now() - began).total_seconds()))
+
+
+def test_of_twenty_that_are_extended_from_another_folder_none_is_ended(
+    tmp_path: Path, market: Marketplace, store_url: str
+) -> None:
+    runtime_s = 40.0  # of each; it is extended as soon as it runs
+    launch = {"max_runtime": f"{runtime_s:.0f}s", "max_active": 20, "max_total": 20}
+    a, c = (home_of(tmp_path / name, market.url, store_url, {"cheap": "H100"}, **launch) for name in "ac")
+    extended: set[str] = set()
+
+    def extend_each() -> bool:
+        for one in launches(store_url):
+            if one["state"] == "running" and one["launch_id"] not in extended:
+                assert c.run("extend", one["launch_id"], "--by", "1h").returncode == 0
+                extended.add(one["launch_id"])
+        return len(extended) == 20
+
+    with a.daemon(**SOON) as child:
+        for n in range(20):
+            bargain(market, 1.0 + n / 100)
+        wait_for(extend_each, every_s=0.5)
+        time.sleep(runtime_s + 6.0)
+        assert not [seen.path for seen in tuple(market.requests) if seen.method == "DELETE"]
+        assert [one["state"] for one in launches(store_url)] == ["running"] * 20
+        assert terminate(child)[0] == 0
+    assert "outlived" not in a.log()
 
 
 def test_no_keeper_ends_at_the_old_end_what_another_host_extended(market: Marketplace, homes: list[Home]) -> None:

@@ -79,6 +79,36 @@ def in_use(url: str) -> set[str]:
     return {str(row["name"]) for row in rows(url, "SELECT name FROM watch_identity WHERE retired_at_ms IS NULL")}
 
 
+def test_a_host_that_gets_an_owner_says_what_it_leaves_behind_and_takes_it_over(
+    tmp_path: Path, market: Marketplace, doubles: tuple[TelegramDouble, TelegramDouble]
+) -> None:
+    """What was stored without an owner is the installation's; nothing of it ends, and one command moves it."""
+    url, double = f"sqlite:///{tmp_path}/gpuwatch.db", doubles[0]
+    home = home_of(tmp_path / "a", "", "H100", market, url, double)
+    file = home.folder / "gpuwatch.toml"
+
+    def running() -> list[str]:
+        return [str(one["watch"]) for one in launches(url) if one["state"] == "running"]
+
+    with home.daemon() as child:
+        market.publish(gpu="H100 SXM", count=1, usd_hour=1.5)
+        wait_for(lambda: running() == ["cheap"])
+        assert terminate(child)[0] == 0
+    file.write_text(file.read_text().replace('owner = ""', 'owner = "lab"'))
+    with home.daemon() as child:
+        wait_for(lambda: any("take-over --all --from ''" in one.text for one in double.shown))
+        taken = home.run("watches", "take-over", "--all", "--from", "")
+        assert (taken.returncode, taken.stdout.splitlines()[0]) == (0, "watches: cheap"), taken.stderr
+        assert running() == ["lab::cheap"]
+        stopped = home.run("launches", "stop", "--all", "--yes")
+        assert stopped.returncode == 0, stopped.stderr
+        wait_for(lambda: not running())
+        assert terminate(child)[0] == 0
+    again = home.run("watches", "take-over", "--all", "--from", "lab")
+    assert (again.returncode, "the same owner" in again.stderr) == (2, True)
+    assert "Traceback" not in home.log()
+
+
 def test_two_lists_rent_send_and_count_for_themselves(
     tmp_path: Path, market: Marketplace, store_url: str, doubles: tuple[TelegramDouble, TelegramDouble]
 ) -> None:

@@ -220,13 +220,25 @@ ABANDONED = AlertSpec(
 )
 RULES_UNKNOWN = "max_runtime and budgets still end it; the other rules of its watch are unknown."
 RULES_KEPT = "gpuwatch follows it by the settings it was rented with, but calls none of its hooks."
+UNSERVED = AlertSpec(
+    kind=AlertKind.HELD,
+    once="unserved:{subject}:{by}:{now:%Y-%m-%d}",
+    headline="{launches} of {whose} active, but none of its hosts runs",
+    facts=(("Launches", "{ids}"),),
+    why="Every owner's hosts follow and guard the launches of that owner alone.",
+    did="gpuwatch ends each here five minutes after its end, if a key reaches its account, and does nothing else.",
+    can_do=(
+        "Take over what it stored: gpuwatch watches take-over --all --from '{subject}'",
+        "Or start a host whose settings have that owner",
+    ),
+)
 LISTS_DIFFER = AlertSpec(
     kind=AlertKind.DAEMON,
     once="lists:{host}:{other:.60}:{key}:{now:%Y-%m-%d}",
     headline="{host} and {other} have different watch lists",
-    facts=(("Leads", "{host}"), ("Only in the list of {other}", "{watches}")),
+    facts=(("Leads", "{host}"), ("Stands by", "{other}"), ("In one of the lists alone", "{watches}")),
     why="Both hosts share one database and one owner, and the list of the host that leads applies.",
-    did="The other watches are not polled while {host} leads. Their launches continue and end on time.",
+    did="Watches that {host} lacks are not polled while it leads, and not retired. Their launches end on time.",
     can_do=(
         "Use the same settings on both hosts, then reload both",
         "If the lists are to be separate: set a different `owner` on the hosts of one of them",

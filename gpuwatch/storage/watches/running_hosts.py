@@ -20,6 +20,15 @@ def leading_host(database: Database, role: str) -> str | None:
     return None if holder is None else next((one.host for one in hosts if one.holder == holder), "another host")
 
 
+def is_unserved(database: Database, role: str) -> bool:
+    """Whether no daemon leads in a role, and none did within a minute. Raises StoreError."""
+    if database.is_sqlite:  # the only daemon has another role
+        return True
+    with database.read() as connection:
+        leases = load_hosts(connection)[0]
+    return not any(lease.role == role and lease.expires_in_s > -_SEEN_WITHIN_S for lease in leases)
+
+
 def other_hosts(connection: Connection, role: str, host: str) -> frozenset[str]:
     """Return the other hosts whose daemons run in a role now: they were seen within a minute."""
     if connection.dialect.name == "sqlite":

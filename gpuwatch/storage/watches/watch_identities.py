@@ -82,6 +82,23 @@ class SqlWatchIdentities:
                 _note_host(connection, [watch.name for watch in watches], host)
             return applied
 
+    def differences(self, watches: Sequence[Watch], host: str, role: str) -> dict[str, list[str]]:
+        """Return, by the host that leads, the watches that only its settings or these of a standby have.
+
+        Raises StoreError.
+        """
+        owner = self._database.owner
+        with self._database.read() as connection:
+            others = other_hosts(connection, role, host)
+            rows = connection.execute(select(watch_identity).where(_IN_USE)).all()
+        in_use = {row.name: row.host for row in rows if _is_watch_of(owner, row.name)}
+        applied = {other for other in in_use.values() if other in others}
+        if len(applied) != 1:  # nobody leads, or the hosts take turns
+            return {}
+        own = {watch.name for watch in watches}
+        names = sorted((own - in_use.keys()) | {name for name in in_use if name not in own})
+        return {applied.pop(): names} if names else {}
+
     def report(self, alerts: Sequence[OutboxAlert]) -> None:
         """Store alerts about them; each is sent once. Raises StoreError."""
         with self._database.write() as connection:

@@ -14,6 +14,7 @@ from gpuwatch.app.jobs.jobs import new_job, owned_definition
 from gpuwatch.domain.alerts.alert import Alert, AlertKind, OutboxAlert
 from gpuwatch.domain.jobs.job import JobState, JobTransition
 from gpuwatch.domain.launches.life.owner_decisions import Pause
+from gpuwatch.engine.watches.watch_lists import StandbyWatchList
 from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
@@ -21,7 +22,7 @@ from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.side_tables import daemon_host, daemon_lease, delivery, watch_identity
-from gpuwatch.storage.watches.running_hosts import leading_host
+from gpuwatch.storage.watches.running_hosts import is_unserved, leading_host
 from gpuwatch.storage.watches.take_over import take_over
 from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
 from tests.builders import NOON
@@ -147,6 +148,34 @@ def test_what_the_list_of_another_running_host_has_is_not_retired(database: Data
     identities.apply(both, LATER, host="gone", role="main/lab")
     identities.apply(both[:1], LATER, host="b", role="main/lab")
     assert in_use(database) == {"lab::h100"}
+
+
+def test_a_standby_with_another_list_finds_what_differs_and_says_it_if_it_lasts(
+    database: Database, lab: Database
+) -> None:
+    if database.is_sqlite:
+        return  # one daemon alone
+    identities = SqlWatchIdentities(lab)
+    runs(lab, "a", leads=True)
+    runs(lab, "b", leads=False)
+    identities.apply([renting("lab::h100"), renting("lab::l40")], NOON, host="a", role="main/lab")
+    own = [renting("lab::h100"), renting("lab::new")]
+    assert identities.differences(own, "b", "main/lab") == {"a": ["lab::l40", "lab::new"]}
+    standby = StandbyWatchList(identities, own, "b", "main/lab")
+    standby.check(NOON)
+    assert not Outbox(lab).unrouted()
+    for minutes in (10, 20):
+        standby.check(NOON + timedelta(minutes=minutes))
+    (one,) = Outbox(lab).unrouted()
+    assert one.alert.headline == "a and b have different watch lists"
+    assert ("In one of the lists alone", "lab::l40, lab::new") in one.alert.facts
+
+
+def test_an_owner_without_a_host_is_known_by_its_lease(database: Database, lab: Database) -> None:
+    assert is_unserved(database, "main/lab")
+    if not database.is_sqlite:
+        runs(lab, "a", leads=True)
+        assert not is_unserved(database, "main/lab")
 
 
 def test_a_host_of_the_other_owner_that_leads_is_named(database: Database, lab: Database) -> None:

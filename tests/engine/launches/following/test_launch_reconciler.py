@@ -66,6 +66,18 @@ def test_what_is_gone_while_others_are_listed_is_over(sqlite_database: Database)
     assert world.state(second) is S.RUNNING
 
 
+def test_a_launch_of_another_owner_is_ended_only_when_its_hosts_should_have_done_it_long_ago(world: World) -> None:
+    """Nothing outlives its end by more than that while any host reaches its account."""
+    world.watch = changed(RENTS, name="lab::h100", launch=LaunchSpec(max_active=1, max_total=0, max_runtime_s=3600.0))
+    world.store.owner = "lab"
+    launch = running(world)
+    world.store.owner = ""
+    world.look(1, every_s=3600 + 240)
+    assert (world.state(launch), world.provider.destroys) == (S.RUNNING, [])
+    world.look(1, every_s=90)
+    assert (world.state(launch), world.provider.alive) == (S.STOPPING, {})
+
+
 def test_max_runtime_ends_what_the_list_does_not_show(world: World) -> None:
     launch = running(world)
     world.provider.on_list = ["empty"]
