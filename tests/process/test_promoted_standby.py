@@ -81,3 +81,39 @@ def test_a_promotion_that_lost_nothing_only_delays_renting(tmp_path: Path, pair:
             bargain(market)
             wait_for(lambda: home.states() == ["running"])
             assert terminate(child)[0] == 0
+
+
+@pytest.mark.parametrize("dies_with_it", [True, False])
+def test_another_host_does_not_rent_again_what_a_promotion_lost(
+    tmp_path: Path, pair: PostgresPair, dies_with_it: bool
+) -> None:
+    """The lease's renewals are lost as well: on the promoted server it is free at once, while an order may be new."""
+    with Marketplace(seed=3, key=KEY, size=0, delays=Delays(running_s=0.2)) as market:
+        somebody_rents(market, KEY)
+        a, b = (
+            home_of(tmp_path / name, market.url, pair.url, {"cheap": "H100"}, max_active=1, max_total=0)
+            for name in ("a", "b")
+        )
+        with a.daemon(**PACE) as first:
+            wait_for_searches(market)
+            with b.daemon(**PACE) as second:
+                wait_for(lambda: "this one stands by" in b.log())
+                pair.wait_until_replicated()
+                pair.cut_replication()
+                before = len(market.ledger.creates)
+                bargain(market, 1.5)
+                wait_for(lambda: len(market.ledger.creates) == before + 1)
+                pair.kill_primary()
+                if dies_with_it:
+                    first.kill()
+                    first.wait()
+                pair.promote()
+                bargain(market, 1.2)  # a better one, so that the watch fires anew
+                leader = b if dies_with_it else a
+                wait_for(lambda: "label that belongs to no running launch" in a.log() + b.log())
+                wait_for_searches(market, 5)
+                time.sleep(3)
+                assert len(market.ledger.creates) == before + 1
+                assert not dies_with_it or "this host leads now" in leader.log()
+                assert terminate(second)[0] == 0
+                assert dies_with_it or terminate(first)[0] == 0
