@@ -28,11 +28,39 @@ if TYPE_CHECKING:
     from gpuwatch.storage.setup.database import Database
 
 
+class ServiceStop(threading.Event):
+    """An event that is also set as soon as the lease under which it was made is lost, without waking who waits."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__()
+        self._lease, self._term, self._leads = lease, lease.term, lease.leads
+
+    @property
+    def has_lost_lead(self) -> bool:
+        """Whether this process led and no longer does, or not in the same term."""
+        return self._leads and not (self._lease.is_held and self._lease.term == self._term)
+
+    @property
+    def is_other_term(self) -> bool:
+        """Whether the role changed, so that another service follows."""
+        return self._lease.term != self._term
+
+    @property
+    def is_woken(self) -> bool:
+        """Whether who waits was woken."""
+        return super().is_set()
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        return super().is_set() or self.has_lost_lead
+
+
 class Essentials(msgspec.Struct, frozen=True, kw_only=True):
     """The essentials, which are complete before any part is built.
 
     Attributes:
-        stopping: set when the daemon stops.
+        stopping: set when the daemon stops or no longer leads: nothing else is searched and ordered.
+        ending: set when the daemon stops: it ends the owner's commands and hooks, too.
         observations: the newest observation of each watch at each provider.
     """
 
@@ -41,7 +69,8 @@ class Essentials(msgspec.Struct, frozen=True, kw_only=True):
     http: HttpClient
     time_source: TimeSource
     lease: Lease
-    stopping: threading.Event
+    stopping: ServiceStop
+    ending: threading.Event
     adapters: Mapping[str, Adapter]
     uow_factory: SqlDecisionStore
     obligations: ObligationFile
@@ -72,7 +101,7 @@ def build_essentials(
         run_now: runs a periodic task, by name, before its next scheduled time.
         lease: whether this process leads; without it nothing is decided and ordered.
     """
-    stopping, holds = threading.Event(), SqlHolds(store)
+    stopping, holds = ServiceStop(lease), SqlHolds(store)
     obligations = obligation_file(settings, time_source.now)
     adapters = build_adapters(settings, http, stop=stopping, time_source=time_source, holds=holds)
     return Essentials(
@@ -82,6 +111,7 @@ def build_essentials(
         time_source=time_source,
         lease=lease,
         stopping=stopping,
+        ending=threading.Event(),
         adapters=adapters,
         uow_factory=SqlDecisionStore(store, lease),
         obligations=obligations,

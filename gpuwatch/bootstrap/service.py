@@ -90,6 +90,7 @@ class Service:
         self.lease = lease
         self.settings, self.store, self.time_source, self._http = settings, store, time_source, http
         self.stopping, self.slots, self.adapters = base.stopping, base.slots, base.adapters
+        self._ending = base.ending
         self.launch_repository, self.launch_alerts = base.launches, base.launch_alerts
         self.history = SqlHistoryRecorder(store)
         self.invoices = SqlInvoiceRepository(store)
@@ -103,7 +104,7 @@ class Service:
         routing = build_routing(settings, self.channels)
         self.deliverer = AlertDelivery(Outbox(store), self.channels, routing=routing, log_alert=log_alert)
         self.fallback_alerts = FallbackAlerts(self.channels, new_id, log_alert)
-        self.hooks = build_hooks(settings, store, http, base.stopping, time_source)
+        self.hooks = build_hooks(settings, store, http, base.ending, time_source)
         self.job_queue = build_job_queue(base)
         self.rents = partial(_may_rent, settings, self.job_queue)
         self.following = Following(base, self.hooks.may_destroy, self.rents)
@@ -129,12 +130,17 @@ class Service:
         return account_faults(settings, self.store, self._http, reachable, self.time_source.now())
 
     def close(self) -> bool:
-        """Give work in progress a short time to reach a recorded state; return whether no message is being sent."""
+        """Give work in progress a short time to reach a recorded state; return whether no message is being sent.
+
+        The owner's commands and hooks go on if only the role of this host changed.
+        """
         self.stopping.set()
+        if not self.stopping.is_other_term:
+            self._ending.set()
         self.polling.gathering.end()
         self.job_runner.close()
         self.executor.shutdown()
-        self.commands.close(within_s=3.0)
+        self.commands.close(within_s=0.0 if self.stopping.is_other_term else 3.0)
         hooks_ended = self.hooks.close(within_s=1.5)
         with suppress(StoreError):  # then the next start logs it
             self.deliverer.route_new(self.time_source.now())
@@ -192,13 +198,13 @@ def _close_later(service: Service, connections: ExitStack) -> None:
 
 
 def _build_commands(base: Essentials) -> LaunchCommands:
-    """Return the part that runs the commands of watches; setting `base.stopping` ends running ones."""
+    """Return the part that runs the commands of watches; setting `base.ending` ends running ones."""
     from gpuwatch.storage.setup.database import sqlite_path
 
     return LaunchCommands(
         base.launches,
         base.launch_alerts,
-        LaunchCommandRunner(base.stopping),
+        LaunchCommandRunner(base.ending),
         base.slots,
         clock=base.time_source.now,
         monotonic=base.time_source.monotonic,

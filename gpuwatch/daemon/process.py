@@ -156,6 +156,8 @@ def _wait_for_signals(
     while not signals.stop:
         keeper.note_main_loop()
         if service.lease.term != term:
+            if service.lease.hands_over:
+                _wait_for_orders(service, signals)
             return service.settings
         previously_stalled, stalled = stalled, keeper.stalled(real_monotonic())
         if stalled and stalled != previously_stalled:
@@ -350,7 +352,7 @@ def configure_gc() -> None:
 
 def _stop_when_lost(service: Service) -> None:
     """Stop what acts once the lease is lost; a new service begins when the database says who leads."""
-    if not service.lease.is_held and not service.stopping.is_set():
+    if service.stopping.has_lost_lead and not service.stopping.is_woken:
         log.error("this host no longer leads: it polls and rents nothing")
         service.stopping.set()
 

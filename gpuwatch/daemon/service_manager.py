@@ -144,7 +144,8 @@ class StatusLine:
         Args:
             tick_s: now, on the monotonic clock.
         """
-        parts = [_worker_status(worker, now) for worker in self._service.polling.workers.values()]
+        parts = [] if self._service.lease.leads else ["stands by: another host leads"]
+        parts += [_worker_status(worker, now) for worker in self._service.polling.workers.values()]
         if self._stored is not None:
             parts.append(f"{count_text(self._stored.alive, 'launch', 'launches')} alive")
             parts += [self._stored.pauses] if self._stored.pauses else []

@@ -13,7 +13,8 @@ import time_machine
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.daemon.scheduler import TaskScheduler
-from gpuwatch.daemon.task_progress import PeriodicTask
+from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
+from gpuwatch.storage.setup.daemon_lease import Lease
 
 
 @contextmanager
@@ -172,3 +173,31 @@ def test_a_run_that_is_left_out_is_no_news(caplog: pytest.LogCaptureFixture) -> 
         wait_until(lambda: caplog.messages.count(text) >= 3, within_s=30)
         release.set()
     assert {record.levelname for record in caplog.records if record.getMessage() == text} == {"DEBUG"}
+
+
+def test_a_standby_runs_only_what_every_host_runs_and_a_leader_that_lost_its_lease_leaves_the_rest_out() -> None:
+    runs: list[str] = []
+    tasks = [
+        PeriodicTask(name="deliver", run=lambda: runs.append("deliver"), every_s=0.1, on_every_host=True),
+        PeriodicTask(name="hunt", run=lambda: runs.append("hunt"), every_s=0.1, is_essential=True),
+    ]
+    for leads in (False, True):
+        runs.clear()
+        lease, progress = LostLease(), TaskProgress(real_now, time.monotonic)
+        lease.leads = leads
+        scheduler = TaskScheduler(real_now, time.monotonic, progress=progress, lease=lease)
+        scheduler.start(tasks)
+        wait_until(lambda: runs.count("deliver") >= 3)
+        scheduler.stop(wait_s=3)
+        assert set(runs) == {"deliver"}
+        assert progress.has_task("hunt") is leads
+        assert "hunt" not in progress.last_success
+        assert progress.stalled(time.monotonic()) == []
+
+
+class LostLease(Lease):
+    """Of a host that may not act."""
+
+    @property
+    def is_held(self) -> bool:
+        return False

@@ -26,6 +26,8 @@ from tests.process.two_daemons import KEY, home_of, orders
 pytestmark = pytest.mark.slow
 
 TAKEN_OVER_S = 20.0
+INTERVAL_S = 0.8
+LATE_S = 0.5  # of a request on a busy machine
 
 
 @pytest.fixture
@@ -57,6 +59,17 @@ def searches(market: Marketplace) -> list[float]:
     return [one.arrived_ns / 1e9 for one in tuple(market.requests) if one.path.startswith("/api/v0/bundles")]
 
 
+def gaps_of(market: Marketplace) -> list[float]:
+    return [later - earlier for earlier, later in pairwise(searches(market))]
+
+
+def assert_spaced(market: Marketplace) -> None:
+    """Nobody searches more often than one host may; one request may arrive late, and so the next one soon after it."""
+    assert min(gaps_of(market)) > INTERVAL_S - LATE_S
+    times = searches(market)
+    assert len(times) <= (times[-1] - times[0] + LATE_S) / INTERVAL_S + 1
+
+
 @pytest.mark.parametrize("what", ["kill -9", "SIGSTOP", "black hole"])
 def test_another_host_takes_over_within_twenty_seconds(
     tmp_path: Path, shared_url: str, market: Marketplace, what: str
@@ -75,8 +88,7 @@ def test_another_host_takes_over_within_twenty_seconds(
         wait_for(lambda: "this host leads now" in b.log(), every_s=0.05)
         wait_for_searches(market, 1)
         assert time.monotonic() - began_s < TAKEN_OVER_S
-        gaps = [later - earlier for earlier, later in pairwise(searches(market))]
-        assert max(gaps) < TAKEN_OVER_S
+        assert max(gaps_of(market)) < TAKEN_OVER_S
         bargain(market, 1.5)
         wait_for(lambda: b.states() == ["running"])
         bargain(market, 1.0)  # what one that sleeps would order when it wakes
@@ -146,16 +158,15 @@ def test_any_number_of_hosts_searches_as_often_as_one(
 ) -> None:
     homes = [home_of(tmp_path / str(n), market.url, shared_url, {"cheap": "H100"}) for n in range(hosts)]
     for home in homes:
-        _replace(home, 'search_interval = "0.01s"', 'search_interval = "0.8s"')
+        _replace(home, 'search_interval = "0.01s"', f'search_interval = "{INTERVAL_S}s"')
     with running(homes) as children:
         wait_for_searches(market)
         began_s = time.monotonic()
         wait_for_searches(market, 10)
         spent_s = time.monotonic() - began_s
         assert [terminate(child)[0] for child in children] == [0] * hosts
-    gaps = [later - earlier for earlier, later in pairwise(searches(market)) if later < began_s + spent_s]
-    assert min(gaps) > 0.75
-    assert spent_s > 8
+    assert spent_s > 10 * INTERVAL_S - LATE_S
+    assert_spaced(market)
 
 
 def test_the_leader_steps_down_when_its_owner_asks_and_the_spacing_of_searches_stays(
@@ -163,7 +174,7 @@ def test_the_leader_steps_down_when_its_owner_asks_and_the_spacing_of_searches_s
 ) -> None:
     a, b = (home_of(tmp_path / name, market.url, shared_url, {"cheap": "H100"}) for name in ("a", "b"))
     for home in (a, b):
-        _replace(home, 'search_interval = "0.01s"', 'search_interval = "0.8s"')
+        _replace(home, 'search_interval = "0.01s"', f'search_interval = "{INTERVAL_S}s"')
     with running([a, b]) as children:
         wait_for_searches(market)
         asked = b.run("hosts", "step-down")
@@ -176,9 +187,8 @@ def test_the_leader_steps_down_when_its_owner_asks_and_the_spacing_of_searches_s
         bargain(market)
         wait_for(lambda: b.states() == ["running"])
         assert [terminate(child)[0] for child in children] == [0, 0]
-    gaps = [later - earlier for earlier, later in pairwise(searches(market))]
-    assert min(gaps) > 0.75
-    assert max(gaps) < TAKEN_OVER_S
+    assert_spaced(market)
+    assert max(gaps_of(market)) < TAKEN_OVER_S
 
 
 def test_a_rate_limit_that_one_host_met_holds_for_the_next(

@@ -1,0 +1,36 @@
+"""Which tasks a standby runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuwatch.bootstrap.service import build_service
+from gpuwatch.daemon.tasks import periodic_tasks
+from gpuwatch.settings import load
+from gpuwatch.storage.setup.daemon_lease import NO_LEASE, Lease
+from gpuwatch.storage.setup.database import Database
+
+SETTINGS = """
+[providers.vastai]
+api_key = "k"
+[[watch]]
+name = "w"
+gpu = ["H100"]
+max_price = 2.0
+"""
+
+
+def test_every_host_delivers_and_keeps_its_file_and_the_leader_does_everything_else(
+    tmp_path: Path, sqlite_database: Database
+) -> None:
+    (tmp_path / "gpuwatch.toml").write_text(SETTINGS)
+    standby = Lease()
+    standby.leads = False
+    found = {}
+    for name, lease in (("leader", NO_LEASE), ("standby", standby)):
+        with build_service(load(str(tmp_path / "gpuwatch.toml")), sqlite_database, lease=lease) as service:
+            found[name] = periodic_tasks(service)
+    everywhere = {"deliver", "keeper's file"}
+    assert {task.name for task in found["leader"] if task.on_every_host} == everywhere
+    assert {task.name for task in found["standby"] if task.on_every_host} == everywhere
+    assert "hunt vastai" in {task.name for task in found["leader"]}
