@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -57,13 +57,17 @@ class Daemon(NamedTuple):
 
 
 @contextmanager
-def running(folder: Path, settings: str, server_pid: int | None = None) -> Iterator[Daemon]:
-    """Run `gpuwatch run` with these settings, which enable the page."""
+def running(folder: Path, settings: str, server_pid: int | None = None, within: Sequence[str] = ()) -> Iterator[Daemon]:
+    """Run `gpuwatch run` with these settings, which enable the page.
+
+    Args:
+        within: a command that becomes the daemon's, such as one that enters a control group.
+    """
     (folder / "gpuwatch.toml").write_text(settings)
     (folder / "gpuwatch.toml").chmod(0o600)
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     log = folder / "log.txt"
-    start = [sys.executable, "-m", "gpuwatch", "run"]
+    start = [*within, sys.executable, "-m", "gpuwatch", "run"]
     with log.open("wb") as file:
         child = subprocess.Popen(start, cwd=folder, env=env, stderr=file)
     try:
