@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from benchmarks.figures import Figure, table
 from benchmarks.idle import marketplace
 from benchmarks.year import commands, installation
 from benchmarks.year.daemon import Daemon, running
-from benchmarks.year.market import GPUS, SELLERS
+from benchmarks.year.market import GPUS, SELLERS, Seller
 from benchmarks.year.postgres import PostgresServer, postgres
 
 PARTS = ("store", "commands", "daemon", "installation", "prune")
@@ -54,14 +54,14 @@ max_price = 0.40
 """
 
 
-def settings_toml(database_url: str, url: str) -> str:
-    """Return the settings: all providers, of which only vast.ai can be reached; one watch computes its limit."""
+def settings_toml(database_url: str, url: str, sellers: Sequence[Seller] = SELLERS) -> str:
+    """Return the settings: these providers, of which only vast.ai can be reached; one watch computes its limit."""
     recorded = ", ".join(f'"{gpu}"' for gpu in list(GPUS)[:6])
     keyless = {"gpuhunt", "pricelist", "aws", "azure", "gcp"}
     sections = [
         f'[providers.{one.name}]\nbase_url = "{url if one.name == "vastai" else _UNREACHABLE}"\n'
         + ("" if one.name in keyless else 'api_key = "demo-key"\n')
-        for one in SELLERS
+        for one in sellers
     ]
     web = '[web]\nenabled = true\nlisten = "127.0.0.1:0"\n'
     return f'database_url = "{database_url}"\n[record]\ngpu = [{recorded}]\n{web}{"".join(sections)}{_WATCHES}'

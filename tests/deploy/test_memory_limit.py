@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from benchmarks.year.__main__ import settings_toml
 from benchmarks.year.daemon import running
+from benchmarks.year.market import SELLERS
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.tables import auto_price
 from tests.checkout import ROOT
@@ -74,12 +75,12 @@ def _remove(path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_daemon_with_an_auto_watch_stays_within_its_unit_s_memory(tmp_path: Path, memory_group: MemoryGroup) -> None:
-    """A store of four months of fifteen providers; every page that reads the history is read."""
+    """A store of four months, three marketplaces; every page that reads the history is read."""
     url = f"sqlite:///{tmp_path / 'year.db'}"
     build = [sys.executable, "-m", "benchmarks.year.store", url, "--part", "0.15", "--days", "120"]
     subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     within = ["sh", "-c", f'echo $$ > {memory_group.path / "cgroup.procs"}; exec "$@"', "sh"]
-    with running(tmp_path, settings_toml(url, "http://127.0.0.1:9"), within=within) as daemon:
+    with running(tmp_path, settings_toml(url, "http://127.0.0.1:9", SELLERS[:3]), within=within) as daemon:
         _wait_for_limit(url)
         for path in ("/metrics", "/market", "/gpu/H100%20SXM", "/watches", "/"):
             daemon.cpu_s_of(path)

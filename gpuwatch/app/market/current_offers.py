@@ -89,8 +89,9 @@ def current_offers(
         if data is None
         else _in_file(settings, offer_filter, provider_names, data)
     )
+    commissions = {name: _commission(settings, name) for name in {offer.provider for offer in offers}}
     priced = tuple(
-        (offer, price_of(offer, offer_filter.disk_gb, _commission(settings, offer.provider)))
+        (offer, price_of(offer, offer_filter.disk_gb, commissions[offer.provider]))
         for offer in offers
         if (not offer_filter.gpu_names or offer.gpu in offer_filter.gpu_names)
         and offer_filter.count_min <= offer.gpu_count <= (offer_filter.count_max or offer.gpu_count)
