@@ -162,7 +162,7 @@ def test_with_a_lake_only_what_is_verified_there_goes(database: Database) -> Non
     first = [step for step in pruner.steps(now) if step[1]]
     assert {table for table, _ in first} == {"poll"}  # nothing is in it yet; what polls showed is packed
     with database.write() as connection:
-        begin_lake(connection, "/srv/lake", None)
+        begin_lake(connection, "/srv/lake")
         note_verified(connection, "/srv/lake", verified_s)
     assert sum(rows for _, rows in pruner.steps(now)) > 0
     with database.read() as connection:

@@ -14,6 +14,7 @@ from gpuwatch.storage.history.lake.lake_schema import month_start_s
 from gpuwatch.storage.history.recording.late_rows import late_of, write_late
 from gpuwatch.storage.setup.side_tables import lake, lake_part
 from gpuwatch.storage.setup.stored_values import insert_if_absent, upsert
+from gpuwatch.storage.setup.tables import history_state
 
 REPLACED = "replaced"  # in place of its dataset: a file that is to be deleted
 
@@ -67,9 +68,10 @@ def lake_parts(connection: Connection, url: str) -> Sequence[LakePart]:
     return [LakePart(*row) for row in rows]
 
 
-def begin_lake(connection: Connection, url: str, complete_from_s: int | None) -> LakeState:
+def begin_lake(connection: Connection, url: str) -> LakeState:
     """Note that a lake exists, if it is new; return its state."""
-    insert_if_absent(connection, lake, {"url": url, "complete_from_s": complete_from_s})
+    kept_from_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
+    insert_if_absent(connection, lake, {"url": url, "complete_from_s": kept_from_s})
     state = lake_state(connection, url)
     assert state is not None
     return state
@@ -105,8 +107,17 @@ def forget_part(connection: Connection, url: str, name: str) -> None:
     connection.execute(delete(lake_part).where(lake_part.c.url == url, lake_part.c.name == name))
 
 
-def forget_late(connection: Connection, url: str, provider: str, from_s: int) -> None:
-    """Forget it, once the parts are written anew; an import in the meantime stays noted."""
+def rewritten(connection: Connection) -> int:
+    """Return a number that grows with every change of what was over."""
+    return int(connection.execute(select(history_state.c.rewritten)).scalar_one())
+
+
+def forget_late(connection: Connection, url: str, provider: str, since: int) -> None:
+    """Forget it, once the parts are written anew; an import in the meantime stays noted.
+
+    Args:
+        since: `rewritten` before the first row was read.
+    """
     state = lake_state(connection, url)
-    if state is not None and state.late.get(provider) == from_s:
+    if state is not None and rewritten(connection) == since:
         write_late(connection, url, {name: at_s for name, at_s in state.late.items() if name != provider})

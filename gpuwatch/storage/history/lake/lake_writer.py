@@ -23,6 +23,7 @@ from gpuwatch.storage.history.lake.lake_notes import (
     note_next,
     note_verified,
     replace_parts,
+    rewritten,
 )
 from gpuwatch.storage.history.lake.lake_place import LakePlace, checksum_of
 from gpuwatch.storage.history.lake.lake_query import LakeQuery
@@ -62,11 +63,12 @@ class LakeWriter:
     def add_parts(self, now_s: int) -> Iterator[LakePart]:
         """Yield the files that are written; see `write_lake`."""
         with self._database.write() as connection:
-            state = begin_lake(connection, self._place.url, self._source.kept_from_s)
+            state, since = begin_lake(connection, self._place.url), rewritten(connection)
+        self._source = LakeSource(self._database)  # has what is late by now
         self._delete_replaced()
         over_until_s = self._source.over_until_s(now_s)
         if over_until_s >= (state.verified_until_s or 0):  # else hours of a clock that was set back are still missing
-            yield from self._late(state)
+            yield from self._late(state, since)
             yield from self._new(state, over_until_s)
 
     def _new(self, state: LakeState, over_until_s: int) -> Iterator[LakePart]:
@@ -88,7 +90,7 @@ class LakeWriter:
         if state.next_until_s is not None:  # an interrupted run is complete; what was over since follows
             yield from self._new(state._replace(verified_until_s=until_s, next_until_s=None), over_until_s)
 
-    def _late(self, state: LakeState) -> Iterator[LakePart]:
+    def _late(self, state: LakeState, since: int) -> Iterator[LakePart]:
         """Write the months anew that an import changed; parts that the store has dropped are kept."""
         for provider, from_s in state.late.items():
             first_s = month_start_s(from_s)
@@ -98,7 +100,7 @@ class LakeWriter:
                     self._delete_replaced()
             if state.next_until_s is None:  # else parts of the interrupted run may be from before the import, too
                 with self._database.write() as connection:
-                    forget_late(connection, self._place.url, provider, from_s)
+                    forget_late(connection, self._place.url, provider, since)
 
     def _old(self, dataset: LakeDataset, provider: str, span: PartSpan) -> Sequence[LakePart]:
         return [

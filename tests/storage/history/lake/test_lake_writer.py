@@ -256,6 +256,23 @@ def test_an_import_of_old_days_gets_into_the_lake_and_its_month_stays_one_file(
         assert facts_of(history_of(store, place)) == facts_of(history_of(whole, place))
 
 
+def test_an_import_during_a_late_run_gets_into_the_lake_with_the_next_one(
+    store: Database, place: FolderLake, tmp_path: Path
+) -> None:
+    list(write_lake(store, place, START + 20 * DAY))
+    import_day(store, 10, "2.5", tmp_path)
+    run = write_lake(store, place, START + 20 * DAY)
+    while next(run).dataset != "polls":
+        pass
+    import_day(store, 11, "3.5", tmp_path)  # its month is written already
+    list(run)
+    list(write_lake(store, place, START + 20 * DAY))
+    assert list(write_lake(store, place, START + 20 * DAY)) == []
+    for dataset in DATASETS:
+        with case(dataset):
+            assert rows_in(store, place, dataset, tmp_path) == rows_of_store(store, dataset, START + 19 * DAY)
+
+
 def test_pruning_drops_nothing_that_is_not_verified(store: Database, place: FolderLake, tmp_path: Path) -> None:
     """Neither what ended at the very second until which it is, nor what is imported while a pass goes on."""
     list(write_lake(store, place, START + 20 * DAY))
