@@ -21,6 +21,7 @@ from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_or_rescue, load_settings
 from gpuwatch.daemon import logs
 from gpuwatch.daemon.keeper_thread import KeeperThread, running_keeper
+from gpuwatch.daemon.memory import share_malloc_arenas
 from gpuwatch.daemon.scheduler import TaskScheduler, repeating_thread
 from gpuwatch.daemon.service_manager import REFRESH_EVERY_S, Notifier, SignalHandler, StatusLine
 from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
@@ -66,6 +67,7 @@ def serve(
             mode. Later invalid settings are rejected, and the old ones stay.
         StoreError: the database cannot be used, or another daemon uses it.
     """
+    share_malloc_arenas()
     signals = SignalHandler()
     notifier = Notifier.from_env(os.environ)
     progress = TaskProgress(real_now, real_monotonic)
