@@ -61,7 +61,7 @@ def prune_store(settings: Settings, keep: timedelta | None) -> PruneReport:
         if spans is None:
             with database.read() as connection:
                 if not is_kept_by_default(connection):
-                    raise UsageError("the store is older than [history] keep: set it, or --keep-days")
+                    raise UsageError("the store has rows from before [history] keep: set it, or --keep-days")
             spans = HistoryKeep()
         return prune(database, spans, real_now(), settings.history.lake)
 

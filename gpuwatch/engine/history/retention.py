@@ -23,9 +23,9 @@ class Retention:
     def run(self, now: datetime) -> None:
         """Take the next steps of the pass of the day. Raises StoreError."""
         if not self._is_reported:
+            self._is_reported = True  # also if it fails: pruning does not depend on it
             if self._pruner.is_undecided() and (text := undecided_text(self._store, now)) is not None:
                 log.warning("%s", text)
-            self._is_reported = True
         deleted = self._pruner.run(now)
         if deleted:
             log.info("pruned", extra={"rows": deleted})
