@@ -27,6 +27,7 @@ pytestmark = pytest.mark.slow
 
 TAKEN_OVER_S = 20.0
 INTERVAL_S = 0.8
+MANY = 3  # 16 with `--whole`
 LATE_S = 0.5  # of a request on a busy machine
 
 
@@ -152,10 +153,11 @@ def _commits(url: str) -> int:
     return int(rows(url, query)[0]["count"])
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 3])
+@pytest.mark.parametrize("hosts", [1, 2, MANY])
 def test_any_number_of_hosts_searches_as_often_as_one(
-    tmp_path: Path, shared_url: str, market: Marketplace, hosts: int
+    tmp_path: Path, shared_url: str, market: Marketplace, hosts: int, whole: bool
 ) -> None:
+    hosts = 16 if whole and hosts == MANY else hosts
     homes = [home_of(tmp_path / str(n), market.url, shared_url, {"cheap": "H100"}) for n in range(hosts)]
     for home in homes:
         _replace(home, 'search_interval = "0.01s"', f'search_interval = "{INTERVAL_S}s"')
@@ -214,3 +216,23 @@ def test_a_rate_limit_that_one_host_met_holds_for_the_next(
 def _replace(home: Home, before: str, after: str) -> None:
     path = home.folder / "gpuwatch.toml"
     path.write_text(path.read_text().replace(before, after))
+
+
+def test_one_that_slept_between_its_last_check_and_the_order_sends_nothing(
+    tmp_path: Path, shared_url: str, market: Marketplace
+) -> None:
+    a, b = (home_of(tmp_path / name, market.url, shared_url, {"cheap": "H100"}) for name in ("a", "b"))
+    with a.daemon(GPUWATCH_FAILPOINT="launch.before_send@stop") as first:
+        wait_for(lambda: "watching" in a.log())
+        bargain(market)
+        wait_for(lambda: Path(f"/proc/{first.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        with b.daemon() as second:
+            wait_for(lambda: "this host leads now" in b.log())
+            wait_for_searches(market)
+            before = sum(orders(market).values())
+            os.kill(first.pid, signal.SIGCONT)
+            wait_for(lambda: "another host leads" in a.log())
+            wait_for(lambda: b.states() == ["failed", "running"])  # of the new leader, now that the slot is free
+            assert sum(orders(market).values()) == before + 1
+            assert [terminate(child)[0] for child in (first, second)] == [0, 0]
+    assert Audit(market, shared_url, {"cheap": Limits(1, 1)}, None).faults() == []

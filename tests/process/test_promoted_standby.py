@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,12 +22,18 @@ pytestmark = pytest.mark.slow
 PACE = {"GPUWATCH_TEST_PACE": "10"}  # the wait after a promotion takes six seconds
 
 
-@pytest.fixture
-def pair() -> Iterator[PostgresPair]:
+@contextmanager
+def replicated_pair() -> Iterator[PostgresPair]:
     with postgres_pair() as made:
         with closing(open_database(made.url)) as database:
             upgrade(database)
         made.wait_until_replicated()
+        yield made
+
+
+@pytest.fixture
+def pair() -> Iterator[PostgresPair]:
+    with replicated_pair() as made:
         yield made
 
 
@@ -85,13 +91,21 @@ def test_a_promotion_that_lost_nothing_only_delays_renting(tmp_path: Path, pair:
 
 @pytest.mark.parametrize("dies_with_it", [True, False])
 def test_another_host_does_not_rent_again_what_a_promotion_lost(
-    tmp_path: Path, pair: PostgresPair, dies_with_it: bool
+    tmp_path: Path, whole: bool, dies_with_it: bool
 ) -> None:
     """The lease's renewals are lost as well: on the promoted server it is free at once, while an order may be new."""
+    for number in range(25 if whole else 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with replicated_pair() as pair:
+            _promote_with_two_hosts(folder, pair, dies_with_it=dies_with_it)
+
+
+def _promote_with_two_hosts(folder: Path, pair: PostgresPair, *, dies_with_it: bool) -> None:
     with Marketplace(seed=3, key=KEY, size=0, delays=Delays(running_s=0.2)) as market:
         somebody_rents(market, KEY)
         a, b = (
-            home_of(tmp_path / name, market.url, pair.url, {"cheap": "H100"}, max_active=1, max_total=0)
+            home_of(folder / name, market.url, pair.url, {"cheap": "H100"}, max_active=1, max_total=0)
             for name in ("a", "b")
         )
         with a.daemon(**PACE) as first:
