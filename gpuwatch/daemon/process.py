@@ -21,7 +21,6 @@ from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_or_rescue, load_settings
 from gpuwatch.daemon import logs
 from gpuwatch.daemon.keeper_thread import KeeperThread, running_keeper
-from gpuwatch.daemon.memory import share_malloc_arenas
 from gpuwatch.daemon.scheduler import TaskScheduler, repeating_thread
 from gpuwatch.daemon.service_manager import REFRESH_EVERY_S, Notifier, SignalHandler, StatusLine
 from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
@@ -30,6 +29,7 @@ from gpuwatch.daemon.tasks import log_start_up_warnings, periodic_tasks
 from gpuwatch.engine.alerts.channel_failures import FallbackAlerts
 from gpuwatch.engine.setup.failpoint import leads_always
 from gpuwatch.engine.setup.leadership import CHECK_EVERY_S, Leadership, role_of
+from gpuwatch.engine.setup.malloc_arenas import share_malloc_arenas
 from gpuwatch.errors import SettingsError, StoreDiskFailed, StoreError, StoreInUse
 from gpuwatch.ports import Alert, AlertKind, Channel, OutboxAlert
 from gpuwatch.redaction import redact

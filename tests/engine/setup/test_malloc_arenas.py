@@ -11,7 +11,7 @@ import pytest
 _THREADS = """
 import sys, threading
 from pathlib import Path
-from gpuwatch.daemon.memory import share_malloc_arenas
+from gpuwatch.engine.setup.malloc_arenas import share_malloc_arenas
 
 if sys.argv[1] == "shared":
     assert share_malloc_arenas()
