@@ -30,7 +30,7 @@ from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.launch_spec import Budget
-from gpuwatch.domain.watches.owner_names import owner_of
+from gpuwatch.domain.watches.owner_names import owner_of, plain_name
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissing, StoreNotReady
 from gpuwatch.installation import install_hint
@@ -209,7 +209,7 @@ def _outbox(store: Database, zone: tzinfo) -> Iterator[Finding]:
             area=f"alerts by {channel.channel}",
             state="fault",
             text=f"the last message was rejected: {channel.error}",
-            mend=f"fix [notify.{channel.channel}], then run gpuwatch alerts test",
+            mend=f"fix [notify.{plain_name(channel.channel)}], then run gpuwatch alerts test",
         )
     for waiting in outbox.pending():
         text = f"{waiting.count} waiting since {format_moment(waiting.oldest_at, zone)}"
