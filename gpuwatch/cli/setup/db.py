@@ -134,6 +134,8 @@ def _lines(stats: StoreStats, timezone: str) -> Iterator[tuple[str, str]]:
         yield "", f"exact since {local(stats.prices_kept_from, timezone)}; hourly before that"
     rolled = f", up to {local(stats.rolled_up_to, timezone)}" if stats.rolled_up_to else ""
     yield "hourly figures", f"{rows.get('hourly', 0):,}{rolled}"
+    for url, verified_until in stats.lakes.items():
+        yield "lake", f"{url}, complete until {local(verified_until, timezone)}" if verified_until else f"{url}, empty"
     yield "alerts, launches", f"{rows.get('alert', 0):,}, {rows.get('launch', 0):,}"
     if stats.bytes_per_offer_and_poll is not None:
         yield "bytes", f"{stats.bytes_per_offer_and_poll:.2f} for each offer of each poll ({stats.rows_received:,})"

@@ -12,7 +12,7 @@ from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.migrate import revision
-from gpuwatch.storage.setup.side_tables import alert
+from gpuwatch.storage.setup.side_tables import alert, lake
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 from gpuwatch.storage.setup.tables import (
     history_state,
@@ -39,6 +39,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     last_poll_at: datetime | None
     prices_kept_from: datetime | None  # None: nothing was pruned
     rolled_up_to: datetime | None
+    lakes: dict[str, datetime | None]  # folder or bucket → until when all that is over is there, and verified
     on_offer: int  # identities with an open price
     rows_received: int  # offers of all polls since the first one
     bytes_per_offer_and_poll: float | None
@@ -61,6 +62,7 @@ def read_store_stats(database: Database) -> StoreStats:
         next_hour, kept_from_s = connection.execute(
             select(history_state.c.next_hour, history_state.c.kept_from_s)
         ).one()
+        lakes = connection.execute(select(lake.c.url, lake.c.verified_until_s).order_by(lake.c.url)).all()
         return StoreStats(
             place=database.place,
             engine=_engine(connection, database.is_sqlite),
@@ -72,6 +74,7 @@ def read_store_stats(database: Database) -> StoreStats:
             last_poll_at=moment_of(last),
             prices_kept_from=moment_of(kept_from_s),
             rolled_up_to=moment_of(None if next_hour is None else next_hour * HOUR_S),
+            lakes={url: moment_of(until_s) for url, until_s in lakes},
             on_offer=connection.execute(on_offer).scalar_one(),
             rows_received=int(received or 0),
             bytes_per_offer_and_poll=round(used / int(received), 3) if received else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from datetime import datetime, timedelta
@@ -81,6 +82,8 @@ def test_a_pruned_store_with_its_lake_answers_as_the_whole_store(stored: Shell, 
     write_and_prune(stored, START + timedelta(days=MIDDLE_DAY), 6)
     go_on(stored)
     second = write_and_prune(stored, END, 5)
+    shown = stored("store", "stats").out
+    assert re.search(rf"lake +{stored.folder}/lake, complete until 2026-03-11 00:00:00 UTC", shown), shown
     assert second["verified_until"] == "2026-03-11T00:00:00Z"  # an hour after midnight, the day before is over
     pruned = stored.folder / "gpuwatch.db"
     pruned.rename(stored.folder / "pruned.db")
