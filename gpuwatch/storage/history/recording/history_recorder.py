@@ -57,6 +57,7 @@ class SqlHistoryRecorder:
         self._database = database
         self._prices = OpenPrices()
         self._ended_log = EndedIntervalLog(since_s=0)
+        self._may_pack = False  # only whoever has aggregated an hour: most commands record a single answer
         self._packed_before_day = 0  # the polls of all earlier days are packed
         self._lock = threading.Lock()  # one recording at a time in this process: they share the cache
 
@@ -146,7 +147,7 @@ class SqlHistoryRecorder:
     def _pack_day(self, at_s: int) -> None:
         """Pack the polls of the next day that is over; only one for each answer: a store may have years of them."""
         over_s = at_s - _ROLL_UP_DELAY_S
-        if self._packed_before_day >= over_s // DAY_S:
+        if not self._may_pack or self._packed_before_day >= over_s // DAY_S:
             return
         with self._writing(at_s) as connection:
             packed_to = pack_next_day(connection, over_s)
@@ -171,7 +172,7 @@ class SqlHistoryRecorder:
             for hour, rows in hours:
                 write_hour(connection, hour, rows, self._prices)
             connection.execute(update(history_state).values(next_hour=end_hour))
-        self._prices.next_hour = end_hour
+        self._prices.next_hour, self._may_pack = end_hour, True
         self._ended_log.drop_before(end_hour * HOUR_S)
 
 

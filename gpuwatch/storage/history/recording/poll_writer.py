@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Insert, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Connection, Insert, Select, bindparam, case, delete, func, insert, select, update
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.packed_polls import PackedPoll, pack_polls, poll_columns, unpack_polls
@@ -19,25 +19,6 @@ from gpuwatch.storage.setup.tables import history_state, poll, poll_day, poll_to
 
 _ANSWERS = ("complete", "truncated")
 _TOTAL_KEY = ("provider", "gpu", "spot", "lane")
-_DAY_ROWS = select(
-    poll.c.gpu,
-    poll.c.spot,
-    poll.c.at_s,
-    poll.c.id,
-    poll.c.completeness,
-    poll.c.covers,
-    poll.c.complete_to_microusd,
-    poll.c.lane,
-).where(
-    poll.c.provider == bindparam("provider"), poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s")
-)
-_NEXT_ROW = select(func.min(poll.c.at_s)).where(
-    poll.c.provider == bindparam("provider"), poll.c.at_s >= bindparam("since_s")
-)
-_DAY = select(poll_day.c.polls).where(
-    *(poll_day.c[name] == bindparam(name) for name in ("provider", "gpu", "spot", "day"))
-)
-
 PollRow = Mapping[str, Any]
 
 
@@ -61,6 +42,13 @@ def write_polls(connection: Connection, rows: Sequence[PollRow], packed_to: int 
     _count(connection, rows)
 
 
+@cache
+def _day_rows() -> Select[Any]:
+    names = ("gpu", "spot", "at_s", "id", "completeness", "covers", "complete_to_microusd", "lane")
+    is_of_day = poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s")
+    return select(*(poll.c[name] for name in names)).where(poll.c.provider == bindparam("provider"), *is_of_day)
+
+
 def _packed_poll(number: int, row: PollRow) -> PackedPoll:
     bound = row.get("complete_to_microusd")
     return PackedPoll(row["at_s"], number, row["completeness"], bool(row["covers"]), bound, row["lane"])
@@ -68,7 +56,7 @@ def _packed_poll(number: int, row: PollRow) -> PackedPoll:
 
 def _add_to_day(connection: Connection, scope: CoverScope, day: int, polls: Iterable[PackedPoll]) -> None:
     key = dict(zip(("provider", "gpu", "spot"), scope, strict=True)) | {"day": day}
-    stored = connection.execute(_DAY, key).scalar()
+    stored = connection.execute(select(poll_day.c.polls).filter_by(**key)).scalar()
     upsert(connection, poll_day, poll_day_row(scope, day, [*(unpack_polls(stored, day) if stored else ()), *polls]))
 
 
@@ -87,14 +75,17 @@ def pack_next_day(connection: Connection, at_s: int) -> int | None:
     """
     providers = connection.execute(select(poll_total.c.provider).distinct()).scalars().all()
     since_s = (packed_to_day(connection) or 0) * DAY_S
-    next_rows = [connection.execute(_NEXT_ROW, {"provider": one, "since_s": since_s}).scalar() for one in providers]
+    next_row = select(func.min(poll.c.at_s)).where(
+        poll.c.provider == bindparam("provider"), poll.c.at_s >= bindparam("since_s")
+    )
+    next_rows = [connection.execute(next_row, {"provider": one, "since_s": since_s}).scalar() for one in providers]
     day: int | None = min((row_s // DAY_S for row_s in next_rows if row_s is not None), default=None)
     if day is None or day >= at_s // DAY_S:
         return None
     for provider in providers:
         polls: dict[CoverScope, list[PackedPoll]] = {}
         span = {"provider": provider, "since_s": day * DAY_S, "until_s": (day + 1) * DAY_S}
-        for gpu, spot, poll_s, number, completeness, covers, bound, lane in connection.execute(_DAY_ROWS, span):
+        for gpu, spot, poll_s, number, completeness, covers, bound, lane in connection.execute(_day_rows(), span):
             one = PackedPoll(poll_s, number, completeness, bool(covers), bound, lane)
             polls.setdefault((provider, gpu, spot), []).append(one)
         upsert(connection, poll_day, [poll_day_row(scope, day, of_scope) for scope, of_scope in polls.items()])

@@ -6,6 +6,7 @@ Every question about past polls goes through here, so that it has the same answe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, select
@@ -17,30 +18,6 @@ from gpuwatch.storage.setup.tables import IS_COVERING, history_state, poll, poll
 
 _SCOPES = select(poll_total.c.provider, poll_total.c.gpu, poll_total.c.spot).distinct()
 _PACKED_TO = select(history_state.c.packed_to_day)
-_ROWS = select(
-    poll.c.gpu,
-    poll.c.spot,
-    poll.c.at_s,
-    poll.c.id,
-    poll.c.completeness,
-    poll.c.covers,
-    poll.c.complete_to_microusd,
-    poll.c.lane,
-).where(
-    poll.c.provider == bindparam("provider"),
-    poll.c.at_s >= bindparam("since_s"),
-    poll.c.at_s < bindparam("until_s"),
-    poll.c.gpu.in_(bindparam("gpus", expanding=True)),
-)
-_COVERING_ROWS = _ROWS.where(IS_COVERING)
-_DAYS = (
-    select(poll_day.c.day, poll_day.c.polls)
-    .where(poll_day.c.provider == bindparam("provider"), poll_day.c.gpu == bindparam("gpu"))
-    .where(poll_day.c.spot == bindparam("spot"))
-    .where(poll_day.c.day >= bindparam("first_day"), poll_day.c.day < bindparam("end_day"))
-    .order_by(poll_day.c.day)
-)
-_COVERED_DAYS = _DAYS.where(poll_day.c.covered_s.is_not(None))
 _of_scope = _SCOPES.subquery()
 _NEWEST_ROW = (
     select(poll.c.at_s)
@@ -59,26 +36,58 @@ _NEWEST_DAY = (
     .scalar_subquery()
 )
 _NEWEST = select(_of_scope, func.coalesce(_NEWEST_ROW, -1), func.coalesce(_NEWEST_DAY, -1))
-_COMPLETE_ROWS = select(poll.c.at_s).where(
-    IS_COVERING,
-    poll.c.provider == bindparam("provider"),
-    poll.c.gpu == bindparam("gpu"),
-    poll.c.spot == bindparam("spot"),
-    poll.c.complete_to_microusd.is_(None),
-    poll.c.at_s > bindparam("after_s"),
-    poll.c.at_s < bindparam("before_s"),
-)
-_FIRST_ROW = select(func.min(poll.c.at_s)).where(poll.c.provider == bindparam("provider"))
-_FIRST_DAY = (
-    select(poll_day.c.day)
-    .where(poll_day.c.provider == _of_scope.c.provider, poll_day.c.gpu == _of_scope.c.gpu)
-    .where(poll_day.c.spot == _of_scope.c.spot)
-    .order_by(poll_day.c.day)
-    .limit(1)
-    .scalar_subquery()
-)
-_FIRST_DAYS = select(_of_scope, _FIRST_DAY)
 LAST_S = 2**31 - 1
+
+
+# Built when they are first needed: most processes record, and read no polls.
+@cache
+def _rows(*, covering: bool) -> Select[Any]:
+    names = ("gpu", "spot", "at_s", "id", "completeness", "covers", "complete_to_microusd", "lane")
+    query = select(*(poll.c[name] for name in names)).where(
+        poll.c.provider == bindparam("provider"),
+        poll.c.at_s >= bindparam("since_s"),
+        poll.c.at_s < bindparam("until_s"),
+        poll.c.gpu.in_(bindparam("gpus", expanding=True)),
+    )
+    return query.where(IS_COVERING) if covering else query
+
+
+@cache
+def _days(*, covering: bool) -> Select[Any]:
+    query = (
+        select(poll_day.c.day, poll_day.c.polls)
+        .where(poll_day.c.provider == bindparam("provider"), poll_day.c.gpu == bindparam("gpu"))
+        .where(poll_day.c.spot == bindparam("spot"))
+        .where(poll_day.c.day >= bindparam("first_day"), poll_day.c.day < bindparam("end_day"))
+        .order_by(poll_day.c.day)
+    )
+    return query.where(poll_day.c.covered_s.is_not(None)) if covering else query
+
+
+@cache
+def _complete_rows() -> Select[Any]:
+    return select(poll.c.at_s).where(
+        IS_COVERING,
+        poll.c.provider == bindparam("provider"),
+        poll.c.gpu == bindparam("gpu"),
+        poll.c.spot == bindparam("spot"),
+        poll.c.complete_to_microusd.is_(None),
+        poll.c.at_s > bindparam("after_s"),
+        poll.c.at_s < bindparam("before_s"),
+    )
+
+
+@cache
+def _first_days() -> Select[Any]:
+    first_day = (
+        select(poll_day.c.day)
+        .where(poll_day.c.provider == _of_scope.c.provider, poll_day.c.gpu == _of_scope.c.gpu)
+        .where(poll_day.c.spot == _of_scope.c.spot)
+        .order_by(poll_day.c.day)
+        .limit(1)
+        .scalar_subquery()
+    )
+    return select(_of_scope, first_day)
 
 
 def known_scopes(connection: Connection) -> list[CoverScope]:
@@ -107,7 +116,7 @@ def read_polls(
             if len(polls := _packed(connection, scope, (since_s, min(until_s, packed_to_s)), covering)):
                 found[scope] = polls
     if packed_to_s < until_s:
-        rows = _COVERING_ROWS if covering else _ROWS
+        rows = _rows(covering=covering)
         for scope, polls in _recent(connection, rows, wanted, max(since_s, packed_to_s), until_s).items():
             if scope in found:
                 found[scope].extend(polls)
@@ -118,7 +127,7 @@ def read_polls(
 
 def _packed(connection: Connection, scope: CoverScope, span: tuple[int, int], covering: bool) -> PollColumns:
     polls = poll_columns()
-    query = _COVERED_DAYS if covering else _DAYS
+    query = _days(covering=covering)
     first_day, end_day = span[0] // DAY_S, -(-span[1] // DAY_S)
     parameters = dict(zip(("provider", "gpu", "spot"), scope, strict=True))
     for day, packed in connection.execute(query, parameters | {"first_day": first_day, "end_day": end_day}):
@@ -160,16 +169,16 @@ def newest_covers(connection: Connection, until_s: int = LAST_S) -> dict[CoverSc
 
 def complete_poll_before(connection: Connection, scopes: Iterable[CoverScope], at_s: int) -> int | None:
     """Return the last poll before a time that shows every offer of one of these scopes, or None."""
-    query = _COMPLETE_ROWS.order_by(poll.c.at_s.desc()).limit(1)
-    days = _COVERED_DAYS.order_by(None).order_by(poll_day.c.day.desc())
+    query = _complete_rows().order_by(poll.c.at_s.desc()).limit(1)
+    days = _days(covering=True).order_by(None).order_by(poll_day.c.day.desc())
     found = (_complete_poll(connection, scope, (-1, at_s), (query, days), -1) for scope in scopes)
     return max((one for one in found if one is not None), default=None)
 
 
 def complete_poll_after(connection: Connection, scopes: Iterable[CoverScope], at_s: int) -> int | None:
     """Return the first poll after a time that shows every offer of one of these scopes, or None."""
-    query = _COMPLETE_ROWS.order_by(poll.c.at_s).limit(1)
-    found = (_complete_poll(connection, scope, (at_s, LAST_S), (query, _COVERED_DAYS), 0) for scope in scopes)
+    query = _complete_rows().order_by(poll.c.at_s).limit(1)
+    found = (_complete_poll(connection, scope, (at_s, LAST_S), (query, _days(covering=True)), 0) for scope in scopes)
     return min((one for one in found if one is not None), default=None)
 
 
@@ -200,9 +209,10 @@ def _complete_poll(
 def first_poll_s(connection: Connection) -> int | None:
     """Return the time of the first stored poll, or None."""
     providers = connection.execute(select(poll_total.c.provider).distinct()).scalars().all()
-    firsts = [connection.execute(_FIRST_ROW, {"provider": provider}).scalar() for provider in providers]
+    first_row = select(func.min(poll.c.at_s)).where(poll.c.provider == bindparam("provider"))
+    firsts = [connection.execute(first_row, {"provider": provider}).scalar() for provider in providers]
     days = {
-        (provider, gpu, spot): day for provider, gpu, spot, day in connection.execute(_FIRST_DAYS) if day is not None
+        (provider, gpu, spot): day for provider, gpu, spot, day in connection.execute(_first_days()) if day is not None
     }
     if days and (first := min(days.values())) < (packed_to_day(connection) or 0):
         scopes = [scope for scope, day in days.items() if day == first]
