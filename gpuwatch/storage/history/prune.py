@@ -125,10 +125,9 @@ class SqlPruner:
             last = None if row is None else tuple(row)
             if last is not None:
                 window.append(_compared(columns, last)[1])
-            found = connection.execute(
-                select(literal(1)).select_from(end.table).where(*window, is_over).limit(1)
-            ).first()
-        if found is None:
+            # counted: for the first one alone, PostgreSQL may read the whole table instead of this part of it
+            over = connection.execute(select(func.count()).select_from(end.table).where(*window, is_over)).scalar_one()
+        if not over:
             return last, 0
         with self._database.write() as connection:
             if end.is_history:
