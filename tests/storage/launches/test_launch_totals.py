@@ -12,7 +12,7 @@ from sqlalchemy import insert, update
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, PriceSpan, new_launch
 from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow, invoice_lines
-from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd, predicted_cost, total_cost
 from gpuwatch.domain.launches.money.month_forecast import forecast_costs, spent_since
 from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -60,7 +60,8 @@ def test_they_are_those_of_all_launches(database: Database) -> None:
     since = NOON - timedelta(days=20)
     recent = totals.billed_since(since)
     assert len(recent) < len(everything)
-    assert spent_since(recent, since, NOON) == spent_since(everything, since, NOON)
+    of_each = total_cost(predicted_cost(launch, NOON, since) for launch in everything)
+    assert spent_since(recent, since, NOON) == spent_since(everything, since, NOON) == of_each
     with database.write() as connection:
         connection.execute(update(launches).where(launches.c.launch_id < "l00000000040").values(spent_microusd=None))
     assert totals.spent_on_ended(NOON) == spent

@@ -59,6 +59,12 @@ def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tu
     return [(start, max(start, stop), rate) for (start, rate), stop in zip(starts, ends, strict=True)]
 
 
+def is_billed_since(launch: Launch, since: datetime, now: datetime) -> bool:
+    """Return whether it may have cost anything since then: a tenth of the work of computing what."""
+    spans = billed_spans(launch, now)
+    return bool(spans) and (spans[-1][1] > since or (launch.running_at is not None and launch.running_at >= since))
+
+
 def billed_time(promised: Promise, lived: timedelta) -> timedelta:
     """Return the billed time of an instance that ran this long: at least the minimum, in whole steps."""
     lived = max(lived, timedelta(seconds=promised.min_billing_s))
@@ -220,8 +226,10 @@ def remaining_cost(launch: Launch, now: datetime, until: datetime) -> tuple[int,
 
     A launch that is not running yet counts with its full price from now on; one that is being stopped ends now.
     """
+    if launch.state in FINAL_STATES or launch.state is LaunchState.STOPPING:
+        return 0, 0
     parts = price_segments(launch, now)
-    if launch.state in FINAL_STATES or launch.state is LaunchState.STOPPING or not parts:
+    if not parts:
         return 0, 0
     listed, price = parts[-1].listed, parts[-1].price
     if launch.state is LaunchState.STARTING and not launch.spans:

@@ -12,6 +12,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import (
     LaunchCost,
     burn_rate,
+    is_billed_since,
     midnight,
     month_of,
     predicted_cost,
@@ -125,4 +126,5 @@ def past_uses(
 
 def spent_since(launches: Iterable[Launch], since: datetime, now: datetime) -> LaunchCost:
     """Return the cost of these launches since then."""
-    return total_cost(predicted_cost(launch, now, since) for launch in launches)
+    billed = (launch for launch in launches if is_billed_since(launch, since, now))
+    return total_cost(predicted_cost(launch, now, since) for launch in billed)
