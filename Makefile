@@ -63,10 +63,11 @@ quick: $(VENV)/.dev-stamp ## The pure core and the units, for the inner loop; st
 loaded: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The whole suite three times while every core is busy with other work
 	$(BIN)/python -m tests.under_load $(PYTEST_ARGS)
 
-soak: $(VENV)/.dev-stamp ## 10,000 simulated launches at a cloud that lies, 500 real SIGKILLs, whole crash matrices; SEED=1 for other ones
+soak: $(VENV)/.dev-stamp ## 10,000 simulated launches at a cloud that lies, 500 real SIGKILLs, whole crash matrices, 400 days; SEED=1 for other ones
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.soak.kills $(if $(SEED),--seed $(SEED))
 	$(BIN)/pytest --whole $(PYTEST_ARGS) tests/process/test_crash_matrix.py tests/process/test_crash_worlds.py tests/jobs/test_crash_matrix.py tests/process/test_hosts.py tests/process/test_promoted_standby.py
+	$(BIN)/python -m benchmarks.year.virtual_days
 
 trace: $(VENV)/.dev-stamp ## The path of one offer from the search to the create request, as docs/architecture.md shows it
 	@$(BIN)/python -m benchmarks.trace
