@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +12,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.app.history.past_prices import load_prices
+from gpuwatch.app.history.past_prices import gc_paused, load_prices
 from gpuwatch.app.watches.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
 from gpuwatch.bootstrap.provider_access import is_polled_for, not_rentable
 from gpuwatch.bootstrap.rules import all_commissions, max_ages
@@ -120,19 +118,7 @@ def _with_rule(request: BacktestRequest, config: str | None) -> tuple[Settings, 
     return settings, settings.watches
 
 
-@contextmanager
-def _gc_paused() -> Iterator[None]:
-    """Run without the garbage collector, which would repeatedly scan half a million small values that stay alive."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@_gc_paused()
+@gc_paused()
 def run_backtest(
     settings: Settings, watches: Sequence[Watch], request: BacktestRequest, stage: ReportProgress
 ) -> Backtest:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
@@ -81,6 +83,18 @@ def load_prices(
         with open_history(settings, scope, since, until) as database:
             return read_market_history(database, scope, since, until)
     return _file_history(data, scope, since, until)
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Run without the garbage collector, which would repeatedly scan half a million small values that stay alive."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def load_hourly_lows(

@@ -13,6 +13,7 @@ import msgspec
 
 from gpuwatch.app.history.past_prices import (
     commission_rates,
+    gc_paused,
     gpu_names_in,
     gpu_names_of,
     load_prices,
@@ -111,6 +112,7 @@ def _history_of_file(settings: Settings, request: PriceHistoryRequest) -> PriceH
     )
 
 
+@gc_paused()
 def _history_of_store(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
     with open_store_read_only(settings) as database:
         gpus = gpu_names_of(request.gpu, known_gpu_names(database))
