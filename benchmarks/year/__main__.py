@@ -27,7 +27,7 @@ from benchmarks.year.postgres import PostgresServer, postgres
 PARTS = ("store", "commands", "daemon", "installation", "prune")
 ENGINES = ("sqlite", "postgresql")
 DAEMON_MB, SCRAPE_S, PAGE_S, IDLE_PERCENT = 150.0, 0.5, 0.5, 5.0
-STORE_MB = 1_100.0
+STORE_MB = {"sqlite": 1_100.0, "postgresql": 2_500.0}
 _SETTLES_S = 45.0
 _DAEMON_PAGES = ("/market", "/gpu/H100%20SXM", "/watches", "/")
 _UNREACHABLE = "http://127.0.0.1:9"
@@ -85,7 +85,7 @@ class YearBenchmark:
             build = [sys.executable, "-m", "benchmarks.year.store", self._url, "--part", str(self._part)]
             subprocess.run(build, check=True)
             if "store" in names:
-                yield self._figure("the whole store", STORE_MB * self._part, self._bytes() / 2**20, " MB")
+                yield self._figure("the whole store", STORE_MB[self._engine], self._bytes() / 2**20, " MB")
         if "commands" in names:
             self._write_settings("http://127.0.0.1:9")
             yield from commands.figures(self._engine, self._folder, self._url, self._server_pid)
