@@ -4,7 +4,7 @@
 
 The daemon's own service and tasks (hunt, sweep, health, roll-up, auto price, prune) with a SQLite file, at the embedded
 marketplace; searches and checks are rarer than usual, so that 400 days take minutes. Printed: the size of the store,
-processor time and memory of each tenth.
+processor time and memory of each tenth; the memory includes the marketplace's, which keeps withdrawn machines.
 """
 
 from __future__ import annotations
