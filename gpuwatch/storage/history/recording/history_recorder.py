@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, and_, delete, distinct, func, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
@@ -30,7 +30,7 @@ from gpuwatch.storage.history.recording.poll_writer import (
     write_polls,
 )
 from gpuwatch.storage.history.recording.price_sources import split_by_source
-from gpuwatch.storage.history.recording.recorded_polls import packed_to_day
+from gpuwatch.storage.history.recording.recorded_polls import LAST_S, known_scopes, packed_to_day, read_polls
 from gpuwatch.storage.history.recording.recording import (
     RecordedCounts,
     apply_to_memory,
@@ -39,7 +39,7 @@ from gpuwatch.storage.history.recording.recording import (
     write_answer,
 )
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.tables import history_state, hourly, poll, price_interval, quota_day, segment, series
+from gpuwatch.storage.setup.tables import history_state, hourly, price_interval, quota_day, segment, series
 
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
 _MAX_HOURS_FROM_MEMORY = 6  # if polls lie further apart, hours are aggregated from the intervals
@@ -187,13 +187,11 @@ def step_back(connection: Connection, provider: str, at_s: int) -> None:
     Raises:
         StoreError: too much was written later, so this clock must be the wrong one.
     """
-    is_later = and_(poll.c.provider == provider, poll.c.at_s > at_s)
-    poll_hour = poll.c.at_s // HOUR_S
-    hours, newest_hour = connection.execute(
-        select(func.count(distinct(poll_hour)), func.max(poll_hour)).where(is_later)
-    ).one()
-    if hours > _MOVABLE_HOURS:
-        newest = datetime.fromtimestamp(newest_hour * HOUR_S, UTC)
+    own_scopes = [scope for scope in known_scopes(connection) if scope[0] == provider]
+    later = read_polls(connection, own_scopes, at_s + 1, LAST_S)  # also those without a row any more
+    hours = {poll_s // HOUR_S for polls in later.values() for poll_s in polls.at_s}
+    if len(hours) > _MOVABLE_HOURS:
+        newest = datetime.fromtimestamp(max(hours) * HOUR_S, UTC)
         raise StoreError(
             f"the clock is or was wrong: the history reaches to {newest:%Y-%m-%d %H}:00 UTC; set the clock"
         )

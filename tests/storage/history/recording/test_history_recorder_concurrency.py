@@ -7,7 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from gpuwatch.domain.setup.durations import DAY_S
+from gpuwatch.domain.setup.history_keep import HistoryKeep
 from gpuwatch.errors import StoreError
+from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import RecordedCounts, SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database, open_database
@@ -85,3 +88,16 @@ def test_a_clock_of_1970_does_not_pull_months_of_history_back(database: Database
         history.record(an_answer(an_offer(), after_s=-1_700_000_000), lane="sweep")
     assert machines(market_at(database, NOON)) == {"m1": 3_000_000}
     assert history.record(an_answer(an_offer(), after_s=61 * 3600), lane="sweep") == RecordedCounts()
+
+
+def test_polls_without_rows_do_not_let_a_clock_of_1970_pull_them_back(database: Database) -> None:
+    history, days = SqlHistoryRecorder(database), 5
+    for step in range(days * 12):
+        history.record(an_answer(an_offer(usd_hour=3.0 + step % 5), after_s=step * 7200), lane="sweep")
+    now = NOON + timedelta(days=days)
+    assert prune(database, HistoryKeep(polls_s=1.0 * DAY_S), now).polls > 0
+    past = market_at(database, NOON + timedelta(days=1))
+    with pytest.raises(StoreError, match="the clock is or was wrong: the history reaches to"):
+        history.record(an_answer(an_offer(), after_s=-1_700_000_000), lane="sweep")
+    assert market_at(database, NOON + timedelta(days=1)) == past
+    assert machines(past)
