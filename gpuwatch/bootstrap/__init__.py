@@ -46,6 +46,11 @@ def real_monotonic() -> float:
     return time.monotonic()
 
 
+def lease_clock() -> float:
+    """Monotonic seconds that pass while the machine is suspended, too: a lease ends meanwhile."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def _wait(stop: threading.Event, seconds: float) -> None:
     stop.wait(seconds / pace())
 

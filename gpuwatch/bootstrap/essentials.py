@@ -16,6 +16,7 @@ from gpuwatch.engine.watches.gather import NewestObservations
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.market.provider_holds import SqlHolds
+from gpuwatch.storage.setup.daemon_lease import LeaseOfTerm
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def build_essentials(
         run_now: runs a periodic task, by name, before its next scheduled time.
         lease: whether this process leads; without it nothing is decided and ordered.
     """
-    stopping, holds = ServiceStop(lease), SqlHolds(store)
+    stopping, holds, own_term = ServiceStop(lease), SqlHolds(store), LeaseOfTerm(lease)
     obligations = obligation_file(settings, time_source.now)
     adapters = build_adapters(settings, http, stop=stopping, time_source=time_source, holds=holds)
     return Essentials(
@@ -113,9 +114,9 @@ def build_essentials(
         stopping=stopping,
         ending=threading.Event(),
         adapters=adapters,
-        uow_factory=SqlDecisionStore(store, lease),
+        uow_factory=SqlDecisionStore(store, own_term),
         obligations=obligations,
-        launches=SqlLaunchRepository(store, obligations, lease),
+        launches=SqlLaunchRepository(store, obligations, own_term),
         jobs=SqlJobRepository(store),
         holds=holds,
         launch_alerts=LaunchAlerts(new_id, adapters),

@@ -16,7 +16,16 @@ from typing import TypeVar
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_fixed
 
 import gpuwatch
-from gpuwatch.bootstrap import build_channels, http_client, log_alert, new_id, open_store, real_monotonic, real_now
+from gpuwatch.bootstrap import (
+    build_channels,
+    http_client,
+    lease_clock,
+    log_alert,
+    new_id,
+    open_store,
+    real_monotonic,
+    real_now,
+)
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_or_rescue, load_settings
 from gpuwatch.daemon import logs
@@ -79,7 +88,9 @@ def serve(
     with (
         claim_store(settings.database_url),
         running_keeper(settings, progress, notifier) as keeper,
-        entered_with_retry(partial(_open_store, settings, signals), settings, keeper, signals, notifier) as lead,
+        entered_with_retry(
+            partial(_open_store, settings, signals, keeper), settings, keeper, signals, notifier
+        ) as lead,
     ):
         while lead is not None:
             term, store = lead.lease.term, lead.open_for_role()
@@ -185,7 +196,7 @@ def _wait_for_orders(service: Service, signals: SignalHandler) -> None:
 
 
 @contextmanager
-def _open_store(settings: Settings, signals: SignalHandler) -> Iterator[Leadership]:
+def _open_store(settings: Settings, signals: SignalHandler, keeper: KeeperThread) -> Iterator[Leadership]:
     """Open the store for this process, which has claimed it, and take part in the lead. Raises StoreError."""
     with open_store(settings, upgrade) as store:
         require_intact(store)
@@ -193,10 +204,10 @@ def _open_store(settings: Settings, signals: SignalHandler) -> Iterator[Leadersh
         identity = HostIdentity(
             holder=new_id(), role=role_of(store.owner), host=socket.gethostname(), version=gpuwatch.__version__
         )
-        lead = Leadership(store, None if leads_always() else identity, real_monotonic)
+        lead = Leadership(store, None if leads_always() else identity, lease_clock)
 
         def renew() -> None:
-            if lead.renew_if_due():
+            if lead.renew_if_due(keeper.stalled(real_monotonic())):
                 signals.wake()
 
         try:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from gpuwatch.domain.setup.durations import EnvText
+from gpuwatch.domain.watches.owner_names import owned_name, plain_name
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports.settings import ChannelSection, Option, ProviderSection, parse_token
@@ -150,13 +151,16 @@ def _with_last_good(current: Settings, last_good: Settings, secrets: _CurrentSec
         for name, one in last_good.channels.items()
         if name not in current.channels
     }
-    names = {watch.name for watch in current.watches}
+    owner = last_good.owner  # whose launches are active, whatever is written now
+    present = [replace(watch, name=owned_name(owner, plain_name(watch.name))) for watch in current.watches]
+    names = {watch.name for watch in present}
     watches = [replace(watch, action=Action.ALERT) for watch in last_good.watches if watch.name not in names]
     kept = replace(
         current,
+        owner=owner,
         providers=current.providers | _usable("providers", providers, lines),
         channels=current.channels | _usable("notify", channels, lines),
-        watches=(*current.watches, *watches),
+        watches=(*present, *watches),
     )
     lines += [f'watch "{watch.name}" keeps its last valid settings' for watch in watches]
     return kept

@@ -15,7 +15,7 @@ from gpuwatch.domain.jobs.job_definition import RESOURCE_KEYS, JobDefinition
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.setup.fields import Table, table_of
 from gpuwatch.domain.watches.expression import comparisons_of, parse
-from gpuwatch.domain.watches.owner_names import owned_name, owner_of
+from gpuwatch.domain.watches.owner_names import is_owner, owned_name, owner_of
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import SEEN, SEEN_PLACES
 from gpuwatch.errors import SettingsError
@@ -198,6 +198,8 @@ def _cross_checks(settings: Settings, tree: Mapping[str, Any]) -> Iterator[Error
 
 def _owner_errors(settings: Settings) -> Iterator[Error]:
     """The names under which an owner's channels, and the health of its providers, are stored must fit."""
+    if not is_owner(settings.owner):  # its characters were checked before
+        yield ("owner",), "expected another name; `job` marks what is rented for jobs"
     for name in (*settings.providers, *settings.channels):
         if settings.owner and len(owned_name(settings.owner, name)) > _STORED_NAME_LENGTH:
             room = _STORED_NAME_LENGTH - len(owned_name("o", name)) + 1

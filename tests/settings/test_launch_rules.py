@@ -26,6 +26,13 @@ CLASHES = [
 ]
 
 
+def test_an_owner_is_not_called_like_the_mark_of_jobs(faults: Any) -> None:
+    """Its watch `one` would be stored as `job::one`, and be taken for a job."""
+    for name in ("job", "Job"):
+        (fault,) = faults(f'owner = "{name}"\n{WATCH}')
+        assert "owner: expected another name" in fault
+
+
 @pytest.mark.parametrize(("keys", "expected"), CLASHES)
 def test_a_key_without_what_it_needs_is_a_fault_that_names_it(faults: Any, keys: str, expected: str) -> None:
     (fault,) = faults(f"{WATCH}[watch.launch]\n{keys}\n")

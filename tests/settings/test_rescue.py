@@ -156,3 +156,12 @@ def test_a_table_below_a_header_that_nobody_can_read_joins_no_other() -> None:
 @pytest.mark.parametrize("text", ["\x00", "[" * 5000, "= \n" * 2000, '"""', "a = [\n" * 50])
 def test_rubbish_ends(text: str) -> None:
     assert readable_part(text).tree == {}
+
+
+def test_rescued_settings_are_those_of_the_same_owner(tmp_path: Path) -> None:
+    """Those of another one would lead in its place, and abandon what this one rents."""
+    place = Place(tmp_path)
+    place.good('owner = "lab"\n' + GOOD)
+    for broken in (None, "owner = 3\n" + GOOD, "owner = [" + GOOD, 'owner = "job"\n' + GOOD):
+        rescued, _ = place.rescued(broken, VASTAI_API_KEY="the-key")
+        assert (rescued.owner, [watch.name for watch in rescued.watches]) == ("lab", ["lab::rents"]), broken

@@ -12,7 +12,8 @@ from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.engine.setup.leadership import role_of
 from gpuwatch.storage.alerts.alert_rows import add_audit
-from gpuwatch.storage.setup.daemon_lease import SEEN_EVERY_S, KnownHost, LeaseHolder, load_hosts, request_step_down
+from gpuwatch.storage.setup.daemon_lease import SEEN_EVERY_S
+from gpuwatch.storage.watches.running_hosts import KnownHost, LeaseHolder, load_hosts, request_step_down
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings

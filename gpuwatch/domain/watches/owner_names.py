@@ -34,4 +34,4 @@ def plain_name(stored_name: str) -> str:
 
 def is_owner(text: str) -> bool:
     """Whether an owner may have this name."""
-    return re.fullmatch(OWNER_PATTERN, text) is not None
+    return re.fullmatch(OWNER_PATTERN, text) is not None and text.lower() != "job"  # `job::h100` would be a job

@@ -7,11 +7,12 @@ remembers anew, and rents nothing before it has listed the instances.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.setup.daemon_lease import (
+    LEASE_S,
     LEASE_SESSION,
     NO_LEASE,
     RETRY_AFTER_S,
@@ -68,9 +69,17 @@ class Leadership:
         self._database.engine.dispose()
         return self._rows.database
 
-    def renew_if_due(self) -> bool:
-        """Renew the lease, or take it if it is free; return whether this process is now something else."""
-        if self._rows is None or self._monotonic() < self._due_s:
+    def renew_if_due(self, stalled: Sequence[str] = ()) -> bool:
+        """Renew the lease, or take it if it is free; return whether this process is now something else.
+
+        Args:
+            stalled: what makes no progress here. Then another host is to lead: a lease says only that a process lives.
+        """
+        if self._rows is None:
+            return False
+        if stalled:
+            return self._give_up(self._rows, stalled)
+        if self._monotonic() < self._due_s:
             return False
         term = self._rows.term
         try:
@@ -84,6 +93,15 @@ class Leadership:
         if self._rows.term == term:
             return False
         log.warning("%s", _changed(self._rows))
+        return True
+
+    @staticmethod
+    def _give_up(rows: RowLease, stalled: Sequence[str]) -> bool:
+        if not rows.leads:
+            return False
+        log.error("no progress for too long: %s; another host will lead", ", ".join(stalled))
+        with suppress(StoreError):  # then it ends by itself
+            rows.release(LEASE_S)
         return True
 
     def hand_over(self, spacing_s: float) -> None:

@@ -19,7 +19,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 
 import msgspec
 from sqlalchemy import (
@@ -44,7 +43,7 @@ from gpuwatch.storage.setup.side_tables import chat_poller, delivery
 from gpuwatch.storage.setup.side_tables import daemon_host as host_rows
 from gpuwatch.storage.setup.side_tables import daemon_lease as lease_rows
 from gpuwatch.storage.setup.sqlite_driver import make_own_folder
-from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent
+from gpuwatch.storage.setup.stored_values import insert_if_absent
 from gpuwatch.storage.setup.tables import hook_run
 
 _RELEASES = (
@@ -123,36 +122,36 @@ REST_S = 30.0  # after it stepped down, a host lets another one lead
 # Its own connection, with waits so short that a network that drops packets costs one renewal, not three.
 LEASE_SESSION = SessionLimits(connect_s=2, lock_s=2.0, statement_s=3.0, idle_s=5.0, connections=1)
 
-_NOW_MS: ColumnElement[int] = literal_column("CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)", BigInteger)
-_IS_ROLE = lease_rows.c.role == bindparam("of_role")
-_IS_TERM = and_(_IS_ROLE, lease_rows.c.holder == bindparam("of_holder"), lease_rows.c.epoch == bindparam("of_epoch"))
-_IS_VALID = lease_rows.c.expires_at_ms > _NOW_MS
-_FENCE = select(lease_rows.c.epoch).where(_IS_TERM, _IS_VALID).with_for_update(read=True)
-_STATE = select(lease_rows.c.holder, lease_rows.c.expires_at_ms - _NOW_MS).where(_IS_ROLE)
-_LOCK = select(lease_rows.c.holder, lease_rows.c.lineage).where(_IS_ROLE).with_for_update()
-_IS_FREE = or_(not_(_IS_VALID), lease_rows.c.holder == bindparam("of_holder"))
+NOW_MS: ColumnElement[int] = literal_column("CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)", BigInteger)
+IS_ROLE = lease_rows.c.role == bindparam("of_role")
+_IS_TERM = and_(IS_ROLE, lease_rows.c.holder == bindparam("of_holder"), lease_rows.c.epoch == bindparam("of_epoch"))
+IS_VALID = lease_rows.c.expires_at_ms > NOW_MS
+_FENCE = select(lease_rows.c.epoch).where(_IS_TERM, IS_VALID).with_for_update(read=True)
+_STATE = select(lease_rows.c.holder, lease_rows.c.expires_at_ms - NOW_MS).where(IS_ROLE)
+_LOCK = select(lease_rows.c.holder, lease_rows.c.lineage).where(IS_ROLE).with_for_update()
+_IS_FREE = or_(not_(IS_VALID), lease_rows.c.holder == bindparam("of_holder"))
 _RENEW = (
     update(lease_rows)
-    .where(_IS_TERM, _IS_VALID)
-    .values(expires_at_ms=_NOW_MS + bindparam("for_ms"))
+    .where(_IS_TERM, IS_VALID)
+    .values(expires_at_ms=NOW_MS + bindparam("for_ms"))
     .returning(lease_rows.c.steps_down)
 )
 _TAKE = (
     update(lease_rows)
-    .where(_IS_ROLE, _IS_FREE)
+    .where(IS_ROLE, _IS_FREE)
     .values(
         holder=bindparam("of_holder"),
         epoch=lease_rows.c.epoch + 1,
-        since_ms=_NOW_MS,
-        expires_at_ms=_NOW_MS + bindparam("for_ms"),
+        since_ms=NOW_MS,
+        expires_at_ms=NOW_MS + bindparam("for_ms"),
         steps_down=False,
         lineage=bindparam("of_lineage"),
     )
     .returning(lease_rows.c.epoch)
 )
-_SEEN = update(host_rows).where(host_rows.c.holder == bindparam("of_holder")).values(seen_ms=_NOW_MS)
+_SEEN = update(host_rows).where(host_rows.c.holder == bindparam("of_holder")).values(seen_ms=NOW_MS)
 _FORGET_AFTER_MS = 24 * 3600 * 1000
-_RELEASE = update(lease_rows).where(_IS_TERM).values(expires_at_ms=_NOW_MS + bindparam("for_ms"), steps_down=False)
+_RELEASE = update(lease_rows).where(_IS_TERM).values(expires_at_ms=NOW_MS + bindparam("for_ms"), steps_down=False)
 
 
 class Lease:
@@ -188,6 +187,29 @@ class Lease:
 
 
 NO_LEASE = Lease()
+
+
+class LeaseOfTerm(Lease):
+    """A lease as far as the service that began in its present term may use it.
+
+    A process that slept for long may lead again, in a later term, before a thread of its former service sends the order
+    that it had checked: meanwhile another host may have proven its absence, and rented once more.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self.term, self.leads = lease.term, lease.leads
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this service may act now, as far as it knows without asking the database."""
+        return self._lease.term == self.term and self._lease.is_held
+
+    def verify(self, connection: Connection) -> None:
+        """Make sure that this service leads until the end of this transaction. Raises LeaseLost."""
+        self._lease.verify(connection)
+        if not self.is_held:  # afterwards: the term may have changed meanwhile
+            raise LeaseLost("this daemon has begun another term; its former service ends")
 
 
 class HostIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,6 +316,7 @@ class RowLease(Lease):
             return False
         if before.lineage and lineage and before.lineage != lineage and not self.database.lineage.generation:
             self.database.lineage.note_change("it was promoted or restored since another host led")
+        self.leads = False  # until the term is another one: threads of the former one may be reading
         self._epoch, self._renewed_s, self.hands_over = epoch, began_s, False
         self._change(leads=True)
         return True
@@ -309,8 +332,8 @@ class RowLease(Lease):
         if connection.execute(_SEEN, self._keys).rowcount == 0:
             one = self._identity
             row = {"holder": one.holder, "role": one.role, "host": storable_text(one.host, 200), "version": one.version}
-            connection.execute(insert(host_rows).values(started_ms=_NOW_MS, seen_ms=_NOW_MS, **row))
-            connection.execute(delete(host_rows).where(host_rows.c.seen_ms < _NOW_MS - _FORGET_AFTER_MS))
+            connection.execute(insert(host_rows).values(started_ms=NOW_MS, seen_ms=NOW_MS, **row))
+            connection.execute(delete(host_rows).where(host_rows.c.seen_ms < NOW_MS - _FORGET_AFTER_MS))
 
     def release(self, after_s: float = 0.0) -> None:
         """Let another host lead after this time. Raises StoreError."""
@@ -326,62 +349,3 @@ class RowLease(Lease):
         """Delete this daemon's row: it ends. Raises StoreError."""
         with self._lock, self.database.write() as connection:
             connection.execute(delete(host_rows).where(host_rows.c.holder == self._identity.holder))
-
-
-# --- what the owner sees ----------------------------------------------------------------------------------------------
-
-
-class LeaseHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads in a role. `expires_in_s`: by the database's clock; 0 or less: nobody leads."""
-
-    role: str
-    holder: str
-    epoch: int
-    since: datetime
-    expires_in_s: float
-    steps_down: bool
-
-
-class KnownHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A daemon that was seen within a day."""
-
-    holder: str
-    role: str
-    host: str
-    version: str
-    started_at: datetime
-    seen_ago_s: float
-
-
-def load_hosts(connection: Connection) -> tuple[list[LeaseHolder], list[KnownHost]]:
-    """Return the leases and the daemons, by role and host."""
-    leases = connection.execute(select(lease_rows, _NOW_MS.label("now_ms")).order_by(lease_rows.c.role))
-    query = select(host_rows, _NOW_MS.label("now_ms")).order_by(host_rows.c.role, host_rows.c.host, host_rows.c.holder)
-    return [
-        LeaseHolder(
-            role=row.role,
-            holder=row.holder,
-            epoch=row.epoch,
-            since=from_ms(row.since_ms),
-            expires_in_s=(row.expires_at_ms - row.now_ms) / 1000,
-            steps_down=row.steps_down,
-        )
-        for row in leases
-        if row.epoch
-    ], [
-        KnownHost(
-            holder=row.holder,
-            role=row.role,
-            host=row.host,
-            version=row.version,
-            started_at=from_ms(row.started_ms),
-            seen_ago_s=max(row.now_ms - row.seen_ms, 0) / 1000,
-        )
-        for row in connection.execute(query)
-    ]
-
-
-def request_step_down(connection: Connection, role: str) -> bool:
-    """Ask the leader of a role to let another host lead; False: nobody leads."""
-    asked = update(lease_rows).where(_IS_ROLE, _IS_VALID).values(steps_down=True)
-    return connection.execute(asked, {"of_role": role}).rowcount == 1

@@ -70,7 +70,9 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
         return (
             f"SET LOCAL idle_in_transaction_session_timeout = {self.idle_s * 1000:.0f};"
             f" SET LOCAL lock_timeout = {self.lock_s * 1000:.0f};"
-            f" SET LOCAL statement_timeout = {self.statement_s * 1000:.0f}"  # an abandoned query would continue
+            f" SET LOCAL statement_timeout = {self.statement_s * 1000:.0f};"  # an abandoned query would continue
+            # a server that answers before its commits are on disk may forget a launch whose order was sent
+            " SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
         )
 
 

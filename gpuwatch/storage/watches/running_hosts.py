@@ -2,12 +2,74 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
+from datetime import datetime
 
-from gpuwatch.storage.setup.daemon_lease import load_hosts
+import msgspec
+from sqlalchemy import Connection, select, update
+
+from gpuwatch.storage.setup.daemon_lease import IS_ROLE, IS_VALID, NOW_MS
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.side_tables import daemon_host as host_rows
+from gpuwatch.storage.setup.side_tables import daemon_lease as lease_rows
+from gpuwatch.storage.setup.stored_values import from_ms
 
 _SEEN_WITHIN_S = 60.0  # a daemon notes four times as often that it runs
+
+
+class LeaseHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads in a role. `expires_in_s`: by the database's clock; 0 or less: nobody leads."""
+
+    role: str
+    holder: str
+    epoch: int
+    since: datetime
+    expires_in_s: float
+    steps_down: bool
+
+
+class KnownHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A daemon that was seen within a day."""
+
+    holder: str
+    role: str
+    host: str
+    version: str
+    started_at: datetime
+    seen_ago_s: float
+
+
+def load_hosts(connection: Connection) -> tuple[list[LeaseHolder], list[KnownHost]]:
+    """Return the leases and the daemons, by role and host."""
+    leases = connection.execute(select(lease_rows, NOW_MS.label("now_ms")).order_by(lease_rows.c.role))
+    query = select(host_rows, NOW_MS.label("now_ms")).order_by(host_rows.c.role, host_rows.c.host, host_rows.c.holder)
+    return [
+        LeaseHolder(
+            role=row.role,
+            holder=row.holder,
+            epoch=row.epoch,
+            since=from_ms(row.since_ms),
+            expires_in_s=(row.expires_at_ms - row.now_ms) / 1000,
+            steps_down=row.steps_down,
+        )
+        for row in leases
+        if row.epoch
+    ], [
+        KnownHost(
+            holder=row.holder,
+            role=row.role,
+            host=row.host,
+            version=row.version,
+            started_at=from_ms(row.started_ms),
+            seen_ago_s=max(row.now_ms - row.seen_ms, 0) / 1000,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def request_step_down(connection: Connection, role: str) -> bool:
+    """Ask the leader of a role to let another host lead; False: nobody leads."""
+    asked = update(lease_rows).where(IS_ROLE, IS_VALID).values(steps_down=True)
+    return connection.execute(asked, {"of_role": role}).rowcount == 1
 
 
 def leading_host(database: Database, role: str) -> str | None:

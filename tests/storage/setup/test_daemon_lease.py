@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from sqlalchemy import text
 
+from gpuwatch.engine.setup.leadership import Leadership
 from gpuwatch.errors import LeaseLost, StoreError
 from gpuwatch.storage.setup.daemon_lease import (
     LEASE_S,
@@ -16,11 +17,11 @@ from gpuwatch.storage.setup.daemon_lease import (
     REST_S,
     STEP_DOWN_AFTER_S,
     HostIdentity,
+    LeaseOfTerm,
     RowLease,
-    load_hosts,
-    request_step_down,
 )
 from gpuwatch.storage.setup.database import Database, SessionLimits, open_database
+from gpuwatch.storage.watches.running_hosts import load_hosts, request_step_down
 from tests.conftest import Postgres
 
 
@@ -104,6 +105,39 @@ def test_the_fence_refuses_the_one_before_by_the_epoch_whatever_it_believes(pair
     with a.database.read() as connection:
         (lease,), _ = load_hosts(connection)
     assert (lease.holder, lease.epoch) == ("b", 2)
+
+
+def test_a_service_of_a_former_term_orders_nothing_even_if_its_process_leads_again(pair: tuple[Host, Host]) -> None:
+    """It slept before it sent its order; meanwhile another host led, proved the order's absence, and died."""
+    a, b = pair
+    former = LeaseOfTerm(a.lease)
+    assert former.is_held
+    expire(a.database)
+    b.lease.tick()
+    b.lease.release()
+    a.s = 3600.0
+    a.lease.tick()
+    assert a.acts(), "the process leads, in a later term"
+    assert not former.is_held
+    with a.database.write() as connection, pytest.raises(LeaseLost):
+        former.verify(connection)
+    assert LeaseOfTerm(a.lease).is_held
+
+
+def test_a_host_without_progress_lets_another_one_lead(url: str) -> None:
+    """Its lease is renewed by a thread that lives: it proves nothing about its tasks."""
+    database, b = open_database(url), Host(url, "b")
+    lead = Leadership(database, HostIdentity(holder="a", role="main", host="a", version="1.0"), lambda: 0.0)
+    assert lead.lease.is_held
+    assert lead.renew_if_due(["hunt vastai"])
+    assert not lead.lease.leads
+    assert not lead.renew_if_due(["hunt vastai"])
+    expire(database)
+    b.lease.tick()
+    assert b.lease.leads
+    lead.close(0.0)
+    for one in (database, b.database):
+        one.close()
 
 
 def test_nobody_takes_the_lease_while_a_decision_is_open(pair: tuple[Host, Host]) -> None:

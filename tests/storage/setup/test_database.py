@@ -299,6 +299,18 @@ def test_a_writer_that_sleeps_in_its_transaction_does_not_block_the_others(postg
     postgres.drop(database_url)
 
 
+def test_a_commit_is_on_disk_even_if_the_server_is_set_to_answer_before(postgres: Postgres) -> None:
+    """Its restart would forget a launch whose order was sent, and nothing tells that: the timeline stays."""
+    database_url = postgres.upgraded()
+    hasty = open_database(f"{database_url}{'&' if '?' in database_url else '?'}options=-c%20synchronous_commit%3Doff")
+    with hasty.read() as connection:
+        assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "off"
+    with hasty.write() as connection:
+        assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+    hasty.close()
+    postgres.drop(database_url)
+
+
 def test_a_server_that_drops_the_connection_is_survived(postgres: object, database_url: str) -> None:
     if database_url.startswith("sqlite"):
         pytest.skip("there is no server")
