@@ -204,7 +204,8 @@ def _open_store(settings: Settings, signals: SignalHandler, keeper: KeeperThread
         identity = HostIdentity(
             holder=new_id(), role=role_of(store.owner), host=socket.gethostname(), version=gpuwatch.__version__
         )
-        lead = Leadership(store, None if leads_always() else identity, lease_clock)
+        one = None if leads_always() else identity
+        lead = Leadership(store, one, lease_clock, is_rescued=bool(settings.rescue))
 
         def renew() -> None:
             if lead.renew_if_due(keeper.stalled(real_monotonic())):

@@ -199,7 +199,7 @@ def _cross_checks(settings: Settings, tree: Mapping[str, Any]) -> Iterator[Error
 def _owner_errors(settings: Settings) -> Iterator[Error]:
     """The names under which an owner's channels, and the health of its providers, are stored must fit."""
     if not is_owner(settings.owner):  # its characters were checked before
-        yield ("owner",), "expected another name; `job` marks what is rented for jobs"
+        yield ("owner",), f'expected another name; "{settings.owner}:" marks something else in the database'
     for name in (*settings.providers, *settings.channels):
         if settings.owner and len(owned_name(settings.owner, name)) > _STORED_NAME_LENGTH:
             room = _STORED_NAME_LENGTH - len(owned_name("o", name)) + 1

@@ -26,9 +26,9 @@ CLASHES = [
 ]
 
 
-def test_an_owner_is_not_called_like_the_mark_of_jobs(faults: Any) -> None:
-    """Its watch `one` would be stored as `job::one`, and be taken for a job."""
-    for name in ("job", "Job"):
+def test_an_owner_is_not_called_like_another_mark_in_the_database(faults: Any) -> None:
+    """A watch `job::one` would be a job; a pause of everything, `watch::` or `breaker::`, would pause nothing."""
+    for name in ("job", "Job", "watch", "breaker"):
         (fault,) = faults(f'owner = "{name}"\n{WATCH}')
         assert "owner: expected another name" in fault
 

@@ -12,6 +12,7 @@ import re
 
 OWNER_PATTERN = r"^[A-Za-z0-9_-]{0,16}$"
 _MARK = "::"
+_OTHER_MARKS = frozenset({"job", "watch", "breaker"})  # `job::h100` would be a job, a pause `watch::` that of a watch
 _OWNED = re.compile(rf"(?:job:)?([A-Za-z0-9_-]{{1,16}}){_MARK}")
 
 
@@ -34,4 +35,4 @@ def plain_name(stored_name: str) -> str:
 
 def is_owner(text: str) -> bool:
     """Whether an owner may have this name."""
-    return re.fullmatch(OWNER_PATTERN, text) is not None and text.lower() != "job"  # `job::h100` would be a job
+    return re.fullmatch(OWNER_PATTERN, text) is not None and text.lower() not in _OTHER_MARKS

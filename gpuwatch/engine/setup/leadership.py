@@ -39,12 +39,20 @@ class Leadership:
         database: the leader's.
         identity: None: this process leads without a lease.
         monotonic: seconds, at real pace.
+        is_rescued: its settings are wrong, so that it rents nothing: any other host is to lead rather.
 
     Raises:
         StoreError: the lease cannot be read.
     """
 
-    def __init__(self, database: Database, identity: HostIdentity | None, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        identity: HostIdentity | None,
+        monotonic: Callable[[], float],
+        *,
+        is_rescued: bool = False,
+    ) -> None:
         self._database = database
         self._monotonic = monotonic
         self._rows: RowLease | None = None
@@ -53,7 +61,7 @@ class Leadership:
         if identity is not None and not database.is_sqlite:
             own = open_database(database.url, limits=LEASE_SESSION, lineage=database.lineage)
             own.owner = database.owner
-            self._rows = RowLease(own, identity, monotonic)
+            self._rows = RowLease(own, identity, monotonic, LEASE_S if is_rescued else 0.0)
             self._due_s = monotonic() + self._rows.tick()
             log.info("this host leads" if self._rows.leads else "another host leads; this one stands by")
 

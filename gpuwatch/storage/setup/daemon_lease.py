@@ -229,10 +229,14 @@ class RowLease(Lease):
     Args:
         database: a connection of its own (`LEASE_SESSION`).
         monotonic: seconds, at real pace.
+        patience_s: how long it lets others take a lease that is free.
     """
 
-    def __init__(self, database: Database, identity: HostIdentity, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, database: Database, identity: HostIdentity, monotonic: Callable[[], float], patience_s: float = 0.0
+    ) -> None:
         self.database = database
+        self._patience_s = patience_s
         self._identity = identity
         self._monotonic = monotonic
         self._keys = {"of_role": identity.role, "of_holder": identity.holder}
@@ -288,11 +292,11 @@ class RowLease(Lease):
     def _stand_by(self, began_s: float) -> float:
         with self.database.read() as connection:
             state = connection.execute(_STATE, self._keys).first()
-        left_s = 0.0 if state is None else state[1] / 1000
+        left_s = -math.inf if state is None else state[1] / 1000
         is_own = state is not None and state[0] == self._identity.holder
         if not is_own:
             self._led_until_s = began_s + left_s
-        if began_s < self._rests_until_s or (left_s > 0 and not is_own):
+        if began_s < self._rests_until_s or (left_s > -self._patience_s and not is_own):
             if self.leads:
                 self._change(leads=False)
             if began_s - self._seen_s >= SEEN_EVERY_S:

@@ -140,6 +140,27 @@ def test_a_host_without_progress_lets_another_one_lead(url: str) -> None:
         one.close()
 
 
+def test_a_host_in_rescue_mode_leads_only_if_no_other_does(url: str, pair: tuple[Host, Host]) -> None:
+    """It rents nothing: if it took the lease first, the healthy host would stand by for ever."""
+    a, b = pair
+    database = open_database(url)
+    identity = HostIdentity(holder="r", role="main", host="r", version="1.0")
+    rescued = Leadership(database, identity, lambda: a.s, is_rescued=True)
+    with database.write() as connection:
+        connection.execute(text("UPDATE daemon_lease SET expires_at_ms = expires_at_ms - 16000"))
+    a.s = 10.0
+    rescued.renew_if_due()
+    assert not rescued.lease.leads
+    b.lease.tick()
+    assert b.lease.leads
+    expire(database)
+    a.s = 20.0
+    rescued.renew_if_due()
+    assert rescued.lease.leads
+    rescued.close(0.0)
+    database.close()
+
+
 def test_nobody_takes_the_lease_while_a_decision_is_open(pair: tuple[Host, Host]) -> None:
     a, b = pair
     with a.database.engine.connect() as connection, connection.begin():
