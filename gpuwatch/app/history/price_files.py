@@ -30,7 +30,6 @@ from gpuwatch.storage.history.imports.price_export import (
 from gpuwatch.storage.history.imports.price_file_rows import read_columns
 from gpuwatch.storage.history.imports.price_import import ImportReport, own_poll_span
 from gpuwatch.storage.history.imports.price_import import import_file as merge_file
-from gpuwatch.storage.history.prune import mark_undecided
 from gpuwatch.storage.setup.migrate import upgrade_unused
 
 if TYPE_CHECKING:
@@ -112,9 +111,6 @@ def import_files(
         for path in paths:
             with progress(f"{path.name}: ") as report:
                 file_import = _import_file(database, path, kind, report, dry_run=dry_run)
-            oldest_s = file_import.report.first_s
-            if not dry_run and settings.history.keep is None and oldest_s is not None:
-                mark_undecided(database, oldest_s, real_now())
             yield file_import
 
 

@@ -24,6 +24,7 @@ from gpuwatch.storage.history.recording.poll_writer import pack_days
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.history.table_ends import TABLE_ENDS, Horizons, TableEnd, horizons, is_kept_by_default
 from gpuwatch.storage.setup.database import Database, release_free_pages
+from gpuwatch.storage.setup.stored_values import from_ms
 from gpuwatch.storage.setup.tables import history_state
 
 ROWS_PER_STEP = 2000  # of a table, looked at or deleted in one transaction
@@ -113,6 +114,11 @@ class SqlPruner:
         verified_s = lake_verified_until_s(connection, open_place(self._lake).url)
         return -math.inf if verified_s is None else verified_s - 1
 
+    def _are_still_over(self, connection: Connection, until: Horizons) -> bool:
+        current = self.horizons(connection, from_ms(until.now_ms))
+        spans = (current.intervals_s, until.intervals_s), (current.hourly_s, until.hourly_s)
+        return all((latest or 0) >= (begun or 0) for latest, begun in spans)
+
     def _step(
         self, end: TableEnd, is_over: ColumnElement[bool], until: Horizons, after: _Key | None
     ) -> tuple[_Key | None, int]:
@@ -132,7 +138,7 @@ class SqlPruner:
         with self._database.write() as connection:
             if end.is_history:
                 lock_history(connection)  # no series goes while a recorder brings it back
-                if max(until.intervals_s or 0, until.hourly_s or 0) > self._verified_until_s(connection):
+                if not self._are_still_over(connection, until):
                     return last, 0  # an import has changed old days since this pass began
                 _note_horizon(connection, until)
             return last, connection.execute(delete(end.table).where(*window, is_over)).rowcount
@@ -188,12 +194,12 @@ def prune(database: Database, keep: timedelta | HistoryKeep, now: datetime, lake
     )
 
 
-def mark_undecided(database: Database, oldest_s: int, now: datetime) -> None:
-    """Leave it to the owner how long rows stay, if an import has brought some that the default would delete.
+def mark_undecided(database: Database, oldest_s: int, now_s: int) -> None:
+    """Leave it to the owner how long rows stay, if an import brings some that the default would delete.
 
     Raises StoreError.
     """
-    if oldest_s < seconds_since_1970(now) - HistoryKeep().intervals_s:
+    if oldest_s < now_s - HistoryKeep().intervals_s:
         with database.write() as connection:
             connection.execute(update(history_state).values(kept_by_default=0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
@@ -15,6 +16,7 @@ from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history import prune as prune_module
+from gpuwatch.storage.history.imports.price_import import import_file
 from gpuwatch.storage.history.lake.lake_notes import begin_lake, note_verified
 from gpuwatch.storage.history.prune import ROWS_PER_STEP, SqlPruner, mark_undecided
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
@@ -149,9 +151,39 @@ def test_a_new_store_is_pruned_by_default(database: Database) -> None:
 
 def test_an_import_of_old_prices_leaves_it_to_the_owner(database: Database) -> None:
     now = record_days(SqlHistoryRecorder(database), 0, 1)
-    mark_undecided(database, to_ms(now - 399 * DAY) // 1000, now)
+    now_s = to_ms(now) // 1000
+    mark_undecided(database, now_s - 399 * DAY_S, now_s)
     assert not SqlPruner(database, None).is_undecided()
-    mark_undecided(database, to_ms(now - 401 * DAY) // 1000, now)
+    mark_undecided(database, now_s - 401 * DAY_S, now_s)
+    assert SqlPruner(database, None).is_undecided()
+
+
+def test_an_import_of_old_prices_stops_a_pass_that_goes_on(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune_module, "ROWS_PER_STEP", 10)
+    now = record_days(SqlHistoryRecorder(database), 0, 3) + 500 * DAY
+    SqlHistoryRecorder(database).roll_up(now)
+    steps = SqlPruner(database, None).steps(now)
+    assert next(steps)[1] > 0
+    mark_undecided(database, 0, to_ms(now) // 1000)
+    before = count(database, price_interval), count(database, series)
+    list(steps)
+    assert (count(database, price_interval), count(database, series)) == before
+
+
+def test_an_import_that_was_interrupted_leaves_it_to_the_owner(database: Database, tmp_path: Path) -> None:
+    path = tmp_path / "old.csv"
+    path.write_text(
+        "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour\n"
+        "2020-01-01T06:00:00Z,vastai,m,,H100 SXM,1,80,false,2.5\n"
+    )
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "importing":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_file(database, path, (None, {}), to_ms(NOON) // 1000, on_progress=interrupt)
+    assert count(database, price_interval) == 1
     assert SqlPruner(database, None).is_undecided()
 
 

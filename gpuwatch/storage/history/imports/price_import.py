@@ -26,6 +26,7 @@ from gpuwatch.storage.history.imports.import_merge import MergeCounts, merge_bat
 from gpuwatch.storage.history.imports.import_rollup import replace_aggregates
 from gpuwatch.storage.history.imports.price_cells import BATCH_ROWS, SpooledRows
 from gpuwatch.storage.history.imports.price_file_rows import PriceFileReader
+from gpuwatch.storage.history.prune import mark_undecided
 from gpuwatch.storage.history.recording.late_rows import note_late
 from gpuwatch.storage.history.recording.open_prices import OpenPrices, load_ids, lock_history
 from gpuwatch.storage.history.recording.poll_writer import pack_days
@@ -85,6 +86,8 @@ def import_file(
         for start in range(0, len(rows), BATCH_ROWS):
             survey.add(rows.part(reader.offers, start, start + BATCH_ROWS))
         _check(path, survey)
+        if survey.first_s is not None and not dry_run:  # before the first row: the daemon may be pruning
+            mark_undecided(database, survey.first_s, now_s)
         merged, checks = MergeCounts(), FeedChecks(index)
         for start, end in rows.parts(PART_ROWS):
             part = rows.part(reader.offers, start, end)

@@ -65,6 +65,7 @@ class LakeWriter:
         with self._database.write() as connection:
             state, since = begin_lake(connection, self._place.url), rewritten(connection)
         self._source = LakeSource(self._database)  # has what is late by now
+        self._require_mounted()
         self._delete_replaced()
         over_until_s = self._source.over_until_s(now_s)
         if over_until_s >= (state.verified_until_s or 0):  # else hours of a clock that was set back are still missing
@@ -72,13 +73,15 @@ class LakeWriter:
             yield from self._new(state, over_until_s)
 
     def _new(self, state: LakeState, over_until_s: int) -> Iterator[LakePart]:
-        start_s = self._source.first_s() if state.verified_until_s is None else state.verified_until_s
+        start_s = self._start_s(state)
         until_s = over_until_s if state.next_until_s is None else state.next_until_s
         if start_s is None or start_s >= until_s:
             return
         if state.next_until_s is None:
             with self._database.write() as connection:
                 note_next(connection, self._place.url, until_s)
+            self._source = LakeSource(self._database)  # with what an import has added; later ones are noted as late
+            start_s = self._start_s(state) or start_s
         done = {part.name for part in self._noted()}
         for span in months_between(start_s, until_s):
             for dataset in DATASETS.values():
@@ -89,6 +92,9 @@ class LakeWriter:
             note_verified(connection, self._place.url, until_s)
         if state.next_until_s is not None:  # an interrupted run is complete; what was over since follows
             yield from self._new(state._replace(verified_until_s=until_s, next_until_s=None), over_until_s)
+
+    def _start_s(self, state: LakeState) -> int | None:
+        return self._source.first_s() if state.verified_until_s is None else state.verified_until_s
 
     def _late(self, state: LakeState, since: int) -> Iterator[LakePart]:
         """Write the months anew that an import changed; parts that the store has dropped are kept."""
@@ -140,6 +146,17 @@ class LakeWriter:
             size, checksum = path.stat().st_size, checksum_of(path)
         return LakePart(name, dataset.name, provider, *span, totals.rows, size, checksum)
 
+    def _require_mounted(self) -> None:
+        """Write nothing below the mount point of a disk that is not there. Raises StoreError."""
+        newest = max(
+            (part for part in self._noted() if part.dataset != REPLACED), key=lambda part: part.until_s, default=None
+        )
+        if newest is not None and not self._place.has(newest.name):
+            raise StoreError(
+                f"{self._place.url}/{newest.name} is missing; mount the lake's disk, restore the file from a backup, or"
+                " choose another folder or prefix"
+            )
+
     def _require_own(self, name: str) -> None:
         """Replace no file of another installation: both would miss what the other one writes. Raises StoreError."""
         if not self._place.has(name):
@@ -157,7 +174,7 @@ class LakeWriter:
         with TemporaryDirectory(prefix="gpuwatch-lake-") as folder:
             query = LakeQuery(self._place, Path(folder))
             try:
-                where = f"{dataset.moment} < make_timestamp($kept_us)"
+                where = f"{dataset.moment} <= make_timestamp($kept_us)"  # a price that ended then is dropped, too
                 dropped = list(query.rows(old, where, {"kept_us": kept_from_s * 1_000_000}))
             finally:
                 query.close()

@@ -28,7 +28,7 @@ from gpuwatch.storage.history.prune import SqlPruner, prune
 from gpuwatch.storage.history.queries.stored_prices import read_market_history
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.side_tables import installation, lake, lake_part
-from gpuwatch.storage.setup.tables import hourly, poll_day, price_interval, segment, series
+from gpuwatch.storage.setup.tables import history_state, hourly, poll_day, price_interval, segment, series
 from gpuwatch.testing.suite import case
 from tests.storage.aged_store import END, PROVIDERS, START, age
 from tests.upgraded_store import open_upgraded
@@ -198,6 +198,16 @@ def test_a_lake_of_another_installation_is_left_alone(store: Database, place: Fo
     assert {name: checksum_of(Path(place.url) / name) for name in files_in(place)} == before
 
 
+def test_nothing_is_written_below_the_mount_point_of_a_disk_that_is_away(store: Database, place: FolderLake) -> None:
+    list(write_lake(store, place, START + 20 * DAY))
+    Path(place.url).rename(f"{place.url} away")
+    with pytest.raises(StoreError, match="is missing; mount the lake's disk"):
+        list(write_lake(store, place, START + 40 * DAY))
+    assert not Path(place.url).exists()
+    Path(f"{place.url} away").rename(place.url)
+    assert list(write_lake(store, place, START + 40 * DAY))
+
+
 # --- late imports -----------------------------------------------------------------------------------------------------
 
 PRICES = """observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour
@@ -271,6 +281,42 @@ def test_an_import_during_a_late_run_gets_into_the_lake_with_the_next_one(
     for dataset in DATASETS:
         with case(dataset):
             assert rows_in(store, place, dataset, tmp_path) == rows_of_store(store, dataset, START + 19 * DAY)
+
+
+def test_an_import_while_a_run_begins_gets_into_the_lake(
+    store: Database, place: FolderLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over_until_s = LakeSource.over_until_s
+
+    def import_first(source: LakeSource, now_s: int) -> int:
+        import_day(store, 10, "2.5", tmp_path)
+        return over_until_s(source, now_s)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LakeSource, "over_until_s", import_first)
+        list(write_lake(store, place, START + 20 * DAY))
+    list(write_lake(store, place, START + 20 * DAY))
+    for dataset in DATASETS:
+        with case(dataset):
+            assert rows_in(store, place, dataset, tmp_path) == rows_of_store(store, dataset, START + 19 * DAY)
+
+
+def test_a_month_that_is_written_anew_keeps_what_ended_when_the_store_was_pruned(
+    store: Database, place: FolderLake, tmp_path: Path
+) -> None:
+    list(write_lake(store, place, SEVEN_WEEKS))
+    ended_s, rows = price_interval.c.ended_s, price_interval.join(series).join(segment)
+    is_old = segment.c.provider == "vastai", ended_s < int((START + 12 * DAY).timestamp())
+    with store.read() as connection:
+        newest = select(ended_s).select_from(rows).where(*is_old).order_by(ended_s.desc()).limit(1)
+        dropped_s = connection.execute(newest).scalar_one()
+    before = {row[:-1] for row in rows_in(store, place, "intervals", tmp_path)}
+    list(SqlPruner(store, HistoryKeep(intervals_s=1.0), place.url).steps(datetime.fromtimestamp(dropped_s + 1, UTC)))
+    with store.read() as connection:
+        assert connection.execute(select(history_state.c.kept_from_s)).scalar_one() == dropped_s
+    import_day(store, 11, "2.5", tmp_path)
+    list(write_lake(store, place, SEVEN_WEEKS))
+    assert before <= {row[:-1] for row in rows_in(store, place, "intervals", tmp_path)}
 
 
 def test_pruning_drops_nothing_that_is_not_verified(store: Database, place: FolderLake, tmp_path: Path) -> None:
