@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, select, text
 from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker, closed_breaker
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.market.offer import storable_text
-from gpuwatch.domain.watches.owner_names import owned_name
+from gpuwatch.domain.watches.owner_names import owned_name, owner_of
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.setup.database import Database, owner_in
@@ -136,13 +136,20 @@ class SqlPauseRepository:
             was_paused = any(pause.watch == watch and pause.holds(now) for pause in previous.by_hand)
             delete_pause(connection, watch)
             if watch is None:
-                connection.execute(delete(skipped_scope))
+                _forget_scopes(connection)
             if watch is not None:
                 was_paused = was_paused or any(breaker.watch == watch for breaker in previous.open_breakers())
                 save_breaker(connection, closed_breaker(watch, now, why))
             if was_paused:
                 add_audit(connection, audit)
             return was_paused, load_pauses(connection)
+
+
+def _forget_scopes(connection: Connection) -> None:
+    """Delete the refused scopes of the owner alone."""
+    watch, owner = skipped_scope.c.watch, owner_in(connection)
+    own = [name for name in connection.execute(select(watch).distinct()).scalars() if owner_of(name) == owner]
+    connection.execute(delete(skipped_scope).where(watch.in_(own)))
 
 
 def _scope(connection: Connection, watch: str | None) -> str:

@@ -1,8 +1,8 @@
 """What bars a launch, as rows: open items of a checklist, avoided machines, refused scopes, unknown instances.
 
 A reservation reads them in its own transaction: what the owner has decided, or another process has written, by then
-counts. Scopes and unknown instances block every process on this database: a scope until it expires, an unknown
-instance renting at its provider until it is claimed.
+counts. Scopes and unknown instances block every process on this database: a scope those of its owner until it expires,
+an unknown instance renting at its provider until it is claimed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from gpuwatch.domain.launches.life.owner_decisions import ChecklistTick
 from gpuwatch.domain.launches.life.refused_scopes import SkippedScope, scopes_in_force
 from gpuwatch.domain.launches.life.strays import UnknownInstance, unknown_refusal
 from gpuwatch.domain.market.offer import clean, storable_text
+from gpuwatch.domain.watches.owner_names import owned_name, owner_of, plain_name
 from gpuwatch.domain.watches.past_limits import MachineRecord, ProviderMachine
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import RefusalScope
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import lock_reservations
-from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.database import Database, owner_in
 from gpuwatch.storage.setup.launch_rows import launch_of
 from gpuwatch.storage.setup.side_tables import skipped_scope, unknown_instance
 from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_ms, upsert
@@ -171,21 +172,24 @@ _ALL_SCOPES = select(skipped_scope).order_by(_SKIPPED.provider, _SKIPPED.scope, 
 
 
 def load_scopes(connection: Connection) -> Sequence[SkippedScope]:
-    """Return all scopes, including expired ones. Kinds that only a newer gpuwatch knows are left out."""
-    known_kinds = {one.value for one in RefusalScope}
+    """Return the owner's scopes, including expired ones: another owner's key and balance say nothing about this one's.
+
+    Kinds that only a newer gpuwatch knows are left out.
+    """
+    known_kinds, owner = {one.value for one in RefusalScope}, owner_in(connection)
     return [
         SkippedScope(
             provider=row.provider,
             scope=RefusalScope(row.scope),
             key=row.key,
-            watch=row.watch or None,
+            watch=row.watch if plain_name(row.watch) else None,
             why=row.why,
             since=from_ms(row.since_ms),
             until=from_ms(row.until_ms),
             launch_id=row.launch_id,
         )
         for row in connection.execute(_ALL_SCOPES)
-        if row.scope in known_kinds
+        if row.scope in known_kinds and owner_of(row.watch) == owner
     ]
 
 
@@ -206,7 +210,7 @@ class SqlSkippedScopes:
             "provider": storable_text(scope.provider, 32),
             "scope": scope.scope.value,
             "key": storable_text(scope.key, _MAX_KEY_LENGTH),
-            "watch": scope.watch or "",
+            "watch": scope.watch or owned_name(self._database.owner, ""),
             "why": storable_text(scope.why, _MAX_SKIP_REASON_LENGTH),
             "since_ms": to_ms(scope.since),
             "until_ms": to_ms(scope.until),

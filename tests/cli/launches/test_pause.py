@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 
 from gpuwatch.bootstrap import real_now
@@ -18,7 +19,7 @@ from gpuwatch.errors import RefusalScope
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.launches.renting_blocks import SqlSkippedScopes
-from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.database import Database, open_database
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 from tests.reserving import launch_or_refusal
@@ -216,3 +217,26 @@ def test_a_blocked_machine_is_never_rented_and_only_allow_lifts_it(shell: Shell,
 def test_a_provider_that_is_not_enabled_is_wrong_usage(shell: Shell, store: Database) -> None:
     assert shell("machines", "block", "77", "--provider", "nowhere").code == 2
     assert shell("machines", "block", " ").code == 2
+
+
+def test_what_one_owners_key_was_refused_is_not_refused_to_another(sqlite_database: Database) -> None:
+    """The empty balance of one account held back the launches of the other owner, who has another account."""
+    lab = open_database(sqlite_database.url)
+    lab.owner, now = "lab", NOW.replace(microsecond=0)
+    whole = SkippedScope(
+        provider="vastai",
+        scope=RefusalScope.ACCOUNT,
+        key="",
+        why="no credit",
+        since=now,
+        until=now + timedelta(hours=1),
+    )
+    own, others = SqlSkippedScopes(sqlite_database), SqlSkippedScopes(lab)
+    own.skip(whole)
+    assert (own.in_force(now), others.in_force(now)) == ([whole], [])
+    others.skip(whole)
+    others.skip(msgspec.structs.replace(whole, watch="lab::h100"))
+    assert [one.watch for one in others.in_force(now)] == [None, "lab::h100"]
+    SqlPauseRepository(sqlite_database).resume(None, now, "by hand")
+    assert (own.in_force(now), len(others.in_force(now))) == ([], 2)
+    lab.close()

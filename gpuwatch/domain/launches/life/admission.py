@@ -41,6 +41,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.domain.watches.past_limits import ProviderMachine
 from gpuwatch.domain.watches.watch import Watch
 
@@ -268,10 +269,12 @@ def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: d
     30 seconds.
 
     Args:
-        failed: launches of any watch that failed within the last hour.
+        failed: launches of any watch that failed within the last hour. Those of another owner do not count: they say
+            nothing about this one's key and balance.
     """
     recent = [launch for launch in failed if launch.ended_at is not None and launch.ended_at > now - _UNTIL_FIXED]
-    recent = [launch for launch in recent if launch.provider == provider]
+    owner = owner_of(watch)
+    recent = [launch for launch in recent if launch.provider == provider and owner_of(launch.watch) == owner]
     for launch in recent:
         theirs = launch.ended_because(*_NEEDS_A_PERSON)
         ours = launch.watch == watch and launch.ended_because(EndReason.BAD_ORDER)

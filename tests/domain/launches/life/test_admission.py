@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason, new_launch
-from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+    new_launch,
+)
+from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch, cooldown_refusal
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action
@@ -60,3 +68,11 @@ def test_a_watch_makes_no_more_in_a_day_than_it_may_failed_ones_included() -> No
         assert not isinstance(found(made, changed(plain, **(of_it | other))), LaunchRefusal)
     lost = changed(plain, **(of_it | {"state": LaunchState.HELD, "instance_id": None, "slot": 1}))
     assert isinstance(found(made, lost), LaunchRefusal)  # it may have been created
+
+
+def test_a_launch_that_failed_for_lack_of_credit_rests_the_watches_of_its_owner_alone() -> None:
+    """Another owner has another key, and another balance."""
+    ended = {"state": LaunchState.FAILED, "end_reason": EndReason.NO_CREDIT.text("none"), "ended_at": NOON}
+    failed = changed(new_launch(INTENT, 0, NOON), watch="lab::h100", **ended)
+    assert cooldown_refusal([failed], "lab::other", failed.provider, NOON) is not None
+    assert cooldown_refusal([failed], "other", failed.provider, NOON) is None
