@@ -57,6 +57,7 @@ ADDED = {
     "delivery": {"first_try_at_ms": None},
     "poll": {"not_understood": None},
     "launch": {"account_id": None, "install_id": None, "watch_id": None, "terms": None, "spent_microusd": None},
+    "job": {"changed": 0},
 }
 POLL_TOTALS = [
     {
@@ -116,7 +117,7 @@ def _rows(database: Database) -> dict[str, list[dict[str, Any]]]:
 
 
 def _expected() -> dict[str, list[dict[str, Any]]]:
-    return {"poll_total": POLL_TOTALS} | {
+    return {"poll_total": POLL_TOTALS, "job_changes": [{"id": 1, "changes": 0}]} | {
         RENAMED_TABLES.get(table, table): sorted(
             (
                 {RENAMED_COLUMNS.get((table, name), name): value for name, value in row.items()}

@@ -97,7 +97,7 @@ def build(database_url: str, url: str, folder: Path, queued: int = QUEUED) -> No
         ]
         connection.execute(insert(launch_event), moved)
         for one in _jobs(folder, now, queued):
-            _insert(connection, one)
+            _insert(connection, one, changed=0)
             if one.is_over:
                 connection.execute(jobs.update().where(jobs.c.job_id == one.job_id), _row_of(one))
     database.close()

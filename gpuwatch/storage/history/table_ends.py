@@ -290,6 +290,7 @@ WHY_ROWS_STAY: Mapping[str, str] = {
     "chat_poller": "a row per bot",
     "provider_health": "a row per provider and lane",
     "seen_value": "a row per spelling: each is reported once",
+    "job_changes": "one row",
     "daemon_host": "a row per daemon, which goes with it, or after a day",
     "daemon_lease": "a row per role",
     "lake": "a row per lake",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
@@ -19,18 +19,15 @@ from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import load_pauses, lock_reservations
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import JOBS_OVER, job_event, job_run, watch_identity
+from gpuwatch.storage.setup.side_tables import JOBS_OVER, job_changes, job_event, job_run, watch_identity
 from gpuwatch.storage.setup.side_tables import job as jobs
 from gpuwatch.storage.setup.stored_values import AnyRow, QueryCache, from_ms, to_ms, upsert
 from gpuwatch.storage.setup.tables import IS_ALIVE, launch
 
 _OPEN = jobs.c.state.not_in(JOBS_OVER)
-_OPEN_VERSIONS = (
-    select(jobs.c.job_id, jobs.c.version, jobs.c.spent_microusd)
-    .where(_OPEN)
-    .order_by(jobs.c.submitted_at_ms, jobs.c.job_id)
-)
+_CHANGES = select(job_changes.c.changes)
 _IDS_PER_QUERY = 500
+_ROWS_AT_ONCE = 500
 _NAMES_PER_QUERY = 200  # SQLite takes at most 1,000 terms in an expression
 _DEFINITION_DECODER = msgspec.json.Decoder(JobDefinition)
 _IDENTITY = watch_identity.c.watch_id == bindparam("of_job")
@@ -39,34 +36,44 @@ _UPDATE = update(jobs).where(_IS_VERSION)
 _ACTIVE_LAUNCH = select(launch.c.launch_id).where(launch.c.watch_id == bindparam("of_job"), IS_ALIVE)
 
 
+class _OpenJobs(NamedTuple):
+    """Open jobs as last read, oldest first."""
+
+    generation: int  # of the database
+    changes: int | None  # of jobs, when they were read; None: never
+    jobs: dict[str, Job]
+
+
 class SqlJobRepository:
     """Implements `ports.jobs.JobStore` over the database, and further queries of the queue and the commands."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._open_cache: dict[str, Job] = {}  # as last read: reading 10,000 of them at each pass would be slow
+        self._last_read = _OpenJobs(0, None, {})  # reading 10,000 of them at each pass would be slow
         self._open_jobs = QueryCache(database, self._read_open)
 
     # --- for the daemon -----------------------------------------------------------------------------------------------
 
     def open_jobs(self) -> list[Job]:
-        """Return this owner's open jobs, oldest first; reads only changed rows completely. Raises StoreError."""
+        """Return this owner's open jobs, oldest first; reads what changed since the last call. Raises StoreError."""
         return list(self._open_jobs.get())
 
     def _read_open(self, connection: Connection) -> Sequence[Job]:
-        rows = connection.execute(_OPEN_VERSIONS).all()
-        cached = {row[0]: self._open_cache.get(row[0]) for row in rows}
-        changed = [
-            job_id
-            for job_id, version, _ in rows
-            if (cached_job := cached[job_id]) is None or cached_job.version != version
-        ]
-        for start in range(0, len(changed), _IDS_PER_QUERY):
-            query = select(jobs).where(jobs.c.job_id.in_(changed[start : start + _IDS_PER_QUERY]))
-            cached.update((row.job_id, _job_of(row)) for row in connection.execute(query))
-        open_jobs = [_with_spent(job, spent) for job_id, _, spent in rows if (job := cached[job_id]) is not None]
-        self._open_cache = {job.job_id: job for job in open_jobs}
-        return [job for job in open_jobs if owner_of(job.name) == self._database.owner]
+        last, generation = self._last_read, self._database.generation
+        changes = connection.execute(_CHANGES).scalar_one()  # before the rows: they are at least as new
+        if last.changes is None or changes < last.changes or generation != last.generation:
+            last, query = _OpenJobs(generation, None, {}), select(jobs).where(_OPEN)
+        elif changes == last.changes:
+            return list(last.jobs.values())
+        else:
+            query = select(jobs).where(jobs.c.changed > last.changes)
+        rows = connection.execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
+        read = {row.job_id: _job_of(row) for row in rows}
+        found = [job for job in (last.jobs | read).values() if not job.is_over]
+        found = [job for job in found if owner_of(job.name) == self._database.owner]
+        found.sort(key=lambda job: (job.submitted_at, job.job_id))
+        self._last_read = _OpenJobs(generation, changes, {job.job_id: job for job in found})
+        return found
 
     def job(self, job_id: str) -> Job | None:
         """Return one job. Raises StoreError."""
@@ -116,7 +123,8 @@ class SqlJobRepository:
     def save_spent(self, job_id: str, spent_microusd: int) -> None:
         """Store the cost of a job so far, without a new version. Raises StoreError."""
         with self._database.write() as connection:
-            connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(spent_microusd=spent_microusd))
+            values = {"spent_microusd": spent_microusd, "changed": next_change(connection)}
+            connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(values))
 
     # --- for the commands ---------------------------------------------------------------------------------------------
 
@@ -132,8 +140,9 @@ class SqlJobRepository:
             open_name = connection.execute(select(jobs.c.name).where(_OPEN, jobs.c.name.in_(names))).scalars().first()
             if open_name is not None:
                 raise UsageError(f"a job {open_name!r} is already open; cancel it, or choose another name")
+            changed = next_change(connection)
             for job in new_jobs:
-                _insert(connection, job)
+                _insert(connection, job, changed)
 
     def recent(self, limit: int | None = None, state: JobState | None = None) -> list[Job]:
         """Return the newest jobs, oldest first. Raises StoreError."""
@@ -210,7 +219,7 @@ class SqlJobRepository:
 
 def _step(connection: Connection, job: Job, transition: JobTransition, *runs: JobRun) -> Job:
     updated, event = apply_transition(job, transition)
-    values = _row_of(updated) | {"of_job": job.job_id, "as_read": job.version}
+    values = _row_of(updated) | {"of_job": job.job_id, "as_read": job.version, "changed": next_change(connection)}
     if "spent_microusd" not in transition.changes:
         del values["spent_microusd"]  # see save_spent
     try:
@@ -229,8 +238,17 @@ def _step(connection: Connection, job: Job, transition: JobTransition, *runs: Jo
     return updated
 
 
-def _insert(connection: Connection, job: Job) -> None:
-    connection.execute(insert(jobs), _row_of(job) | {"job_id": job.job_id})
+def next_change(connection: Connection) -> int:
+    """Return the number of this transaction's change of jobs; others that change jobs wait until it ends.
+
+    Nothing with a lower number can therefore appear later: a sequence would not promise that.
+    """
+    connection.execute(update(job_changes).values(changes=job_changes.c.changes + 1))
+    return int(connection.execute(_CHANGES).scalar_one())
+
+
+def _insert(connection: Connection, job: Job, changed: int) -> None:
+    connection.execute(insert(jobs), _row_of(job) | {"job_id": job.job_id, "changed": changed})
     # its launches have its id as the id of their watch
     identity = {"watch_id": job.job_id, "name": job.watch_name, "created_at_ms": to_ms(job.submitted_at)}
     connection.execute(insert(watch_identity), identity)
@@ -258,10 +276,6 @@ def _row_of(job: Job) -> dict[str, Any]:
         "retries_left": job.retries_left,
         "version": job.version,
     }
-
-
-def _with_spent(job: Job, spent_microusd: int) -> Job:
-    return job if job.spent_microusd == spent_microusd else msgspec.structs.replace(job, spent_microusd=spent_microusd)
 
 
 def _job_of(row: AnyRow) -> Job:

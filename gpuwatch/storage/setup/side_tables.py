@@ -238,10 +238,21 @@ job = Table(
     Column("run_number", Integer, nullable=False, server_default="0"),
     Column("retries_left", Integer, nullable=False, server_default="0"),
     Column("version", Integer, nullable=False, server_default="0"),
+    Column("changed", BigInteger, nullable=False, server_default="0"),
     CheckConstraint("state IN ('" + "', '".join(JOB_STATES) + "')", name="state"),
     partial_index("uq_job_name_open", "name", unique=True, where=_JOB_IS_OPEN),
     Index(None, "submitted_at_ms"),
-    comment="work to be done on a rented instance; version rises with every change, run_number with every run",
+    Index(None, "changed"),
+    comment="work to be done on a rented instance; version rises with every change, run_number with every run; "
+    "changed: the number of its last change in job_changes",
+)
+
+job_changes = Table(
+    "job_changes",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("changes", BigInteger, nullable=False),
+    comment="one row: grows with every transaction that changes jobs, so that readers read what changed since",
 )
 
 job_run = Table(

@@ -15,6 +15,7 @@ from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import lock_reservations
+from gpuwatch.storage.jobs.job_repository import next_change
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import JOBS_OVER, alert, delivery, job, watch_identity
 from gpuwatch.storage.setup.stored_values import to_ms
@@ -98,6 +99,7 @@ def _names_of(connection: Connection, owner: str) -> set[str]:
 
 def _rename_jobs(connection: Connection, previous: str, owner: str) -> None:
     """Rename an owner's jobs, and the jobs that they name. Raises UsageError."""
+    changed = next_change(connection)
     rows = connection.execute(select(job.c.job_id, job.c.name, job.c.state, job.c.definition)).all()
     taken = {row.name for row in rows if row.state not in JOBS_OVER}
     for row in rows:
@@ -113,7 +115,8 @@ def _rename_jobs(connection: Connection, previous: str, owner: str) -> None:
             depends_on=tuple(owned_name(owner, plain_name(other)) for other in definition.depends_on),
             resources=msgspec.structs.replace(definition.resources, name=Purpose.of_job(name).watch),
         )
-        values = {"name": name, "definition": msgspec.json.encode(definition).decode(), "version": job.c.version + 1}
+        values = {"name": name, "definition": msgspec.json.encode(definition).decode(), "changed": changed}
+        values["version"] = job.c.version + 1
         connection.execute(update(job).where(job.c.job_id == row.job_id).values(**values))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select, update
 
 from gpuwatch.domain.jobs.job import (
     ALLOWED_JOB_TRANSITIONS,
@@ -25,7 +25,8 @@ from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import JOB_STATES, watch_identity
+from gpuwatch.storage.setup.side_tables import JOB_STATES, job_changes, watch_identity
+from gpuwatch.storage.setup.side_tables import job as job_table
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.builders_jobs import a_job
 from tests.reserving import launch_or_refusal
@@ -55,6 +56,38 @@ def test_a_job_comes_back_as_it_was_submitted(repository: SqlJobRepository) -> N
     repository.submit([job])
     assert repository.open_jobs() == [job]
     assert repository.job(job.job_id) == job == repository.find_job("train")
+
+
+def test_only_jobs_that_changed_are_read_again(database: Database, repository: SqlJobRepository) -> None:
+    """Of 10,000 open jobs few change between two passes of a daemon: another process changes them here."""
+    other, statements = SqlJobRepository(database), []
+    first, second = a_job(), a_job(job_id="jobbbbb2", name="other", submitted_at=NOON + timedelta(minutes=1))
+    repository.submit([first, second])
+    before = repository.open_jobs()
+
+    @event.listens_for(database.engine, "before_cursor_execute")
+    def note(_1: object, _2: object, statement: str, *_others: object) -> None:
+        statements.append(statement)
+
+    assert repository.open_jobs() == before
+    assert not [one for one in statements if "FROM job " in one or "FROM job\n" in one]
+    other.save_spent(first.job_id, 5)
+    other.submit([a_job(job_id="jobcccc2", name="early", submitted_at=NOON - timedelta(minutes=1))])
+    early, changed, same = repository.open_jobs()
+    assert (early.name, changed.spent_microusd, changed.version) == ("early", 5, 0)
+    assert same is before[1], "it was not read again"
+    other.record(second, to(S.CANCELLED))
+    assert [job.name for job in repository.open_jobs()] == ["early", "train"]
+    assert repository.open_jobs() == SqlJobRepository(database).open_jobs()
+
+
+def test_a_store_put_back_to_an_earlier_state_is_read_whole(database: Database, repository: SqlJobRepository) -> None:
+    repository.submit([a_job()])
+    assert len(repository.open_jobs()) == 1
+    with database.write() as connection:
+        connection.execute(update(job_changes).values(changes=0))
+        connection.execute(update(job_table).values(priority=7, changed=0))
+    assert [job.priority for job in repository.open_jobs()] == [7]
 
 
 def test_a_second_open_job_of_a_name_is_refused_and_nothing_is_written(repository: SqlJobRepository) -> None:
