@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
+import numpy as np
 
 from gpuwatch import providers
 from gpuwatch.app.history.past_prices import gc_paused, load_prices
@@ -19,12 +21,13 @@ from gpuwatch.bootstrap.rules import all_commissions, max_ages
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, replay
 from gpuwatch.domain.forecasts.backtest.replay_result import result_of, sweep_thresholds, with_threshold
-from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates, fitting_series
 from gpuwatch.domain.forecasts.backtest.replayed_offers import without_unrecorded_clauses
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketFilter, MarketHistory
 from gpuwatch.domain.history.market_polls import joined_polls, poll_times
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import OfferKind, clean
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.forecasts.auto_limits import BACKTEST_RECOMPUTE_EVERY, AutoPrices, BacktestWaits
 from gpuwatch.errors import UsageError
 
@@ -128,53 +131,94 @@ def run_backtest(
         UsageError: the file cannot be used, or `strict` is set and a clause cannot be evaluated.
         StoreError: the store cannot be read.
     """
-    history = _history(settings, watches, request, stage)
-    rules = [(watch, *_with_judged_rule(watch, history, request)) for watch in watches]
-    run = _replayed_thresholds if request.thresholds else _replayed
+    setting, listing = _setting(settings, request), _listing(settings, watches)
+    markets = []
+    results: list[tuple[Watch, BacktestResult | None]] = []
+    for group in _groups(watches, request):
+        market = _judged_market(_history(settings, group, listing, request, stage), group, setting, request, stage)
+        auto = [judged for _, judged, _ in market.rules if judged.auto is not None]
+        if request.thresholds:
+            results += _replayed_thresholds(market, setting, request, stage)
+        else:
+            limits = _with_limits(settings, setting, auto, watches, request, stage) if auto else setting
+            results += _replayed(market, limits, request, stage)
+        markets.append(market._replace(candidates=[]))
+    places = {watch.name: place for place, watch in enumerate(watches)}
+    results.sort(key=lambda result: places[result[0].name])
+    ignored = {watch.name: clauses for market in markets for watch, _, clauses in market.rules}
+    prices = {gpu: count for market in markets for gpu, count in market.prices.items()}
     return Backtest(
-        results=run(settings, [(watch, judged) for watch, judged, _ in rules], history, request, stage),
-        ignored={watch.name: ignored for watch, _, ignored in rules},
-        source=clean(history.source),
-        intervals=len(history.intervals),
-        polls=len(set(poll_times(history.polls))),
+        results=results,
+        ignored={watch.name: ignored[watch.name] for watch in watches},
+        source=clean(markets[0].history.source),
+        intervals=sum(prices.values()),
+        polls=_seconds_polled([market.history for market in markets]),
         deadline=request.deadline,
     )
 
 
-def _replayed(
-    settings: Settings,
-    watches: Sequence[tuple[Watch, Watch]],
+class _JudgedMarket(NamedTuple):
+    """What a replay needs of a market: its polls, and the prices that fit each watch, so that the others are freed."""
+
+    rules: Sequence[tuple[Watch, Watch, tuple[str, ...]]]  # as set; without the clauses that the history cannot judge
+    candidates: Sequence[Sequence[BacktestCandidate]]  # of each of these watches
+    history: MarketHistory  # without prices
+    prices: Mapping[str, int]  # GPU → number of prices read
+
+
+def _groups(watches: Sequence[Watch], request: BacktestRequest) -> list[list[Watch]]:
+    """The watches that are replayed together: one history after the other takes the least memory.
+
+    Those that rent share a budget. A file is read whole, and `strict` is about all that was read.
+    """
+    groups: dict[tuple[str, ...], list[Watch]] = {}
+    for watch in watches:
+        is_together = watch.action is Action.LAUNCH or request.data is not None or request.strict
+        groups.setdefault(() if is_together else watch.gpu_names, []).append(watch)
+    return list(groups.values())
+
+
+def _judged_market(
     history: MarketHistory,
+    watches: Sequence[Watch],
+    setting: ReplaySettings,
     request: BacktestRequest,
     stage: ReportProgress,
-) -> list[tuple[Watch, BacktestResult | None]]:
-    """Run all watches together.
+) -> _JudgedMarket:
+    rules = [(watch, *_with_judged_rule(watch, history, request)) for watch in watches]
+    highest = max(request.thresholds, default=None)
+    wide = [judged if highest is None else with_threshold(judged, highest) for _, judged, _ in rules]
+    return _JudgedMarket(
+        rules=rules,
+        candidates=[_candidates(judged, history, setting, stage) for judged in wide],
+        history=msgspec.structs.replace(history, listings=(), intervals=()),
+        prices=Counter(history.listings[interval.listing].gpu for interval in history.intervals),
+    )
 
-    Args:
-        watches: each as in the settings, and without the clauses that the history cannot evaluate.
-    """
-    setting = _with_limits(settings, _setting(settings, request), [watch for watch, _ in watches], request, stage)
-    players = [(judged, _candidates(judged, history, setting, stage)) for _, judged in watches]
-    replayed, simulated = replay(players, history, setting, lambda done, of: stage("replaying", done, of))
+
+def _seconds_polled(histories: Sequence[MarketHistory]) -> int:
+    return len(np.unique(np.concatenate([np.asarray(poll_times(one.polls), np.int64) for one in histories])))
+
+
+def _replayed(
+    market: _JudgedMarket, setting: ReplaySettings, request: BacktestRequest, stage: ReportProgress
+) -> list[tuple[Watch, BacktestResult | None]]:
+    """Run the watches of a market together."""
+    players = [(judged, found) for (_, judged, _), found in zip(market.rules, market.candidates, strict=True)]
+    replayed, simulated = replay(players, market.history, setting, lambda done, of: stage("replaying", done, of))
     return [
         (watch, result_of(result, simulated, request.deadline))
-        for (watch, _), result in zip(watches, replayed, strict=True)
+        for (watch, _, _), result in zip(market.rules, replayed, strict=True)
     ]
 
 
 def _replayed_thresholds(
-    settings: Settings,
-    watches: Sequence[tuple[Watch, Watch]],
-    history: MarketHistory,
-    request: BacktestRequest,
-    stage: ReportProgress,
+    market: _JudgedMarket, setting: ReplaySettings, request: BacktestRequest, stage: ReportProgress
 ) -> list[tuple[Watch, BacktestResult | None]]:
     """Run one watch at many thresholds."""
-    setting, prices = _setting(settings, request), request.thresholds
-    ((watch, judged),) = watches
-    candidates = _candidates(with_threshold(judged, max(prices)), history, setting, stage)
+    ((watch, judged, _),), (candidates,), prices = market.rules, market.candidates, request.thresholds
     results: list[tuple[Watch, BacktestResult | None]] = []
-    for price, result in sweep_thresholds(judged, candidates, history, setting, prices, request.deadline):
+    for price, result in sweep_thresholds(judged, candidates, market.history, setting, prices, request.deadline):
         stage("replaying", len(results), len(prices))
         results.append((with_threshold(watch, price), result))
     return results
@@ -200,14 +244,18 @@ def _candidates(
 
 
 def _history(
-    settings: Settings, watches: Sequence[Watch], request: BacktestRequest, stage: ReportProgress
+    settings: Settings,
+    watches: Sequence[Watch],
+    listing: Sequence[str],
+    request: BacktestRequest,
+    stage: ReportProgress,
 ) -> MarketHistory:
-    """Live prices, and list prices if a watch accepts them."""
+    """Live prices, and the list prices of these providers."""
     stage("reading", 0, 1)
     gpus = tuple(dict.fromkeys(gpu for watch in watches for gpu in watch.gpu_names))
     scopes = [MarketFilter(gpus=gpus, provider=request.provider)]
     if request.data is None and request.provider is None:
-        scopes += [MarketFilter(gpus=gpus, provider=f"{name}:listed") for name in _listing(settings, watches)]
+        scopes += [MarketFilter(gpus=gpus, provider=f"{name}:listed") for name in listing]
     return _joined_history(
         [load_prices(settings, scope, request.since, request.until, request.data) for scope in scopes]
     )
@@ -252,16 +300,23 @@ def _setting(settings: Settings, request: BacktestRequest) -> ReplaySettings:
 def _with_limits(
     settings: Settings,
     setting: ReplaySettings,
+    judged: Sequence[Watch],
     watches: Sequence[Watch],
     request: BacktestRequest,
     stage: ReportProgress,
 ) -> ReplaySettings:
-    """`max_price = "auto"`: the limits that the daemon would have used, from the data known at each moment."""
+    """`max_price = "auto"`: the limits that the daemon would have used, from the data known at each moment.
+
+    Args:
+        judged: the watches whose limits are wanted.
+        watches: all watches: an hour counts as polled if it was for any of those with such a limit.
+    """
     auto = [watch for watch in watches if watch.auto is not None]
-    if not auto:
-        return setting
     longer = msgspec.structs.replace(
         request, since=request.since - _AUTO_HISTORY
     )  # history before the start of the replay
-    waits = BacktestWaits(_history(settings, auto, longer, stage), setting.commissions, setting.reference_disk_gb)
-    return msgspec.structs.replace(setting, limit=AutoPrices(waits, BACKTEST_RECOMPUTE_EVERY).renew)
+    history = _history(settings, auto, _listing(settings, auto), longer, stage)
+    series = {
+        watch.name: fitting_series(watch, history, setting.commissions, setting.reference_disk_gb) for watch in judged
+    }
+    return msgspec.structs.replace(setting, limit=AutoPrices(BacktestWaits(series), BACKTEST_RECOMPUTE_EVERY).renew)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,9 +79,12 @@ def market_overview(settings: Settings, request: MarketRequest) -> MarketOvervie
         _histories_of_file(settings, request, request.data) if request.data else _histories_of_store(settings, request)
     )
     under = None if request.under_usd is None else round(request.under_usd * 1e6)
-    rows = [gpu_status_of(past, int(request.since.timestamp()), under) for past in pasts]
+    rows, starts = [], []
+    for past in pasts:
+        rows.append(gpu_status_of(past, int(request.since.timestamp()), under))
+        starts.append(past.series.starts_at(0))
     newest_s = max((row.polled_s for row in rows), default=None)
-    first = min((past.series.starts_at(0) for past in pasts), default=request.since)
+    first = min(starts, default=request.since)
     return MarketOverview(
         rows=rows,
         since=max(first, request.since),
@@ -90,19 +93,19 @@ def market_overview(settings: Settings, request: MarketRequest) -> MarketOvervie
     )
 
 
-def _histories_of_store(settings: Settings, request: MarketRequest) -> list[GpuHistory]:
+def _histories_of_store(settings: Settings, request: MarketRequest) -> Iterator[GpuHistory]:
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
     with open_store_read_only(settings) as database:
         scope = _scope(request, known_gpu_names(database) if request.gpus else frozenset())
     with open_history(settings, scope, _start(request), request.until) as database:
         since = max(_start(request), first_poll_at(database) or request.until)
-        return read_gpu_price_history(database, scope, since, request.until, rates)
+        yield from read_gpu_price_history(database, scope, since, request.until, rates)
 
 
-def _histories_of_file(settings: Settings, request: MarketRequest, data: Path) -> list[GpuHistory]:
+def _histories_of_file(settings: Settings, request: MarketRequest, data: Path) -> Iterator[GpuHistory]:
     full_history = load_prices(settings, request.scope, _start(request), request.until, data)
     market_history = narrow_to_scope(full_history, _scope(request, gpu_names_in(full_history)))
-    return gpu_histories_of(market_history, pricer(settings, market_history), int(request.until.timestamp()))
+    yield from gpu_histories_of(market_history, pricer(settings, market_history), int(request.until.timestamp()))
 
 
 def _start(request: MarketRequest) -> datetime:

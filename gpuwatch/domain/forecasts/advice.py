@@ -182,9 +182,9 @@ def scaled_to(saving: WaitingSaving, most: float) -> WaitingSaving:
 
 def limits_now(path: PricePath, found: EvaluatedRule, lowest: float | None = None) -> tuple[float | None, ...]:
     """The limits in dollars, at the current price level; none below the lowest price of the history."""
-    level = level_of(path)
+    level = level_of(path) if found.rule.relative else path.prices[:0]
     known = level[~np.isnan(level)]
-    scale = float(known[-1]) if found.rule.relative and len(known) else 1.0
+    scale = float(known[-1]) if len(known) else 1.0
     return tuple(None if np.isinf(limit) else max(limit * scale, lowest or 0.0) for limit in found.rule.limits)
 
 

@@ -311,23 +311,24 @@ def fit_limits(path: PricePath, signal: Numbers, hours: int, miss: float | None)
     watched = signal[: max(0, len(signal) - hours)]
     sure = float(np.nanmax(watched)) if (~np.isnan(watched)).any() else -np.inf
     limits = [np.inf]
-    ranked = signal[order]
-    costs = _costs_at_the_end(path, miss)
-    for _ in range(hours):
-        later = _later(costs)
-        gains = (path.prices - later)[order]
-        limits.append(_cheapest_limit(ranked, gains, limits[-1], sure))
-        costs = _bought_or_later(path.prices, signal <= limits[-1], later)
+    ranked, prices = signal[order], path.prices[order]
+    costs = _extended(_costs_at_the_end(path, miss), hours)
+    for waited in range(1, hours + 1):
+        later = costs[waited:][order]
+        limits.append(_cheapest_limit(ranked, prices - later, limits[-1], sure))
+        bought = int(np.searchsorted(ranked, limits[-1], side="right"))  # limits never rise: the rest is done
+        order, ranked, prices = order[:bought], ranked[:bought], prices[:bought]
+        costs[waited + order] = np.where(np.isnan(later[:bought]), np.nan, prices)
     return limits
 
 
 def _cheapest_limit(ranked: Numbers, gains: Numbers, most: float, sure: float) -> float:
-    """The limit with the lowest total cost.
+    """The limit with the lowest total cost, of prices that are at most `most`.
 
     Of equally good limits it is the highest, because a price in hand is certain. But it is not a limit that was never
     observed until a deadline: nobody knows yet whether a price that has just appeared lasts.
     """
-    known = ~np.isnan(gains) & (ranked <= most)
+    known = ~np.isnan(gains)
     if not known.any():
         return most
     ranked, sums = ranked[known], np.cumsum(gains[known])
@@ -343,29 +344,26 @@ def rule_costs(path: PricePath, signal: Numbers, limits: Sequence[float], miss: 
     return _followed(path.prices, signal, limits, _costs_at_the_end(path, miss))
 
 
-def _followed(prices: Numbers, signal: Numbers, limits: Sequence[float], costs: Numbers) -> Numbers:
-    """The costs with all hours left, from those with none left; each row of `costs` for itself."""
+def _followed(prices: Numbers, signal: Numbers, limits: Sequence[float], ends: Numbers) -> Numbers:
+    """The costs with all hours left, from those with none left; each row of `ends` for itself."""
+    costs = _extended(ends, len(limits) - 1)
+    known = ~np.isnan(costs)  # the outcome of buying is unknown, too, if that at the deadline is
     buys, before = signal <= np.inf, np.inf
-    for limit in limits[1:]:
+    for waited, limit in enumerate(limits[1:], 1):
         if limit != before:  # simple rules have a single limit
             buys, before = signal <= limit, limit
-        costs = _bought_or_later(prices, buys, _later(costs))
-    return costs
+        later = slice(waited, waited + len(prices))
+        np.copyto(costs[..., later], prices, where=buys & known[..., later])
+    return costs[..., len(limits) - 1 :]
 
 
-def _bought_or_later(prices: Numbers, buys: Flags, later: Numbers) -> Numbers:
-    """The outcome with one more hour left. It is unknown if the outcome at the deadline is unknown."""
-    return np.where(buys & ~np.isnan(later), prices, later)
+def _extended(ends: Numbers, hours: int) -> Numbers:
+    """The costs with none left, and room for those with more hours left: each hour more begins one entry later."""
+    unknown = np.full((*ends.shape[:-1], hours), np.nan)
+    return np.concatenate((ends, unknown), axis=-1)
 
 
 def _costs_at_the_end(path: PricePath, miss: float | None) -> Numbers:
     """The last hour accepts any price. Without an offer it is a miss; without a poll the result is unknown."""
     of_a_miss = next_price(path.prices)[0] if miss is None else miss
     return np.where(np.isnan(path.prices), np.where(path.polled, of_a_miss, np.nan), path.prices)
-
-
-def _later(costs: Numbers) -> Numbers:
-    later = np.empty_like(costs)  # takes a third of the time of np.append, once per hour of each rule
-    later[..., :-1] = costs[..., 1:]
-    later[..., -1:] = np.nan
-    return later

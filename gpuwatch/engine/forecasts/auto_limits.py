@@ -16,18 +16,15 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.domain.forecasts.auto_limit import LimitSchedule, deadline_of, limit_at, limit_schedule, whole_hours_left
-from gpuwatch.domain.forecasts.backtest.replayed_candidates import fitting_series
 from gpuwatch.domain.forecasts.price_forecasts import (
     RULE_TEXTS,
     ForecastSource,
     PriceForecast,
     scope_of,
 )
-from gpuwatch.domain.history.market_history import MarketHistory
 from gpuwatch.domain.history.price_series import (
     PriceSeries,
 )
-from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.setup.durations import HOUR_S, format_moment
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.engine.forecasts.forecast_ledger import ForecastLedger
@@ -232,17 +229,12 @@ class BacktestWaits:
     """Implements `ports.store.AutoPriceRepository` over a recorded market. An hour is visible once it is over.
 
     Args:
-        reference_disk_gb: the disk in a quote if the watch requests none.
+        series: the hours of the whole market, by watch (`fitting_series`).
     """
 
-    def __init__(
-        self, market_history: MarketHistory, commissions: Mapping[str, Commission], reference_disk_gb: float
-    ) -> None:
-        self._history = market_history
-        self._commissions = commissions
-        self._disk_gb = reference_disk_gb
+    def __init__(self, series: Mapping[str, PriceSeries]) -> None:
+        self._series = series
         self._first_polls: dict[str, datetime] = {}
-        self._complete_series: dict[str, PriceSeries] = {}
 
     def wait_started_at(self, watch: Watch, now: datetime) -> datetime | None:
         """Return the time of the first poll; None: there was none."""
@@ -262,10 +254,8 @@ class BacktestWaits:
         """Do nothing: a backtest has one watch."""
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
-        """Return the hours that were over."""
-        complete = self._complete_series.get(watch.name)
-        if complete is None:
-            complete = fitting_series(watch, self._history, self._commissions, self._disk_gb)
-            self._complete_series[watch.name] = complete
-        known = max(0, int(now.timestamp()) // HOUR_S - complete.first_hour)
+        """Return the hours that were over; none after the deadline, when the cap applies whatever they were."""
+        complete = self._series[watch.name]
+        is_over = now >= deadline_of(_auto(watch), self._first_polls.get(watch.name, now))
+        known = 0 if is_over else max(0, int(now.timestamp()) // HOUR_S - complete.first_hour)
         return msgspec.structs.replace(complete, lows=complete.lows[:known], polled=complete.polled[:known])

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from sqlalchemy import insert
 
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import fitting_series
 from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.watch import AutoPrice, SpotPolicy
@@ -113,7 +114,8 @@ def test_over_a_history_a_limit_knows_nothing_of_what_comes_later(sqlite_databas
 def limits_over(market_history: MarketHistory, until: datetime) -> list[tuple[datetime, Decimal]]:
     auto = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=9.5 * 86_400.0)
     watch = msgspec.structs.replace(WATCH, auto=auto)
-    prices = AutoPrices(BacktestWaits(market_history, {"vastai": Commission("0.20")}, 8.0), every=timedelta(hours=6))
+    series = fitting_series(watch, market_history, {"vastai": Commission("0.20")}, 8.0)
+    prices = AutoPrices(BacktestWaits({watch.name: series}), every=timedelta(hours=6))
     found, at = [], NOON - timedelta(days=10)
     while at < until:
         prices.update([watch], at)

@@ -216,10 +216,12 @@ def _events(
 def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheapest: Numbers) -> CheaperOffer | None:
     """The cheapest offer within the deadline, if it was cheaper than this one."""
     start = at.timestamp()
-    ahead = (at_s > start) & (at_s <= start + deadline.total_seconds()) & (cheapest >= 0) & (cheapest < price)
-    if not ahead.any():
+    first, after = np.searchsorted(at_s, (start, start + deadline.total_seconds()), side="right")
+    ahead = cheapest[first:after]
+    cheaper = (ahead >= 0) & (ahead < price)
+    if not cheaper.any():
         return None
-    best = int(np.argmin(np.where(ahead, cheapest, np.inf)))
+    best = first + int(np.argmin(np.where(cheaper, ahead, np.inf)))
     return CheaperOffer(at=_moment(at_s[best]), usd_gpu_hour=float(cheapest[best]) / MICRO)
 
 

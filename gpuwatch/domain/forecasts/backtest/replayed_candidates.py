@@ -287,7 +287,9 @@ class KnownOffers:
                 known.append(key)
                 ends_s.append(query.complete_s + query.age_s)
         self._valid_until_s = min(ends_s)
-        self._recent, self._known = frozenset(recent), frozenset(known)
+        if self._recent != set(recent):
+            self._recent = frozenset(recent)
+        self._known = frozenset(known)
 
     @property
     def recent_queries(self) -> frozenset[QueryKey]:

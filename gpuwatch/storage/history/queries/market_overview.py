@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
@@ -62,8 +62,8 @@ class _OverviewSpan(NamedTuple):
 
 def read_gpu_price_history(
     database: Database, scope: MarketFilter, since: datetime, until: datetime, rates: Mapping[str, float]
-) -> list[GpuHistory]:
-    """Return each GPU that was polled in this time.
+) -> Iterator[GpuHistory]:
+    """Yield each GPU that was polled in this time; the prices of the whole market at once would take too much memory.
 
     Args:
         rates: provider → price ÷ listed price; 1 if missing.
@@ -72,14 +72,14 @@ def read_gpu_price_history(
         StoreError: the database cannot be read.
     """
     with database.read() as connection:
-        return _gpu_histories(
+        yield from _gpu_histories(
             connection, scope, _OverviewSpan(seconds_since_1970(since), seconds_since_1970(until)), rates
         )
 
 
 def _gpu_histories(
     connection: Connection, scope: MarketFilter, span: _OverviewSpan, rates: Mapping[str, float]
-) -> list[GpuHistory]:
+) -> Iterator[GpuHistory]:
     segments = matching_segments(connection, scope)
     polls = _poll_times(connection, segments, span)
     running = unfinished_hours(connection, segments, span.hours[0], span.end_s)
@@ -87,13 +87,12 @@ def _gpu_histories(
     for number, segment in segments.items():
         if len(polls[_scope(segment)]):
             by_gpu.setdefault(segment[1], {})[number] = segment
-    found = []
     for gpu, own_segments in sorted(by_gpu.items()):
         scopes = _scopes(own_segments)
         polled = [number for number, (source, *_) in enumerate(scopes) if not is_imported_source(source)]
         current = polled or list(range(len(scopes)))  # an import is not a poll: it counts only if nobody polled
         current.sort(key=lambda number: -int(polls[scopes[number]][-1]))
-        history = GpuHistory(
+        yield GpuHistory(
             gpu=gpu,
             series=_series(connection, own_segments, span, polls, (running, rates)),
             intervals=_offer_intervals(connection, own_segments, span, polls, rates),
@@ -103,8 +102,6 @@ def _gpu_histories(
             current=current,
             is_imported=not polled,
         )
-        found.append(history)
-    return found
 
 
 def _scope(segment: Segment) -> tuple[str, str, int]:

@@ -54,7 +54,7 @@ def lives_by_hand(looks: Sequence[Look], limit: float) -> list[tuple[float, bool
 
 
 def pasts(database: Database, *asked: Any) -> list[GpuHistory]:
-    return read_gpu_price_history(database, *asked)
+    return list(read_gpu_price_history(database, *asked))
 
 
 POLLS = ("poll", "poll_day", "poll_total")
