@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
 from itertools import groupby
 from typing import NamedTuple
 
@@ -157,6 +158,9 @@ class _WatchReplayer:
         self._keys_by_query: dict[tuple[str, str, bool], tuple[QueryKey, ...]] = {}
         self._own_label = watch.gpu_names[0] if len(watch.gpu_names) == 1 else _SEVERAL
         self._hunted_s: dict[QueryKey, int] = {}
+        self._judged: tuple[Match, ...] = ()
+        self._under: tuple[Match, ...] = ()
+        self._limit: Decimal | None = None
 
     def process(self, polls: Sequence[MarketPoll], at_s: int, now: datetime) -> None:
         """Process one poll, if it was sent for this watch."""
@@ -206,7 +210,7 @@ class _WatchReplayer:
             self._expected, self._paces = expected, cycle_members(expected, setting.age_of)
         watch, found = setting.limit(self._watch, now), known_offers.under
         if watch is not self._watch:
-            found = tuple(match for match in found if _is_under(watch, match))
+            found = self._under_limit(watch, found)
         look = self._rounds.observe(
             keys,
             found,
@@ -219,6 +223,14 @@ class _WatchReplayer:
         decision = decide(watch, look, self._memory, now, setting.zone)
         self._memory = decision.memory
         return decision
+
+    def _under_limit(self, watch: Watch, found: tuple[Match, ...]) -> tuple[Match, ...]:
+        """The offers that a watch accepts at its limit: judged again only when the offers or the limit change."""
+        limit = watch.max_price_usd_gpu_hour
+        if found is not self._judged or limit != self._limit:
+            self._judged, self._limit = found, limit
+            self._under = tuple([match for match in found if _is_under(watch, match)])
+        return self._under
 
     def _rent(self, decision: Decision, now: datetime) -> tuple[list[SimulatedLaunch], LaunchRefusal | None]:
         if self._watch.action is not Action.LAUNCH or not decision.true_now:
