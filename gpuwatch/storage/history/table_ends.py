@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+import msgspec
 from sqlalchemy import Column, ColumnElement, Connection, Table, and_, func, or_, select
 
 from gpuwatch.domain.history.market_history import COVERAGE_S
@@ -47,6 +48,10 @@ from gpuwatch.storage.setup.tables import (
 _MAX_KEY_WINDOW = timedelta(days=32)  # an exhausted budget is reported once a month
 
 
+class _Dependent(msgspec.Struct):
+    depends_on: tuple[str, ...] = ()
+
+
 class Horizons(NamedTuple):
     """Until when rows may end. None: they stay."""
 
@@ -56,6 +61,7 @@ class Horizons(NamedTuple):
     hourly_s: int | None = None
     settled_ms: int | None = None  # of what the daemon did: what was settled before then
     once_ms: int | None = None  # of keys that something is said once by
+    awaited: frozenset[str] = frozenset()  # names of jobs and arrays that open jobs depend on
 
 
 class TableEnd(NamedTuple):
@@ -112,7 +118,14 @@ def horizons(connection: Connection, keep: HistoryKeep | None, now: datetime, ve
     )
     settled_ms = _whole(now_ms - 1000 * keep.intervals_s)
     once_ms = _whole(now_ms - 1000 * max(keep.intervals_s, _MAX_KEY_WINDOW.total_seconds()))
-    return Horizons(now_ms, _seconds(polls_ms), _seconds(intervals_ms), _seconds(hourly_ms), settled_ms, once_ms)
+    history_s = _seconds(polls_ms), _seconds(intervals_ms), _seconds(hourly_ms)
+    return Horizons(now_ms, *history_s, settled_ms, once_ms, _awaited_jobs(connection))
+
+
+def _awaited_jobs(connection: Connection) -> frozenset[str]:
+    depends = job.c.definition.contains('"depends_on":["')
+    definitions = connection.execute(select(job.c.definition).where(job.c.state.not_in(JOBS_OVER), depends)).scalars()
+    return frozenset(name for text in definitions for name in msgspec.json.decode(text, type=_Dependent).depends_on)
 
 
 def is_kept_by_default(connection: Connection) -> bool:
@@ -208,7 +221,21 @@ def _of_ended_job(number: Column[str]) -> _IsOver:
     return is_over
 
 
-_job_is_over = _settled(job.c.ended_at_ms, job.c.state.in_(JOBS_OVER))
+def _job_is_over(until: Horizons) -> ColumnElement[bool] | None:
+    """Nothing depends on it; arrays stay while anything depends on others."""
+    if until.settled_ms is None:
+        return None
+    has_ended = and_(job.c.state.in_(JOBS_OVER), job.c.ended_at_ms < until.settled_ms)
+    if not until.awaited:
+        return has_ended
+    return and_(has_ended, job.c.name.not_in(until.awaited), ~job.c.definition.contains('"group":"'))
+
+
+def _job_row_is_over(until: Horizons) -> ColumnElement[bool] | None:
+    ended = _job_is_over(until)
+    return None if ended is None else and_(ended, ~_has_rows)
+
+
 _has_rows = or_(
     select(job_event.c.job_id).where(job_event.c.job_id == job.c.job_id).exists(),
     select(job_run.c.job_id).where(job_run.c.job_id == job.c.job_id).exists(),
@@ -241,12 +268,7 @@ TABLE_ENDS = (
     TableEnd(alert, "intervals", "after it expired; not while it stops a second one", _alert_is_over),
     TableEnd(job_event, "intervals", "with its job", _of_ended_job(job_event.c.job_id)),
     TableEnd(job_run, "intervals", "with its job", _of_ended_job(job_run.c.job_id)),
-    TableEnd(
-        job,
-        "intervals",
-        "after it ended",
-        _settled(job.c.ended_at_ms, and_(job.c.state.in_(JOBS_OVER), ~_has_rows)),
-    ),
+    TableEnd(job, "intervals", "after it ended; not while an open job depends on it", _job_row_is_over),
     TableEnd(hook_run, "intervals", "after its launch ended", _hook_is_over),
     TableEnd(
         approval,

@@ -28,7 +28,7 @@ from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import JOB_STATES, job_changes, watch_identity
 from gpuwatch.storage.setup.side_tables import job as job_table
 from tests.builders import NOON, a_match, a_watch, an_offer
-from tests.builders_jobs import a_job
+from tests.builders_jobs import a_definition, a_job
 from tests.reserving import launch_or_refusal
 
 S = JobState
@@ -146,6 +146,18 @@ def test_ended_jobs_are_pruned_and_open_ones_stay(repository: SqlJobRepository, 
     assert prune(database, timedelta(days=1), NOON + timedelta(days=30)).jobs == 1
     assert [job.name for job in repository.recent()] == ["other"]
     assert repository.events("jobaaaa2") == []
+
+
+def test_what_an_open_job_depends_on_is_not_pruned(repository: SqlJobRepository, database: Database) -> None:
+    report = a_job(job_id="jobbbbb3", definition=a_definition(name="report", depends_on=("train", "grid")))
+    part = a_job(job_id="jobbbbb4", definition=a_definition(name="grid-1", group="grid"))
+    repository.submit([a_job(), a_job(job_id="jobbbbb2", name="other"), part, report])
+    for job in (a_job(), a_job(job_id="jobbbbb2", name="other"), part):
+        repository.record(job, to(S.CANCELLED))
+    assert prune(database, timedelta(days=1), NOON + timedelta(days=30)).jobs == 1
+    assert {job.name for job in repository.ended_jobs(["train", "grid"])} == {"train", "grid-1"}
+    repository.record(report, to(S.CANCELLED))
+    assert prune(database, timedelta(days=1), NOON + timedelta(days=30)).jobs == 3
 
 
 def test_a_job_takes_over_an_instance_only_while_it_rents_none_and_renting_is_not_paused(database: Database) -> None:

@@ -37,6 +37,7 @@ from gpuwatch.storage.history.lake.lake_schema import (
     part_name,
 )
 from gpuwatch.storage.history.lake.lake_source import LakeSource, Rows, sort_key
+from gpuwatch.storage.history.recording.late_rows import note_late
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 
@@ -68,9 +69,13 @@ class LakeWriter:
         self._require_mounted()
         self._delete_replaced()
         over_until_s = self._source.over_until_s(now_s)
-        if over_until_s >= (state.verified_until_s or 0):  # else hours of a clock that was set back are still missing
-            yield from self._late(state, since)
-            yield from self._new(state, over_until_s)
+        if over_until_s < (state.verified_until_s or 0):  # the clock was set back: what follows is not in it
+            with self._database.write() as connection:
+                for provider in self._source.providers:
+                    note_late(connection, provider, over_until_s)
+            return
+        yield from self._late(state, since)
+        yield from self._new(state, over_until_s)
 
     def _new(self, state: LakeState, over_until_s: int) -> Iterator[LakePart]:
         start_s = self._start_s(state)

@@ -266,9 +266,7 @@ def test_an_import_of_old_days_gets_into_the_lake_and_its_month_stays_one_file(
         assert facts_of(history_of(store, place)) == facts_of(history_of(whole, place))
 
 
-def test_an_import_during_a_late_run_gets_into_the_lake_with_the_next_one(
-    store: Database, place: FolderLake, tmp_path: Path
-) -> None:
+def test_an_import_during_a_late_run_is_in_the_next_one(store: Database, place: FolderLake, tmp_path: Path) -> None:
     list(write_lake(store, place, START + 20 * DAY))
     import_day(store, 10, "2.5", tmp_path)
     run = write_lake(store, place, START + 20 * DAY)
@@ -299,6 +297,18 @@ def test_an_import_while_a_run_begins_gets_into_the_lake(
     for dataset in DATASETS:
         with case(dataset):
             assert rows_in(store, place, dataset, tmp_path) == rows_of_store(store, dataset, START + 19 * DAY)
+
+
+def test_what_follows_a_clock_set_back_gets_into_the_lake(store: Database, place: FolderLake, tmp_path: Path) -> None:
+    """Of every provider, also of one that said nothing while the clock was wrong."""
+    list(write_lake(store, place, START + 20 * DAY))
+    with store.write() as connection:  # an empty span of that clock
+        connection.execute(update(lake).values(verified_until_s=int((START + 30 * DAY).timestamp())))
+    assert list(write_lake(store, place, START + 25 * DAY)) == []
+    list(write_lake(store, place, START + 40 * DAY))
+    for dataset in DATASETS:
+        with case(dataset):
+            assert rows_in(store, place, dataset, tmp_path) == rows_of_store(store, dataset, START + 39 * DAY)
 
 
 def test_a_month_that_is_written_anew_keeps_what_ended_when_the_store_was_pruned(
