@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.launch import LaunchState
 from tests.cli.conftest import Shell
 from tests.cli.launches.test_launches import ID, Rows
 
-BARE = ("launches", "approvals", "jobs", "alerts", "providers")
+BARE = ("launches", "approvals", "jobs", "alerts", "providers", "hosts")
 
 
 @pytest.fixture

@@ -90,6 +90,7 @@ EXAMPLES = {
     "app/setup/demo.py",
     "app/setup/demo_jobs.py",
     "cli/market/providers.py",
+    "storage/history/lake/lake_schema.py",
     "cli/setup/help_commands.py",
     "cli/market/offers.py",
     "domain/market/resold.py",

@@ -109,6 +109,8 @@ def test_a_deadline_that_nobody_saw_is_unknown(shell: Shell, prices: Path, now: 
         connection.exec_driver_sql(
             f"DELETE FROM poll WHERE at_s BETWEEN {deadline_s - 5 * 3600} AND {deadline_s + 5 * 3600}"
         )
+        first_day, last_day = (at_s // 86_400 for at_s in (deadline_s - 5 * 3600, deadline_s + 5 * 3600))
+        connection.exec_driver_sql(f"DELETE FROM poll_day WHERE day BETWEEN {first_day} AND {last_day}")
     store.close()
     found = shell("scores", "--json").json["sources"]["advise"]
     assert (found["unknown"], found["scored"]) == (1, 0)

@@ -38,5 +38,5 @@ def test_threads_share_two_arenas() -> None:
         run = subprocess.run([sys.executable, "-c", _THREADS, how], capture_output=True, text=True, check=True)
         return int(run.stdout)
 
-    assert arenas("shared") <= 1  # and the first one, which is the heap
+    assert arenas("shared") <= 2  # and the heap; another mapping may begin at such an address by chance
     assert arenas("by default") > 4
