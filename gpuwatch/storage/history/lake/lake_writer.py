@@ -134,16 +134,18 @@ class LakeWriter:
         rows = next((rows for rows in chunks if rows), None)
         new = None
         if rows is not None:
-            new = self._publish(dataset, provider, span, _chain(rows, chunks))
+            name = part_name(dataset, provider, span)
+            if name in (part.name for part in old):  # a noted file stays as it is until another one is noted
+                name = name.replace(".parquet", "-2.parquet")
+            new = self._publish(dataset, provider, span, name, _chain(rows, chunks))
         with self._database.write() as connection:
-            replace_parts(
-                connection, self._place.url, [part for part in old if new is None or part.name != new.name], new
-            )
+            replace_parts(connection, self._place.url, old, new)
         if new is not None:
             yield new
 
-    def _publish(self, dataset: LakeDataset, provider: str, span: PartSpan, chunks: Iterator[Rows]) -> LakePart:
-        name = part_name(dataset, provider, span)
+    def _publish(
+        self, dataset: LakeDataset, provider: str, span: PartSpan, name: str, chunks: Iterator[Rows]
+    ) -> LakePart:
         self._require_own(name)
         with self._place.staged(name) as path:
             totals = write_part(path, dataset, chunks, self._source.install_id)
