@@ -142,7 +142,8 @@ def run_backtest(
         else:
             limits = _with_limits(settings, setting, auto, watches, request, stage) if auto else setting
             results += _replayed(market, limits, request, stage)
-        markets.append(market._replace(candidates=[]))
+        market = market._replace(candidates=())  # before the next market is read
+        markets.append(market)
     places = {watch.name: place for place, watch in enumerate(watches)}
     results.sort(key=lambda result: places[result[0].name])
     ignored = {watch.name: clauses for market in markets for watch, _, clauses in market.rules}

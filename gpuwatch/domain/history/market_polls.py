@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import overload
 
 from gpuwatch.domain.history.market_history import MarketPoll
 from gpuwatch.domain.history.packed_polls import PollColumns, kind_of_flags
 
 _CHUNK = 4096
-_NUMBER_BITS = 40  # of a poll's id
 
 
 class MarketPolls(Sequence[MarketPoll]):
@@ -49,8 +48,10 @@ class MarketPolls(Sequence[MarketPoll]):
     def proving_absence(self) -> MarketPolls:
         """Return the polls that prove it."""
         proves = bytes(poll.proves_absence for poll in self.polls_by_kind)
-        places = [place for place, kind in enumerate(self.kinds) if proves[kind]]
-        at_s, kinds = (array(column.typecode, map(column.__getitem__, places)) for column in (self.at_s, self.kinds))
+        at_s, kinds = (
+            array(column.typecode, compress(column, map(proves.__getitem__, self.kinds)))
+            for column in (self.at_s, self.kinds)
+        )
         return MarketPolls(at_s, kinds, self.polls_by_kind)
 
 
@@ -86,9 +87,10 @@ def market_polls(scopes: Iterable[tuple[str, str, bool, PollColumns]], *, coveri
         scopes: provider, GPU ("": all), spot and polls.
         covering: they are only covering polls, and each counts as complete, also one that shows no dearer offers.
     """
+    import numpy as np  # noqa: PLC0415 most daemons read no history
+
     polls_by_kind: list[MarketPoll] = []
-    keys: list[int] = []
-    kinds = array("H")
+    times_s, numbers, kinds = array("q"), array("q"), array("H")
     for provider, gpu, spot, polls in scopes:
         places: dict[int, int] = {}
         for flags in set(polls.flags):
@@ -98,7 +100,8 @@ def market_polls(scopes: Iterable[tuple[str, str, bool, PollColumns]], *, coveri
             places[flags] = len(polls_by_kind)
             polls_by_kind.append(one)
         kinds.extend(map(places.__getitem__, polls.flags))
-        keys.extend(at_s << _NUMBER_BITS | number for at_s, number in zip(polls.at_s, polls.numbers, strict=True))
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    at_s = array("q", (keys[place] >> _NUMBER_BITS for place in order))
-    return MarketPolls(at_s, array("H", map(kinds.__getitem__, order)), polls_by_kind)
+        times_s.extend(polls.at_s)
+        numbers.extend(polls.numbers)
+    order = np.lexsort((np.asarray(numbers), np.asarray(times_s)))
+    at_s, ordered_kinds = (array(column.typecode, np.asarray(column)[order].tobytes()) for column in (times_s, kinds))
+    return MarketPolls(at_s, ordered_kinds, polls_by_kind)
