@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
+from functools import cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -149,12 +150,13 @@ class _WatchReplayer:
         self._watch = watch
         self._setting = setting
         self._simulated = simulated
+        # a method instead would keep all offers alive until the garbage is collected
+        self._age_s = cache(lambda provider: int(setting.age_of(provider).total_seconds()))
         self._known_offers = KnownOffers(watch, found, self._age_s)
         self._memory = WatchMemory()
         self._rounds = PollCycle()
         self._expected: frozenset[QueryKey] | None = None
         self._paces: frozenset[QueryKey] = frozenset()
-        self._ages_s: dict[str, int] = {}
         self._keys_by_query: dict[tuple[str, str, bool], tuple[QueryKey, ...]] = {}
         self._own_label = watch.gpu_names[0] if len(watch.gpu_names) == 1 else _SEVERAL
         self._hunted_s: dict[QueryKey, int] = {}
@@ -184,12 +186,6 @@ class _WatchReplayer:
             if is_own or self._hunted_s.get(key, least_s - 1) < least_s:
                 self._known_offers.apply_query(key, poll)
                 yield key
-
-    def _age_s(self, provider: str) -> int:
-        age_s = self._ages_s.get(provider)
-        if age_s is None:
-            age_s = self._ages_s[provider] = int(self._setting.age_of(provider).total_seconds())
-        return age_s
 
     def keys_of(self, poll: MarketPoll) -> tuple[QueryKey, ...]:
         """The queries of this watch that a poll answers."""
