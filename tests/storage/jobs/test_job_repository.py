@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from threading import Thread
 
 import pytest
 from sqlalchemy import event, select, update
@@ -22,9 +23,9 @@ from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.history.prune import prune
-from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository, _insert, next_change
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.side_tables import JOB_STATES, job_changes, watch_identity
 from gpuwatch.storage.setup.side_tables import job as job_table
 from tests.builders import NOON, a_match, a_watch, an_offer
@@ -79,6 +80,20 @@ def test_only_jobs_that_changed_are_read_again(database: Database, repository: S
     other.record(second, to(S.CANCELLED))
     assert [job.name for job in repository.open_jobs()] == ["early", "train"]
     assert repository.open_jobs() == SqlJobRepository(database).open_jobs()
+
+
+def test_a_change_that_is_committed_late_is_read(database: Database, repository: SqlJobRepository) -> None:
+    """Another process began its change first and commits last: its number must not be skipped."""
+    other = open_database(database.engine.url.render_as_string(hide_password=False))
+    later = Thread(target=repository.submit, args=([a_job(job_id="jobbbbb2", name="other")],))
+    with other.write() as connection:
+        _insert(connection, a_job(), next_change(connection))
+        later.start()
+        later.join(0.3)
+        assert repository.open_jobs() == []
+    later.join()
+    other.close()
+    assert sorted(job.name for job in repository.open_jobs()) == ["other", "train"]
 
 
 def test_a_store_put_back_to_an_earlier_state_is_read_whole(database: Database, repository: SqlJobRepository) -> None:
