@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, func, literal, select, tuple_, update
 
 from gpuwatch.domain.history.market_history import moment_of
+from gpuwatch.domain.setup.durations import DAY_S
 from gpuwatch.domain.setup.history_keep import FOREVER, HistoryKeep
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.lake.lake_notes import lake_verified_until_s
@@ -21,6 +22,7 @@ from gpuwatch.storage.history.lake.lake_place import open_place
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.open_prices import lock_history
 from gpuwatch.storage.history.recording.poll_writer import pack_days
+from gpuwatch.storage.history.recording.recorded_polls import known_scopes, read_polls
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.history.table_ends import TABLE_ENDS, Horizons, TableEnd, horizons, is_kept_by_default
 from gpuwatch.storage.setup.database import Database, release_free_pages
@@ -48,7 +50,7 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SqlPruner:
-    """Deletes what is over, a part of it with each run; a pass over all tables a day.
+    """Deletes what is over, a part of it with each run; a pass over all tables a day, if yesterday was polled.
 
     Args:
         keep: what the owner has set; None: by default, where the store was new, and nothing elsewhere.
@@ -77,9 +79,18 @@ class SqlPruner:
                 release_pages(self._database)
                 break
             else:
+                # if not, the clock may have jumped by years: all that has been recorded would be over
+                has_polled = self._has_polled_yesterday(now)
                 self._begun_on = now.toordinal()
-                self._pass = self.steps(now)
+                self._pass = self.steps(now) if has_polled else iter(())
         return deleted
+
+    def _has_polled_yesterday(self, now: datetime) -> bool:
+        """Whether the store has a poll that is one to two days old, or none at all."""
+        until_s = seconds_since_1970(now - timedelta(days=1))
+        with self._database.read() as connection:
+            scopes = known_scopes(connection)
+            return not scopes or any(read_polls(connection, [one], until_s - DAY_S, until_s) for one in scopes)
 
     def steps(self, now: datetime) -> Iterator[tuple[str, int]]:
         """One pass: yield a table and how many of its rows were deleted, after each transaction. Raises StoreError."""

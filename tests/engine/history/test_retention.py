@@ -27,7 +27,7 @@ def an_old_store(database: Database) -> SqlHistoryRecorder:
 
 
 def test_what_an_older_store_would_lose_is_logged_once(database: Database, caplog: pytest.LogCaptureFixture) -> None:
-    an_old_store(database)
+    history = an_old_store(database)
     undecided = Retention(database, SqlPruner(database, None))
     for minute in range(5):
         undecided.run(NOON + timedelta(days=600, minutes=minute))
@@ -35,11 +35,12 @@ def test_what_an_older_store_would_lose_is_logged_once(database: Database, caplo
     assert line.startswith("[history] keep is not set")
     assert "7 rows of price_interval" in line
     caplog.clear()
+    history.record(an_answer(an_offer(usd_hour=1.0), after_s=598.5 * 86_400), lane="sweep")  # yesterday was polled
     decided = Retention(database, SqlPruner(database, HistoryKeep()))
     for minute in range(5):
         decided.run(NOON + timedelta(days=600, minutes=minute))
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
-    assert stored_prices(database) == 1
+    assert stored_prices(database) == 2  # the last one of then ended yesterday
 
 
 def stored_prices(database: Database) -> int:

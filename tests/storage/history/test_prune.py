@@ -53,6 +53,12 @@ def record_days(history: SqlHistoryRecorder, first: int, end: int) -> datetime:
     return NOON + end * DAY
 
 
+def poll_yesterday(database: Database, now: datetime) -> None:
+    """Only then does the daemon believe its clock."""
+    after_s = int((now - 1.5 * DAY - NOON).total_seconds())
+    SqlHistoryRecorder(database).record(an_answer(an_offer("stays"), after_s=after_s), lane="sweep")
+
+
 def run_all(pruner: SqlPruner, now: datetime) -> int:
     """As the daemon does it in many runs: a pass of the day."""
     return sum(pruner.run(now) for _ in range(50))
@@ -123,6 +129,18 @@ def test_a_run_takes_a_few_steps_and_the_next_goes_on(database: Database, monkey
     assert run_all(pruner, now) == 0
 
 
+def test_a_clock_that_jumps_by_years_deletes_nothing(database: Database) -> None:
+    history = SqlHistoryRecorder(database)
+    now = record_days(history, 0, 3)
+    before = count(database, price_interval), count(database, poll)
+    jumped_s = 3 * 365 * DAY_S
+    history.record(an_answer(an_offer("stays"), after_s=jumped_s), lane="sweep")
+    assert run_all(SqlPruner(database, WEEK), NOON + timedelta(seconds=jumped_s + 60)) == 0
+    assert count(database, price_interval) >= before[0]
+    assert count(database, poll) == before[1] + 1
+    assert run_all(SqlPruner(database, HistoryKeep(polls_s=DAY_S, intervals_s=2 * DAY_S, hourly_s=math.inf)), now) > 0
+
+
 def test_an_older_store_loses_nothing_until_its_owner_has_decided(database: Database) -> None:
     now = record_days(SqlHistoryRecorder(database), 0, 3) + 500 * DAY
     SqlHistoryRecorder(database).roll_up(now)
@@ -139,6 +157,7 @@ def test_an_older_store_loses_nothing_until_its_owner_has_decided(database: Data
     assert not read_growth(database, None, now).is_in_force
     decided = SqlPruner(database, HistoryKeep())
     assert not decided.is_undecided()
+    poll_yesterday(database, now)
     assert run_all(decided, now) > 0
 
 
@@ -146,6 +165,7 @@ def test_a_new_store_is_pruned_by_default(database: Database) -> None:
     now = record_days(SqlHistoryRecorder(database), 0, 3) + 500 * DAY
     SqlHistoryRecorder(database).roll_up(now)
     assert undecided_text(database, now) is None
+    poll_yesterday(database, now)
     assert run_all(SqlPruner(database, None), now) > 0
 
 
