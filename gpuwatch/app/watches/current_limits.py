@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.forecasts.auto_limits import AutoPriceLimit
     from gpuwatch.settings import Settings
+
+_MINUTE = timedelta(minutes=1)  # the clocks of two hosts may differ by as much
 
 
 class CurrentLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +52,8 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch]) -> CurrentLimi
 
     try:
         with open_store_read_only(settings) as store:
-            saved = SqlAutoPriceWaits(store, {}, may_write=False).saved_limits(real_now() - LIMIT_APPLIES)
+            now = real_now()
+            saved = SqlAutoPriceWaits(store, {}, may_write=False).saved_limits(now - LIMIT_APPLIES, now + _MINUTE)
     except StoreError as error:
         return CurrentLimits(watches=watches, limits_by_watch={}, fault=str(error))
     others = [watch for watch in watches if watch.auto is not None and watch.name not in saved]

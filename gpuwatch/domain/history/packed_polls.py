@@ -125,8 +125,11 @@ def pack_polls(polls: PollColumns, day: int) -> bytes:
 
 
 def unpack_polls(packed: bytes, day: int) -> PollColumns:
-    """Decode what `pack_polls` made."""
-    columns = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[bytes, bytes, bytes, bytes])
+    """Decode what `pack_polls` made. Raises ValueError: it is damaged."""
+    try:
+        columns = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[bytes, bytes, bytes, bytes])
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise ValueError(str(error)) from error
     at_s = array("q", accumulate(_array_of("i", columns[0]), initial=day * DAY_S))
     numbers = array("q", accumulate(_array_of("q", columns[1]), initial=0))
     del at_s[0], numbers[0]

@@ -158,10 +158,11 @@ class SqlAutoPriceWaits:
             with self._database.write() as connection:
                 connection.execute(update(auto_price).where(auto_price.c.watch == watch.name).values(**limit))
 
-    def saved_limits(self, since: datetime) -> Mapping[str, Decimal]:
-        """Return watch → limit of those that a daemon has stored since then."""
+    def saved_limits(self, since: datetime, until: datetime) -> Mapping[str, Decimal]:
+        """Return watch → limit of those that a daemon has stored in this time; a later one is of a wrong clock."""
         query = select(auto_price.c.watch, auto_price.c.limit_microusd_gpu_hour).where(
-            auto_price.c.computed_at_ms >= to_ms(since), auto_price.c.limit_microusd_gpu_hour.is_not(None)
+            auto_price.c.computed_at_ms.between(to_ms(since), to_ms(until)),
+            auto_price.c.limit_microusd_gpu_hour.is_not(None),
         )
         with self._database.read() as connection:
             return {watch: usd(limit) for watch, limit in connection.execute(query)}

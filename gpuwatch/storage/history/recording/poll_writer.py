@@ -9,10 +9,16 @@ from typing import Any
 from sqlalchemy import Connection, Insert, Select, bindparam, case, delete, func, insert, select, update
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
-from gpuwatch.domain.history.packed_polls import PackedPoll, pack_polls, poll_columns, unpack_polls
+from gpuwatch.domain.history.packed_polls import PackedPoll, pack_polls, poll_columns
 from gpuwatch.domain.setup.durations import DAY_S
 from gpuwatch.storage.history.recording.open_prices import lock_history
-from gpuwatch.storage.history.recording.recorded_polls import LAST_S, known_scopes, packed_to_day, read_polls
+from gpuwatch.storage.history.recording.recorded_polls import (
+    LAST_S,
+    known_scopes,
+    packed_to_day,
+    polls_of_day,
+    read_polls,
+)
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.stored_values import dialect_insert, upsert
 from gpuwatch.storage.setup.tables import history_state, poll, poll_day, poll_total
@@ -57,7 +63,9 @@ def _packed_poll(number: int, row: PollRow) -> PackedPoll:
 def _add_to_day(connection: Connection, scope: CoverScope, day: int, polls: Iterable[PackedPoll]) -> None:
     key = dict(zip(("provider", "gpu", "spot"), scope, strict=True)) | {"day": day}
     stored = connection.execute(select(poll_day.c.polls).filter_by(**key)).scalar()
-    upsert(connection, poll_day, poll_day_row(scope, day, [*(unpack_polls(stored, day) if stored else ()), *polls]))
+    upsert(
+        connection, poll_day, poll_day_row(scope, day, [*(polls_of_day(scope, day, stored) if stored else ()), *polls])
+    )
 
 
 def poll_day_row(scope: CoverScope, day: int, polls: Iterable[PackedPoll]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Every question about past polls goes through here, so that it has the same answe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from sqlalchemy import Connection, Select, bindparam, func, select
 from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns, poll_columns, unpack_polls
 from gpuwatch.domain.setup.durations import DAY_S
+from gpuwatch.errors import StoreError
 from gpuwatch.storage.setup.tables import IS_COVERING, history_state, poll, poll_day, poll_total
 
 _SCOPES = select(poll_total.c.provider, poll_total.c.gpu, poll_total.c.spot).distinct()
@@ -125,13 +127,26 @@ def read_polls(
     return found
 
 
+def polls_of_day(scope: CoverScope, day: int, packed: bytes) -> PollColumns:
+    """Return the polls of a row of `poll_day`. Raises StoreError: it is damaged."""
+    try:
+        return unpack_polls(packed, day)
+    except ValueError as error:
+        provider, gpu, _ = scope
+        date = datetime.fromtimestamp(day * DAY_S, UTC).date()
+        raise StoreError(
+            f"the polls of {provider} {gpu or '(all models)'} on {date} are damaged in the database ({error});"
+            " restore it from `gpuwatch store backup`"
+        ) from error
+
+
 def _packed(connection: Connection, scope: CoverScope, span: tuple[int, int], covering: bool) -> PollColumns:
     polls = poll_columns()
     query = _days(covering=covering)
     first_day, end_day = span[0] // DAY_S, -(-span[1] // DAY_S)
     parameters = dict(zip(("provider", "gpu", "spot"), scope, strict=True))
     for day, packed in connection.execute(query, parameters | {"first_day": first_day, "end_day": end_day}):
-        of_day = unpack_polls(packed, day).between(*span)
+        of_day = polls_of_day(scope, day, packed).between(*span)
         polls.extend(of_day.covering() if covering else of_day)
     return polls
 
@@ -200,7 +215,7 @@ def _complete_poll(
     days = {"first_day": (after_s + 1) // DAY_S, "end_day": min(packed_to, -(-before_s // DAY_S))}
     with connection.execute(queries[1], key | days) as packed_days:
         for day, packed in packed_days:
-            polls = unpack_polls(packed, day).between(after_s + 1, before_s).covering()
+            polls = polls_of_day(scope, day, packed).between(after_s + 1, before_s).covering()
             if complete := [at_s for at_s, bound in zip(polls.at_s, polls.bounds, strict=True) if bound < 0]:
                 return complete[place]
     return of_row

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
+import zlib
 from datetime import UTC, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 from alembic import command
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, update
 
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.packed_polls import PackedPoll, poll_columns
 from gpuwatch.domain.history.price_series import PeriodLength
 from gpuwatch.domain.setup.durations import DAY_S
+from gpuwatch.errors import StoreError
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.history.queries.history_queries import first_poll_at, newest_prices, read_price_periods
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
@@ -150,6 +152,19 @@ def test_the_recorder_packs_each_day_that_is_over_and_adds_what_comes_late(datab
         ("vastai", "failed"),
         ("runpod", "failed"),
     }
+
+
+@pytest.mark.parametrize("damage", [b"", b"no packed polls", zlib.compress(b"no columns")])
+def test_damaged_polls_are_named(sqlite_database: Database, damage: bytes) -> None:
+    history = SqlHistoryRecorder(sqlite_database)
+    for day in range(3):
+        history.record(an_answer(an_offer(), after_s=day * DAY_S), lane="sweep")
+    now = NOON + timedelta(days=3)
+    pack_days(sqlite_database, int(now.timestamp()))
+    with sqlite_database.write() as connection:
+        connection.execute(update(poll_day).values(polls=damage))
+    with pytest.raises(StoreError, match=rf"on {NOON:%Y-%m-%d} are damaged .* `gpuwatch store backup`"):
+        read_covering_polls(sqlite_database, MarketFilter(), NOON, now)
 
 
 def test_a_clock_that_was_set_back_takes_packed_polls_with_it(sqlite_database: Database) -> None:
