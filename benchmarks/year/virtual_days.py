@@ -31,7 +31,7 @@ from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.emulator import Marketplace
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 
-TASKS = ("hunt", "sweep", "health", "roll-up", "auto price", "prune")
+TASKS = ("deliver", "hunt", "sweep", "health", "roll-up", "auto price", "prune")
 _RAREST_S = 3600.0  # of the tasks that only check whether something is due
 _START = datetime(2026, 1, 5, tzinfo=UTC)
 _GPUS = 2
