@@ -86,6 +86,7 @@ class EmulatedMarket:
     def remove_machine(self, machine_id: int) -> None:
         """Remove a machine with all its offers."""
         self._delist(self.ids_of(machine_id))
+        self._ids.pop(machine_id, None)
         self.machines.pop(machine_id, None)
 
     def ids_of(self, machine_id: int) -> list[int]:
