@@ -3,8 +3,9 @@
     python -m benchmarks.year.virtual_days [--days 400]
 
 The daemon's own service and tasks (deliver, hunt, sweep, health, roll-up, auto price, prune) with a SQLite file, at the
-embedded marketplace; searches and checks are rarer than usual, so that 400 days take minutes. Printed: the size of the store,
-processor time and memory of each tenth; the memory includes the marketplace, whose withdrawn machines are removed.
+embedded marketplace; searches and checks are rarer than usual, so that 400 days take minutes. Printed: the size of the
+store, processor time and memory of each tenth; the memory includes the marketplace's, whose withdrawn machines are
+removed.
 """
 
 from __future__ import annotations
