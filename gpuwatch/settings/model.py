@@ -265,6 +265,7 @@ class Settings(Spec, frozen=True, kw_only=True):
         str,
         about(
             "Whose list this is, where several share a database: letters, digits, - and _; empty: the installation's.",
+            max_length=16,
             pattern=OWNER_PATTERN,
         ),
     ] = ""

@@ -27,7 +27,7 @@ _EXPECTED = {
     "dict_type": "expected a table",
     "tuple_type": "expected a list",
     "too_short": "expected at least one",
-    "string_too_long": "expected at most 500 characters",
+    "string_pattern_mismatch": 'expected only letters, digits, "-" and "_"',
     "invalid_key": "expected keys of text",
 }
 _SECTIONS: dict[str, type[BaseModel]] = {  # whose keys are looked for in one another
@@ -192,6 +192,7 @@ def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str
     if kind in _EXPECTED:
         return _EXPECTED[kind]
     text = message.removeprefix("Value error, ").replace("Input should be", "expected")
+    text = text.replace("String should have", "expected")
     text = re.sub(r"Decimal\('([^']*)'\)", r"\1", text)
     text = text.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
     text = text.replace("greater than", "above").replace("less than", "below").replace("a valid ", "a ")

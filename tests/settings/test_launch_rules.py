@@ -31,6 +31,9 @@ def test_an_owner_is_not_called_like_another_mark_in_the_database(faults: Any) -
     for name in ("job", "Job", "watch", "breaker"):
         (fault,) = faults(f'owner = "{name}"\n{WATCH}')
         assert "owner: expected another name" in fault
+    for name, expected in (("a b", 'only letters, digits, "-" and "_"'), ("a" * 17, "at most 16 characters")):
+        (fault,) = faults(f'owner = "{name}"\n{WATCH}')
+        assert fault.endswith(f"owner: expected {expected}")
 
 
 @pytest.mark.parametrize(("keys", "expected"), CLASHES)

@@ -41,6 +41,8 @@ class LakePlace(Protocol):
 def open_place(text: str) -> LakePlace:
     """Return the place that a setting or an option names. Raises StoreError."""
     if text.startswith(_S3):
+        if not text.removeprefix(_S3).strip("/"):
+            raise StoreError(f"{text}: names no bucket; write s3://bucket/prefix")
         return S3Lake(text.rstrip("/"))
     path = expand_home(text).absolute()
     if any(letter in str(path) for letter in _GLOB):

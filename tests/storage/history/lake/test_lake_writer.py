@@ -183,6 +183,12 @@ def test_a_path_that_duckdb_would_read_as_a_pattern_is_refused(tmp_path: Path) -
             open_place(f"{tmp_path}/{name}")
 
 
+@pytest.mark.parametrize("text", ["s3://", "s3:///"])
+def test_a_place_without_a_bucket_is_refused(text: str) -> None:
+    with pytest.raises(StoreError, match="names no bucket"):
+        open_place(text)
+
+
 def test_a_lake_of_another_installation_is_left_alone(store: Database, place: FolderLake) -> None:
     for number in "ab":
         with store.write() as connection:  # the second one: another store with the same lake
