@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 from gpuwatch.emulator import Delays, Marketplace
-from tests.conftest import Postgres
 from tests.process.daemon_child import Home, bargain, terminate, wait_for, wait_for_searches
 from tests.process.test_chat import OWNER, chat_by
 from tests.process.test_chat_webhook import HOOK, WEB, served_at
@@ -34,31 +33,24 @@ def double() -> Iterator[TelegramDouble]:
         yield opened
 
 
-@pytest.fixture
-def database_url(postgres: Postgres) -> Iterator[str]:
-    url = postgres.upgraded()
-    yield url
-    postgres.drop(url)
-
-
-def pair_of(folder: Path, market: Marketplace, database_url: str, extra: str) -> tuple[Home, Home]:
+def pair_of(folder: Path, market: Marketplace, store_url: str, extra: str) -> tuple[Home, Home]:
     for name in ("a", "b"):
         (folder / name).mkdir()
-    a, b = (Home(folder / name, market.url, database_url=database_url, extra=extra) for name in ("a", "b"))
+    a, b = (Home(folder / name, market.url, database_url=store_url, extra=extra) for name in ("a", "b"))
     return a, b
 
 
-def pass_lease(database_url: str) -> None:
+def pass_lease(store_url: str) -> None:
     """The time until a dead daemon's lease ends."""
-    engine = create_engine(make_url(database_url))
+    engine = create_engine(make_url(store_url))
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE chat_poller SET leased_until_ms = leased_until_ms - 60000")
     engine.dispose()
 
 
-def all_carried_out(database_url: str) -> bool:
+def all_carried_out(store_url: str) -> bool:
     """A daemon that dies between its reply and this note leaves the command to the other one, which replies again."""
-    engine = create_engine(make_url(database_url))
+    engine = create_engine(make_url(store_url))
     with engine.begin() as connection:
         left = connection.exec_driver_sql("SELECT count(*) FROM chat_update WHERE done_at_ms IS NULL").scalar_one()
     engine.dispose()
@@ -70,20 +62,20 @@ def helps(double: TelegramDouble) -> int:
 
 
 def test_of_two_daemons_one_polls_and_the_other_takes_over_when_it_is_killed(
-    market: Marketplace, double: TelegramDouble, tmp_path: Path, database_url: str
+    market: Marketplace, double: TelegramDouble, tmp_path: Path, store_url: str
 ) -> None:
-    a, b = pair_of(tmp_path, market, database_url, chat_by(double))
+    a, b = pair_of(tmp_path, market, store_url, chat_by(double))
     with a.daemon() as first:
         double.write("/help", OWNER)
         wait_for(lambda: helps(double) == 1)
         with b.daemon() as second:
             wait_for(lambda: ELSEWHERE in b.log())
             double.write("/help", OWNER)
-            wait_for(lambda: helps(double) == 2 and all_carried_out(database_url))
+            wait_for(lambda: helps(double) == 2 and all_carried_out(store_url))
             first.kill()
             first.wait()
             double.write("/help", OWNER)
-            pass_lease(database_url)
+            pass_lease(store_url)
             wait_for(lambda: helps(double) == 3)
             terminate(second)
     assert double.conflicts == 0
@@ -92,9 +84,9 @@ def test_of_two_daemons_one_polls_and_the_other_takes_over_when_it_is_killed(
 
 
 def test_an_update_that_reaches_the_other_daemon_s_server_is_carried_out_by_the_owner(
-    market: Marketplace, double: TelegramDouble, tmp_path: Path, database_url: str
+    market: Marketplace, double: TelegramDouble, tmp_path: Path, store_url: str
 ) -> None:
-    a, b = pair_of(tmp_path, market, database_url, WEB + chat_by(double, more=HOOK))
+    a, b = pair_of(tmp_path, market, store_url, WEB + chat_by(double, more=HOOK))
     with a.daemon() as first:
         at_first = served_at(a)
         wait_for(lambda: double.webhook)
@@ -102,11 +94,11 @@ def test_an_update_that_reaches_the_other_daemon_s_server_is_carried_out_by_the_
             double.proxy_to = served_at(b)
             wait_for(lambda: ELSEWHERE in b.log())
             double.write("/help", OWNER)
-            wait_for(lambda: helps(double) == 1 and all_carried_out(database_url))
+            wait_for(lambda: helps(double) == 1 and all_carried_out(store_url))
             first.kill()
             first.wait()
             double.write("/help", OWNER)
-            pass_lease(database_url)
+            pass_lease(store_url)
             wait_for(lambda: helps(double) == 2)
             assert at_first not in b.log()
             terminate(second)

@@ -14,7 +14,6 @@ import pytest
 from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.storage.launches.obligation_file import FILE_NAME
-from tests.conftest import Postgres
 from tests.process.audit import launches
 from tests.process.crash_matrix import somebody_rents
 from tests.process.daemon_child import Home, bargain, terminate, wait_for
@@ -24,13 +23,6 @@ pytestmark = pytest.mark.slow
 
 SOON = {"GPUWATCH_TEST_KEEPER_AFTER": "1"}
 RUNTIME_S = 20.0
-
-
-@pytest.fixture
-def store_url(postgres: Postgres) -> Iterator[str]:
-    url = postgres.upgraded()
-    yield url
-    postgres.drop(url)
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from sqlalchemy import create_engine, make_url
 
 from gpuwatch.emulator import Delays, Marketplace
 from tests.black_hole import black_hole
-from tests.conftest import Postgres
 from tests.process.audit import Audit, Limits, rows
 from tests.process.crash_matrix import somebody_rents
 from tests.process.daemon_child import Home, bargain, terminate, wait_for, wait_for_searches
@@ -29,13 +28,6 @@ TAKEN_OVER_S = 20.0
 INTERVAL_S = 0.8
 MANY = 3  # 16 with `--whole`
 LATE_S = 0.5  # of a request on a busy machine
-
-
-@pytest.fixture
-def shared_url(postgres: Postgres) -> Iterator[str]:
-    url = postgres.upgraded()
-    yield url
-    postgres.drop(url)
 
 
 @pytest.fixture
@@ -73,10 +65,10 @@ def assert_spaced(market: Marketplace) -> None:
 
 @pytest.mark.parametrize("what", ["kill -9", "SIGSTOP", "black hole"])
 def test_another_host_takes_over_within_twenty_seconds(
-    tmp_path: Path, shared_url: str, market: Marketplace, what: str
+    tmp_path: Path, store_url: str, market: Marketplace, what: str
 ) -> None:
-    hole, through = black_hole(shared_url)
-    urls = {"a": through if what == "black hole" else shared_url, "b": shared_url}
+    hole, through = black_hole(store_url)
+    urls = {"a": through if what == "black hole" else store_url, "b": store_url}
     a, b = (home_of(tmp_path / name, market.url, url, {"cheap": "H100"}) for name, url in urls.items())
     with running([a, b]) as (first, second):
         wait_for_searches(market)
@@ -101,14 +93,14 @@ def test_another_host_takes_over_within_twenty_seconds(
             assert terminate(first)[0] == 0
         assert terminate(second)[0] == 0
     assert sum(orders(market).values()) == 2  # somebody's, and that of the new leader
-    assert Audit(market, shared_url, {"cheap": Limits(1, 1)}, None).faults() == []
+    assert Audit(market, store_url, {"cheap": Limits(1, 1)}, None).faults() == []
     hole.close()
 
 
-def test_a_standby_costs_little(tmp_path: Path, shared_url: str, market: Marketplace) -> None:
+def test_a_standby_costs_little(tmp_path: Path, store_url: str, market: Marketplace) -> None:
     """At most two connections and two transactions a second; fifty of them fit into PostgreSQL's default hundred."""
-    _elsewhere(shared_url)
-    url = make_url(shared_url)
+    _elsewhere(store_url)
+    url = make_url(store_url)
     names = ("a", "b", "c", "d")
     urls = {name: url.update_query_dict({"application_name": name}) for name in names}
     homes = [
@@ -118,14 +110,14 @@ def test_a_standby_costs_little(tmp_path: Path, shared_url: str, market: Marketp
     before = len(searches(market))
     with running(homes) as children:
         time.sleep(3)
-        began_s, at_first, most = time.monotonic(), _commits(shared_url), 0
+        began_s, at_first, most = time.monotonic(), _commits(store_url), 0
         while time.monotonic() - began_s < 20:
             query = "SELECT application_name FROM pg_stat_activity WHERE datname = current_database()"
-            found = [row["application_name"] for row in rows(shared_url, query)]
+            found = [row["application_name"] for row in rows(store_url, query)]
             most = max(most, *(found.count(name) for name in names))
             time.sleep(0.5)
         own = 1 + 20 * 2 * 2  # the queries of this test
-        a_second = (_commits(shared_url) - at_first - own) / (time.monotonic() - began_s) / len(names)
+        a_second = (_commits(store_url) - at_first - own) / (time.monotonic() - began_s) / len(names)
         print(f"a standby: {most} connections, {a_second:.2f} transactions a second")
         assert most <= 2
         assert a_second <= 2
@@ -155,10 +147,10 @@ def _commits(url: str) -> int:
 
 @pytest.mark.parametrize("hosts", [1, 2, MANY])
 def test_any_number_of_hosts_searches_as_often_as_one(
-    tmp_path: Path, shared_url: str, market: Marketplace, hosts: int, whole: bool
+    tmp_path: Path, store_url: str, market: Marketplace, hosts: int, whole: bool
 ) -> None:
     hosts = 16 if whole and hosts == MANY else hosts
-    homes = [home_of(tmp_path / str(n), market.url, shared_url, {"cheap": "H100"}) for n in range(hosts)]
+    homes = [home_of(tmp_path / str(n), market.url, store_url, {"cheap": "H100"}) for n in range(hosts)]
     for home in homes:
         _replace(home, 'search_interval = "0.01s"', f'search_interval = "{INTERVAL_S}s"')
     with running(homes) as children:
@@ -172,9 +164,9 @@ def test_any_number_of_hosts_searches_as_often_as_one(
 
 
 def test_the_leader_steps_down_when_its_owner_asks_and_the_spacing_of_searches_stays(
-    tmp_path: Path, shared_url: str, market: Marketplace
+    tmp_path: Path, store_url: str, market: Marketplace
 ) -> None:
-    a, b = (home_of(tmp_path / name, market.url, shared_url, {"cheap": "H100"}) for name in ("a", "b"))
+    a, b = (home_of(tmp_path / name, market.url, store_url, {"cheap": "H100"}) for name in ("a", "b"))
     for home in (a, b):
         _replace(home, 'search_interval = "0.01s"', f'search_interval = "{INTERVAL_S}s"')
     with running([a, b]) as children:
@@ -193,16 +185,14 @@ def test_the_leader_steps_down_when_its_owner_asks_and_the_spacing_of_searches_s
     assert max(gaps_of(market)) < TAKEN_OVER_S
 
 
-def test_a_rate_limit_that_one_host_met_holds_for_the_next(
-    tmp_path: Path, shared_url: str, market: Marketplace
-) -> None:
+def test_a_rate_limit_that_one_host_met_holds_for_the_next(tmp_path: Path, store_url: str, market: Marketplace) -> None:
     """Retry-After: no host searches before, whichever leads meanwhile."""
-    a, b = (home_of(tmp_path / name, market.url, shared_url, {"cheap": "H100"}) for name in ("a", "b"))
+    a, b = (home_of(tmp_path / name, market.url, store_url, {"cheap": "H100"}) for name in ("a", "b"))
     with running([a, b]) as (first, second):
         wait_for_searches(market)
         market.faults.add("search", "429", shape="headers", threshold_s=45)
         held = "SELECT kind FROM provider_hold WHERE kind = 'search'"
-        wait_for(lambda: rows(shared_url, held), within_s=60)
+        wait_for(lambda: rows(store_url, held), within_s=60)
         refused_s, before = time.monotonic(), len(searches(market))
         first.kill()
         first.wait()
@@ -219,9 +209,9 @@ def _replace(home: Home, before: str, after: str) -> None:
 
 
 def test_one_that_slept_between_its_last_check_and_the_order_sends_nothing(
-    tmp_path: Path, shared_url: str, market: Marketplace
+    tmp_path: Path, store_url: str, market: Marketplace
 ) -> None:
-    a, b = (home_of(tmp_path / name, market.url, shared_url, {"cheap": "H100"}) for name in ("a", "b"))
+    a, b = (home_of(tmp_path / name, market.url, store_url, {"cheap": "H100"}) for name in ("a", "b"))
     with a.daemon(GPUWATCH_FAILPOINT="launch.before_send@stop") as first:
         wait_for(lambda: "watching" in a.log())
         bargain(market)
@@ -235,4 +225,4 @@ def test_one_that_slept_between_its_last_check_and_the_order_sends_nothing(
             wait_for(lambda: b.states() == ["failed", "running"])  # of the new leader, now that the slot is free
             assert sum(orders(market).values()) == before + 1
             assert [terminate(child)[0] for child in (first, second)] == [0, 0]
-    assert Audit(market, shared_url, {"cheap": Limits(1, 1)}, None).faults() == []
+    assert Audit(market, store_url, {"cheap": Limits(1, 1)}, None).faults() == []

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from tests.conftest import Postgres
 from tests.process.audit import launches, rows
 from tests.process.crash_matrix import somebody_rents
 from tests.process.daemon_child import Home, notify_by, terminate, wait_for
@@ -45,13 +44,6 @@ max_runtime = "48h"
 max_active = 5
 max_total = 5
 """
-
-
-@pytest.fixture
-def store_url(postgres: Postgres) -> Iterator[str]:
-    url = postgres.upgraded()
-    yield url
-    postgres.drop(url)
 
 
 @pytest.fixture
