@@ -181,12 +181,8 @@ def test_a_path_that_duckdb_would_read_as_a_pattern_is_refused(tmp_path: Path) -
     for name in ("a*", "a?", "[a]"):
         with case(name), pytest.raises(StoreError, match="may not contain"):
             open_place(f"{tmp_path}/{name}")
-
-
-@pytest.mark.parametrize("text", ["s3://", "s3:///"])
-def test_a_place_without_a_bucket_is_refused(text: str) -> None:
     with pytest.raises(StoreError, match="names no bucket"):
-        open_place(text)
+        open_place("s3://")
 
 
 def test_a_lake_of_another_installation_is_left_alone(store: Database, place: FolderLake) -> None:
