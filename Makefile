@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check quick loaded soak trace bench evidence golden pictures lock clean python
+.PHONY: help demo test check quick loaded soak trace bench evidence golden pictures lock dist clean python
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -86,6 +86,13 @@ pictures: $(VENV)/.dev-stamp ## The pictures of the documents, from what the pro
 
 lock: $(VENV)/.dev-stamp ## Newest versions that pyproject.toml allows, with hashes (wants uv)
 	PATH="$(abspath $(BIN)):$$PATH" requirements/lock
+
+# Every file has the time of the last commit, so that two builds are equal, byte for byte.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+DIST ?= dist
+
+dist: $(VENV)/.dev-stamp ## The sdist and the wheel, the same bytes for the same commit
+	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BIN)/python -m build --no-isolation --outdir $(DIST) .
 
 clean: ## Everything that these targets made
 	rm -rf .venv .venv-* dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache

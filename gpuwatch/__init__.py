@@ -1,3 +1,3 @@
 """gpuwatch watches GPU marketplaces and alerts, or rents, when an offer is at or under your price."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

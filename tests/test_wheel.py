@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -33,13 +34,20 @@ def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 @pytest.fixture(scope="session")
 def wheel(shared: Path) -> Path:
-    """The delivered gpuwatch, built once per run."""
+    """The delivered gpuwatch, built once per run: the sdist, and from it the wheel."""
     with open(shared / "wheel.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not list(shared.glob("*.whl")):
-            _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(shared)], cwd=ROOT)
+            _make_dist(ROOT, shared)
     (built,) = shared.glob("*.whl")
     return built
+
+
+def _make_dist(checkout: Path, to: Path) -> None:
+    """Run `make dist`, with this environment as it is."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    words = [f"VENV={sys.prefix}", f"PYTHON={sys.executable}", f"DIST={to}", "SOURCE_DATE_EPOCH=1700000000"]
+    _run(["make", "--old-file", f"{sys.prefix}/.dev-stamp", "dist", *words], cwd=checkout, env=env)
 
 
 @pytest.fixture(scope="session")
@@ -75,8 +83,8 @@ def _link(locked: Requirement, site: Path) -> None:
         (site / top).symlink_to(str(found.locate_file(top)))
 
 
-def _run(command: list[str], cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+def _run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=INSTALL_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -97,6 +105,27 @@ def test_what_is_linked_is_what_pip_installs() -> None:
     assert _locked("runtime")
     assert set(_locked("runtime")) < set(_locked("server"))
     assert set(_locked("runtime")) < set(_locked("dev"))
+
+
+# --- reproducible -----------------------------------------------------------------------------------------------------
+
+
+def test_two_builds_are_equal_byte_for_byte(wheel: Path, shared: Path, tmp_path: Path) -> None:
+    """From another folder, with other times and modes of its files."""
+    copy = tmp_path / "checkout"
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, copy / name)
+            (copy / name).chmod(0o700 if os.access(ROOT / name, os.X_OK) else 0o600)
+    _make_dist(copy, tmp_path / "dist")
+    built = {path.name: path.read_bytes() for path in (tmp_path / "dist").iterdir()}
+    assert {path.suffix for path in map(Path, built)} == {".gz", ".whl"}
+    assert {name: (shared / name).read_bytes() == content for name, content in built.items()} == dict.fromkeys(
+        built, True
+    )
 
 
 # --- contents ---------------------------------------------------------------------------------------------------------
