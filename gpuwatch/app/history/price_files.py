@@ -14,11 +14,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from gpuwatch.app.history.past_prices import default_kinds, known_gpu_names_of
+from gpuwatch.app.history.recorded_prices import RECORDED, recorded_prices
 from gpuwatch.bootstrap import open_history, open_store, open_store_read_only, real_now
 from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.domain.history.price_rows import canonical_gpu, offer_kind_of
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.errors import UsageError
 from gpuwatch.providers import names
 from gpuwatch.storage.history.imports.price_export import (
     check_export_target,
@@ -114,6 +116,26 @@ def import_files(
             yield file_import
 
 
+def import_recorded(
+    settings: Settings,
+    now: datetime,
+    *,
+    dry_run: bool,
+    progress: Callable[[str], AbstractContextManager[ReportProgress]],
+) -> FileImport:
+    """Merge the prices that come with gpuwatch, moved to end now, into a store that has not got them yet.
+
+    Raises:
+        UsageError: the store has them: moved to another moment, they would lie beside themselves.
+        StoreError: the store cannot be used, or rejected them.
+    """
+    with open_store_read_only(settings) if dry_run else open_store(settings, upgrade_unused) as database:
+        if own_poll_span(database, f"{RECORDED}:history", 0, int(now.timestamp())) is not None:
+            raise UsageError("the store already holds the recorded prices that come with gpuwatch")
+        with recorded_prices(now) as path, progress(f"{path.name}: ") as report:
+            return replace(_import_file(database, path, None, report, dry_run=dry_run), path=Path(path.name))
+
+
 def _import_file(
     database: Database, path: Path, kind: OfferKind | None, report: ReportProgress, *, dry_run: bool
 ) -> FileImport:
@@ -126,7 +148,7 @@ def _import_file(
             own = own_poll_span(database, provider, imported.first_s, imported.last_s)
             if own is not None:
                 overlaps.append(Overlap(provider=provider, since=own[0], until=own[1]))
-    unknown = tuple(provider for provider in providers if provider not in names())
+    unknown = tuple(provider for provider in providers if provider not in {*names(), RECORDED})
     return FileImport(path=path, dry_run=dry_run, report=imported, unknown=unknown, overlaps=tuple(overlaps))
 
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import TypeVar
 
+from gpuwatch.app.history.price_files import import_recorded
+from gpuwatch.app.history.price_history import PriceHistoryRequest, price_history
+from gpuwatch.app.history.recorded_prices import RECORDED_SINCE, RECORDED_UNTIL
 from gpuwatch.app.launches.stop import stop
 from gpuwatch.bootstrap import open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.process import running_service
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.figure_text import count_text
@@ -116,6 +121,8 @@ def run_demo(print_line: PrintLine, show_page: ShowPage | None = None) -> bool:
         try:
             with demo_market() as (market, offer_id):
                 settings = demo_settings(market, folder, _PAGE_SETTINGS if show_page else "")
+                print_line(f"1. a marketplace on {market.url}: {_offers_text(market)}, simulated money")
+                print_line(_recorded_history(settings, real_now()))
                 with (
                     open_store(settings) as store,
                     running_service(settings, store, {"screen": ScreenChannel(print_line)}) as service,
@@ -136,6 +143,32 @@ def run_demo(print_line: PrintLine, show_page: ShowPage | None = None) -> bool:
     return True
 
 
+def _offers_text(market: Marketplace) -> str:
+    return count_text(len(market.offers()), "offer")
+
+
+def _recorded_history(settings: Settings, now: datetime) -> str:
+    """Give the store a history, and say what it says about the demo's limit."""
+    done = import_recorded(settings, now, dry_run=False, progress=_no_progress)
+    asked = PriceHistoryRequest(
+        gpu=GPU,
+        scope=MarketFilter(gpu_count_max=1, spot=False),
+        since=now - timedelta(days=15),
+        until=now,
+        data=None,
+        every="1d",
+        is_for_programs=False,
+        zone=UTC,
+        under_usd=(),
+    )
+    lowest = [point.min_microusd for point in price_history(settings, asked).track.points if point.min_microusd]
+    return (
+        f"   its history: {count_text(done.report.new, 'price')}, recorded in public from {RECORDED_SINCE} to"
+        f" {RECORDED_UNTIL} and moved to end now: a day's cheapest {GPU} was {min(lowest) / MICRO:.2f} $ to"
+        f" {max(lowest) / MICRO:.2f} $"
+    )
+
+
 def wrapping(print_line: PrintLine) -> PrintLine:
     """Wrap long lines at 80 columns."""
 
@@ -149,7 +182,6 @@ def wrapping(print_line: PrintLine) -> PrintLine:
 def _run_steps(
     print_line: PrintLine, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service
 ) -> None:
-    print_line(f"1. a marketplace on {market.url}: {count_text(len(market.offers()), 'offer')}, simulated money")
     print_line(f"2. the daemon watches for {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
     wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]
@@ -192,6 +224,11 @@ def demo_settings(market: Marketplace, folder: str, more: str = "", *, watches: 
     path.write_text(text + more, encoding="utf-8")
     path.chmod(0o600)
     return load(str(path), env={"STATE_DIRECTORY": folder}, cwd=Path(folder))
+
+
+@contextmanager
+def _no_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    yield lambda what, done, total: None
 
 
 def _running_launch(service: Service) -> Launch | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,8 @@ _CLOCK_SLACK = timedelta(minutes=1)  # polls within one second are spread over t
 @click.command(
     "import", cls=Command, examples=("gpuwatch store import prices.csv.gz", "gpuwatch store import --dry-run *.parquet")
 )
-@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.argument("files", nargs=-1, required=False, type=FILE)
+@click.option("--recorded", is_flag=True, help="Also two weeks of public prices, moved to end now: to try things out.")
 @value_option(
     "--kind",
     click.Choice(["live", "listed"]),
@@ -54,7 +56,13 @@ _CLOCK_SLACK = timedelta(minutes=1)  # polls within one second are spread over t
 @json_option
 @settings_option
 def import_(
-    files: tuple[Path, ...], kind: str | None, source: str | None, dry_run: bool, as_json: bool, settings: Settings
+    files: tuple[Path, ...],
+    recorded: bool,
+    kind: str | None,
+    source: str | None,
+    dry_run: bool,
+    as_json: bool,
+    settings: Settings,
 ) -> int:
     """Load price rows recorded by others into the store.
 
@@ -62,14 +70,18 @@ def import_(
     gpu_count, gpu_mem_gib, spot, price_usd_hour: see docs/data.md. Known rows are skipped. The daemon
     may be running; its own records do not change.
     """
-    from gpuwatch.app.history.price_files import import_files, import_json
+    from gpuwatch.app.history.price_files import import_files, import_json, import_recorded
 
+    if not files and not recorded:
+        raise click.UsageError("name a FILE, or --recorded.")
     if source is not None and kind not in (None, _SOURCE_KINDS[source]):
         raise click.UsageError(f"--source {source} means --kind {_SOURCE_KINDS[source]}: use only one of them.")
     kind = kind or (None if source is None else _SOURCE_KINDS[source])
     offer_kind = None if kind is None else OfferKind(kind)
     imports = []
-    for file_import in import_files(settings, files, offer_kind, dry_run=dry_run, progress=progress):
+    once = [real_now()] if recorded else []
+    public = (import_recorded(settings, now, dry_run=dry_run, progress=progress) for now in once)
+    for file_import in chain(import_files(settings, files, offer_kind, dry_run=dry_run, progress=progress), public):
         imports.append(file_import)
         if not as_json:
             _print_import(file_import, settings.timezone)

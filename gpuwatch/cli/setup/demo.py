@@ -70,5 +70,8 @@ _OPTIONS: list[click.Parameter] = [
     cls=Command, params=_OPTIONS, examples=("gpuwatch providers emulator --seed 7 --tick-every 5 --control",)
 )
 def emulator(**options: Any) -> int:
-    """Serve a marketplace on loopback until interrupted; the first line printed is its URL."""
+    """Serve a marketplace on loopback until interrupted; the first line printed is its URL.
+
+    A marketplace tells no past prices: `gpuwatch store import --recorded` gives your store two weeks of them.
+    """
     return serve_market(**options)
