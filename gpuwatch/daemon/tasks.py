@@ -128,7 +128,8 @@ def _lake_task(service: Service) -> PeriodicTask:
 
 def _retention(service: Service) -> Retention:
     history = service.settings.history
-    return Retention(service.store, SqlPruner(service.store, history.keep, history.lake))
+    pruner = SqlPruner(service.store, history.keep, history.lake)
+    return Retention(service.store, pruner, service.launch_repository.enqueue)
 
 
 def _standby_tasks(service: Service) -> Iterator[PeriodicTask]:

@@ -39,7 +39,7 @@ from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.market import SelfChecking
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
-from gpuwatch.storage.history.store_growth import undecided_text
+from gpuwatch.storage.history.store_growth import undecided_keep
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import require_writable, wal_is_safe
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
@@ -172,8 +172,8 @@ def _store(settings: Settings) -> Iterator[Finding]:
                 yield Finding(area="database", state="ok" if wal_is_safe() else "note", text=text, mend=mend)
             else:
                 yield Finding(area="database", state="ok", text="PostgreSQL, up to date")
-            if settings.history.keep is None and (undecided := undecided_text(store, real_now())) is not None:
-                text, _, mend = undecided.partition(": copy ")
+            if settings.history.keep is None and (undecided := undecided_keep(store, real_now())) is not None:
+                text, _, mend = undecided.line.partition(": copy ")
                 yield Finding(area="database", state="note", text=text, mend=f"copy {mend}")
             yield from _outbox(store, ZoneInfo(settings.timezone))
             paused = pause_lines(SqlPauseRepository(store).load(), real_now(), settings.timezone)

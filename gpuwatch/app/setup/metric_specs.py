@@ -34,7 +34,7 @@ _JOB_METRICS = (
     MetricSpec(
         "gpuwatch_jobs_late", _GAUGE, "Open jobs expected to miss their deadline, by forecast or estimated hours"
     ),
-    MetricSpec("gpuwatch_jobs_spent_usd", _GAUGE, "Cost of all stored jobs"),
+    MetricSpec("gpuwatch_jobs_spent_usd", _GAUGE, "Cost of all jobs since the first one"),
     MetricSpec("gpuwatch_job_progress_ratio", _GAUGE, "Progress of a job on an instance, 0 to 1", ("job_name",)),
     MetricSpec("gpuwatch_job_spent_usd", _GAUGE, "Cost so far of a job on an instance", ("job_name",)),
     MetricSpec("gpuwatch_job_predicted_usd", _GAUGE, "Predicted total cost of the job", ("job_name",)),
@@ -121,7 +121,7 @@ METRICS = (
         ("source", "against"),
     ),
     *_JOB_METRICS,
-    MetricSpec("gpuwatch_alerts_total", _COUNTER, "Stored alerts", ("kind", "severity")),
+    MetricSpec("gpuwatch_alerts_total", _COUNTER, "Alerts since the first one", ("kind", "severity")),
     MetricSpec(
         "gpuwatch_outbox_oldest_seconds", _GAUGE, "Age of the oldest undelivered alert; 0 if none", ("channel",)
     ),

@@ -33,10 +33,10 @@ from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.installation import install_hint
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
+from gpuwatch.storage.history.pruned_totals import alerts_stored
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 from gpuwatch.storage.setup.store_stats import (
-    alerts_stored,
     newest_complete_polls,
     reaction_times_s,
     rows_returned,

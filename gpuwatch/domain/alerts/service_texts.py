@@ -142,6 +142,21 @@ RELOAD_REFUSED = AlertSpec(
     resolved=RELOADED,
 )
 
+KEEP_UNDECIDED = AlertSpec(
+    kind=AlertKind.DAEMON,
+    severity=Severity.INFO,
+    once="keep:undecided",
+    headline="the store has older rows than gpuwatch keeps by default: decide how long they stay",
+    facts=(("Would be deleted", "{rows}"),),
+    why="This store is older than the setting [history] keep, which is not set.",
+    did="Nothing is deleted, and the store grows, until you set it.",
+    can_do=(
+        "To keep a copy first: gpuwatch store backup FILE, or a lake: [history] lake = FOLDER",
+        "Then set, for example: [history] keep = {keep}",
+        "See each table and its growth: gpuwatch store stats",
+    ),
+)
+
 # --- the owner --------------------------------------------------------------------------------------------------------
 
 CHANGED_BY_OWNER = AlertSpec(kind=AlertKind.AUDIT, headline="{what}", facts=(("By", "{actor}"),), did="Done.")

@@ -9,11 +9,10 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
-from gpuwatch.domain.setup.durations import DAY_S
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.lake.lake_notes import lake_verified_until_s
 from gpuwatch.storage.history.lake.lake_place import open_place
-from gpuwatch.storage.history.lake.lake_source import SLACK_S
+from gpuwatch.storage.history.lake.lake_source import over_until_s
 from gpuwatch.storage.setup.database import Database
 
 log = logging.getLogger(__name__)
@@ -35,10 +34,10 @@ class DailyLake:
 
     def run_if_due(self, now: datetime) -> None:
         """Write what is over, if a day is over that is not in the lake. Raises StoreError: it failed."""
-        over_s = (int(now.timestamp()) - SLACK_S) // DAY_S * DAY_S
-        if over_s <= self._done_s:
-            return
         with self._store.read() as connection:
+            over_s = over_until_s(connection, int(now.timestamp()))
+            if over_s <= self._done_s:
+                return
             verified_s = lake_verified_until_s(connection, open_place(self._place).url)
         if verified_s is None or verified_s < over_s:
             failure = self._export()

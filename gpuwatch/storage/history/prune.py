@@ -19,6 +19,7 @@ from gpuwatch.domain.setup.history_keep import FOREVER, HistoryKeep
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.lake.lake_notes import lake_verified_until_s
 from gpuwatch.storage.history.lake.lake_place import open_place
+from gpuwatch.storage.history.pruned_totals import keep_totals
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.open_prices import lock_history
 from gpuwatch.storage.history.recording.poll_writer import pack_days
@@ -147,11 +148,13 @@ class SqlPruner:
         if not over:
             return last, 0
         with self._database.write() as connection:
+            # no series goes while a recorder brings it back, and nothing is counted by two that prune
+            lock_history(connection)
             if end.is_history:
-                lock_history(connection)  # no series goes while a recorder brings it back
                 if not self._are_still_over(connection, until):
                     return last, 0  # an import has changed old days since this pass began
                 _note_horizon(connection, until)
+            keep_totals(connection, end.table, [*window, is_over])
             return last, connection.execute(delete(end.table).where(*window, is_over)).rowcount
 
 

@@ -88,8 +88,23 @@ def read_growth(database: Database, keep: HistoryKeep | None, now: datetime) -> 
     )
 
 
-def undecided_text(database: Database, now: datetime) -> str | None:
-    """What a store from before `[history] keep` would lose by it, in a line; None: it is new, or would lose nothing.
+class UndecidedKeep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store from before `[history] keep` would lose by its default."""
+
+    rows: str  # of which tables, the most first
+    keep: str  # the default, as in the settings
+
+    @property
+    def line(self) -> str:
+        """All of it, with what to do."""
+        return (
+            f"[history] keep is not set, and the store has older rows: nothing is deleted. keep = {self.keep} would"
+            f" delete {self.rows}: copy the store first (gpuwatch store backup FILE, or [history] lake), then set it"
+        )
+
+
+def undecided_keep(database: Database, now: datetime) -> UndecidedKeep | None:
+    """What a store from before `[history] keep` would lose by it; None: it is new, or would lose nothing.
 
     Raises StoreError.
     """
@@ -101,10 +116,7 @@ def undecided_text(database: Database, now: datetime) -> str | None:
     keep = ", ".join(f'{name} = "{span}"' for name, span in _texts(HistoryKeep()).items())
     if not parts:
         return None
-    return (
-        f"[history] keep is not set, and the store has older rows: nothing is deleted. keep = {{ {keep} }} would"
-        f" delete {', '.join(parts)}: copy the store first (gpuwatch store backup FILE, or [history] lake), then set it"
-    )
+    return UndecidedKeep(rows=", ".join(parts), keep=f"{{ {keep} }}")
 
 
 def _texts(keep: HistoryKeep) -> dict[str, str]:

@@ -294,6 +294,7 @@ WHY_ROWS_STAY: Mapping[str, str] = {
     "launch_event": "the audit of a launch",
     "invoice_line": "the provider's charges",
     "segment": "a row per provider, GPU, count and rental type: hourly prices name it",
+    "pruned_total": "a row per kind of alert, and one of jobs: counters do not fall when rows end",
     "poll_total": "a row per search: counts since the first one",
     "place": "a row per region of a provider",
     "history_state": "one row",

@@ -18,6 +18,7 @@ from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import load_pauses, lock_reservations
+from gpuwatch.storage.history.pruned_totals import counted_ever
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import JOBS_OVER, job_changes, job_event, job_run, watch_identity
 from gpuwatch.storage.setup.side_tables import job as jobs
@@ -200,9 +201,9 @@ class SqlJobRepository:
         return self._select(jobs.c.state.in_([state.value for state in ON_AN_INSTANCE]))
 
     def spent_microusd(self) -> int:
-        """Return the total cost of all stored jobs. Raises StoreError."""
+        """Return the total cost of all jobs, also of those that were pruned. Raises StoreError."""
         with self._database.read() as connection:
-            return int(connection.execute(select(func.coalesce(func.sum(jobs.c.spent_microusd), 0))).scalar_one())
+            return sum(counted_ever(connection, jobs).values())
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each state. Raises StoreError."""

@@ -12,7 +12,7 @@ from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.migrate import revision
-from gpuwatch.storage.setup.side_tables import alert, lake
+from gpuwatch.storage.setup.side_tables import lake
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 from gpuwatch.storage.setup.tables import (
     history_state,
@@ -121,13 +121,6 @@ def rows_returned(database: Database) -> Mapping[str, int]:
     query = select(quota_day.c.provider, func.sum(quota_day.c.rows)).group_by(quota_day.c.provider)
     with database.read() as connection:
         return {provider: int(rows) for provider, rows in connection.execute(query)}
-
-
-def alerts_stored(database: Database) -> Mapping[tuple[str, str], int]:
-    """Return (kind, severity) → number of stored alerts. Raises StoreError."""
-    query = select(alert.c.kind, alert.c.severity, func.count()).group_by(alert.c.kind, alert.c.severity)
-    with database.read() as connection:
-        return {(kind, severity): count for kind, severity, count in connection.execute(query)}
 
 
 def reaction_times_s(database: Database) -> Sequence[float]:

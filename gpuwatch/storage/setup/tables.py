@@ -141,6 +141,16 @@ poll_total = Table(
     "truncated answer; complete: the newest complete one",
 )
 
+pruned_total = Table(
+    "pruned_total",
+    metadata,
+    Column("counter", String(32), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("severity", String(16), primary_key=True),
+    Column("total", BigInteger, nullable=False),
+    comment="what pruned rows still add to counters: none falls when its rows go; kind, severity: of alerts",
+)
+
 # The 1 is written out, as in the partial index: the planner need not know a parameter to use it.
 IS_COVERING = poll.c.covers == literal_column("1")
 

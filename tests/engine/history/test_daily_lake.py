@@ -11,6 +11,7 @@ import pytest
 
 from gpuwatch.engine.history.daily_lake import DailyLake
 from gpuwatch.errors import StoreError
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
 from tests.storage.aged_store import age
 
@@ -23,6 +24,20 @@ def test_a_day_is_written_once_an_hour_after_its_end(sqlite_database: Database, 
     lake.run_if_due(MORNING - timedelta(hours=2))
     for minutes in range(0, 24 * 60, 10):
         lake.run_if_due(MORNING + timedelta(minutes=minutes))
+    assert len(runs) == 2
+
+
+def test_a_day_waits_until_its_last_hour_is_aggregated(sqlite_database: Database, tmp_path: Path) -> None:
+    age(sqlite_database, 0, 1)
+    runs: list[datetime] = []
+    lake = DailyLake(sqlite_database, str(tmp_path), lambda: runs.append(MORNING))
+    after = datetime(2026, 1, 5, 1, 10, tzinfo=UTC)
+    lake.run_if_due(after - timedelta(days=1))
+    assert len(runs) == 1  # the day of the first polls
+    lake.run_if_due(after)
+    assert len(runs) == 1  # the roll-up is late
+    SqlHistoryRecorder(sqlite_database).roll_up(after)
+    lake.run_if_due(after)
     assert len(runs) == 2
 
 

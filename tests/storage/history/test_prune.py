@@ -7,23 +7,36 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
+from gpuwatch.domain.alerts.service_texts import TEST
 from gpuwatch.domain.launches.launch import Intent
 from gpuwatch.domain.setup.durations import DAY_S
 from gpuwatch.domain.setup.history_keep import HistoryKeep
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError
+from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.history import prune as prune_module
 from gpuwatch.storage.history.imports.price_import import import_file
 from gpuwatch.storage.history.lake.lake_notes import begin_lake, note_verified
 from gpuwatch.storage.history.prune import ROWS_PER_STEP, SqlPruner, mark_undecided
+from gpuwatch.storage.history.pruned_totals import alerts_stored
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.history.store_growth import read_growth, undecided_text
+from gpuwatch.storage.history.store_growth import read_growth, undecided_keep
 from gpuwatch.storage.history.table_ends import TABLE_ENDS, WHY_ROWS_STAY, Horizons
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import chat_update, forecast, provider_hold, silence, skipped_scope
+from gpuwatch.storage.setup.side_tables import (
+    alert,
+    chat_update,
+    forecast,
+    job,
+    job_event,
+    provider_hold,
+    silence,
+    skipped_scope,
+)
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import (
     approval,
@@ -37,6 +50,7 @@ from gpuwatch.storage.setup.tables import (
     series,
 )
 from tests.builders import a_match, a_watch
+from tests.builders_jobs import a_job
 from tests.checkout import ROOT
 from tests.reserving import launch_or_refusal
 from tests.storage.stored_answers import NOON, an_answer, an_offer
@@ -147,11 +161,13 @@ def test_an_older_store_loses_nothing_until_its_owner_has_decided(database: Data
     with database.write() as connection:
         connection.execute(update(history_state).values(kept_by_default=0))
     before = count(database, price_interval), count(database, poll)
-    undecided = SqlPruner(database, None)
-    assert undecided.is_undecided()
-    assert run_all(undecided, now) == 0
+    pruner = SqlPruner(database, None)
+    assert pruner.is_undecided()
+    assert run_all(pruner, now) == 0
     assert (count(database, price_interval), count(database, poll)) == before
-    text = undecided_text(database, now) or ""
+    undecided = undecided_keep(database, now)
+    assert undecided is not None
+    text = undecided.line
     assert f"{before[0] - 3:,} rows of price_interval" in text
     assert "store backup" in text
     assert not read_growth(database, None, now).is_in_force
@@ -164,7 +180,7 @@ def test_an_older_store_loses_nothing_until_its_owner_has_decided(database: Data
 def test_a_new_store_is_pruned_by_default(database: Database) -> None:
     now = record_days(SqlHistoryRecorder(database), 0, 3) + 500 * DAY
     SqlHistoryRecorder(database).roll_up(now)
-    assert undecided_text(database, now) is None
+    assert undecided_keep(database, now) is None
     poll_yesterday(database, now)
     assert run_all(SqlPruner(database, None), now) > 0
 
@@ -244,6 +260,29 @@ def test_what_is_settled_or_lapsed_ends_and_the_rest_stays(database: Database) -
     tables = (approval, chat_update, forecast, provider_hold, silence, skipped_scope)
     assert {name: rows for name, rows in gone.items() if rows} == {table.name: 1 for table in tables}
     assert [count(database, table) for table in tables] == [1, 1, 2, 1, 1, 1]
+
+
+def test_no_counter_falls_when_its_rows_go(database: Database) -> None:
+    outbox, jobs = Outbox(database), SqlJobRepository(database)
+
+    def fill(at: datetime, name: str, spent: int) -> None:
+        outbox.enqueue(TEST.outbox(name, at))
+        outbox.route({name: []}, at)
+        jobs.submit([a_job(job_id=f"jobs{name}", name=name)])
+        ended = {"state": "done", "ended_at_ms": to_ms(at), "spent_microusd": spent}
+        with database.write() as connection:
+            connection.execute(delete(job_event))
+            connection.execute(update(job).where(job.c.name == name).values(ended))
+
+    for number in range(4):
+        now = NOON + number * 500 * DAY
+        fill(now, f"one{number}", 1_000_000)
+        fill(now, f"two{number}", 500_000)
+        rows = sum(deleted for table, deleted in SqlPruner(database, HistoryKeep()).steps(now) if table == "job")
+        assert rows == (2 if number else 0)
+        assert alerts_stored(database) == {("test", "info"): 2 * number + 2}
+        assert jobs.spent_microusd() == 1_500_000 * (number + 1)
+    assert count(database, alert) == count(database, job) == 2
 
 
 def _put_settled(connection: Connection, at_ms: int, name: str) -> None:

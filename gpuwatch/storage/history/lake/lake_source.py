@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
 from gpuwatch.storage.history.lake.lake_schema import DATASETS, HOURLY_CELLS, PartSpan, month_start_s
@@ -65,6 +65,13 @@ _ORDER = {
 }
 
 
+def over_until_s(connection: Connection, now_s: int) -> int:
+    """The end of the last day whose prices, hours and polls do not change any more: its hours are aggregated, too."""
+    next_hour = connection.execute(select(history_state.c.next_hour)).scalar_one()
+    aggregated_s = now_s if next_hour is None else next_hour * HOUR_S
+    return min(now_s - SLACK_S, aggregated_s) // DAY_S * DAY_S
+
+
 class LakeSource:
     """What the store has for a lake."""
 
@@ -79,12 +86,11 @@ class LakeSource:
             self.providers = sorted({*self._segments, *(provider_of_source(name) for name, _, _ in self._scopes)})
             self.install_id = connection.execute(select(installation.c.install_id)).scalar() or ""
             self.kept_from_s: int | None = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
-            self._next_hour: int | None = connection.execute(select(history_state.c.next_hour)).scalar_one()
 
     def over_until_s(self, now_s: int) -> int:
-        """The end of the last day whose prices, hours and polls do not change any more."""
-        aggregated_s = now_s if self._next_hour is None else self._next_hour * HOUR_S
-        return min(now_s - SLACK_S, aggregated_s) // DAY_S * DAY_S
+        """See the function."""
+        with self._database.read() as connection:
+            return over_until_s(connection, now_s)
 
     def first_s(self) -> int | None:
         """The start of the month of the first row; None: there is none."""

@@ -24,6 +24,7 @@ from gpuwatch.storage.history.recording.answer_changes import (
     find_changes,
     save_quote,
 )
+from gpuwatch.storage.history.recording.late_rows import note_late
 from gpuwatch.storage.history.recording.open_prices import NEVER, OpenPrice, OpenPrices
 from gpuwatch.storage.history.recording.poll_writer import write_polls
 from gpuwatch.storage.setup.machine_facts import fact_cells, facts_hash
@@ -100,6 +101,7 @@ def write_answer(
     if prices.next_hour is None or hour < prices.next_hour:  # the first poll, or a late one: aggregate again
         state["next_hour"] = prices.next_hour = hour
         connection.execute(update(history_state).values(rewritten=history_state.c.rewritten + 1))
+        note_late(connection, recorded.provider, recorded.at_s)
     version = prices.version
     if changes.new_prices or changes.delisted or recorded.covers:
         state["version"] = version = version + 1
