@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from gpuwatch.app.history import svg_charts
+from gpuwatch.app.history import svg_charts, svg_style
 from gpuwatch.app.history.svg_charts import SvgChart
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.cli.output import RecordedTable, Recording
@@ -22,13 +22,13 @@ from gpuwatch.errors import UsageError
 Command = Callable[..., Any]
 _MAX_CHARACTERS: Final = 2_000  # characters of one text
 _STYLE: Final = """
-body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:60rem;margin:2rem auto;
+body{font:16px/1.5 system-ui,sans-serif;color:var(--text);background:var(--surface);max-width:60rem;margin:2rem auto;
 padding:0 1rem}
 h1{font-size:1.4rem;line-height:1.25}h2{font-size:1.1rem;margin-top:2rem}
-.verdict{background:var(--mark);border-left:4px solid var(--b);padding:.6rem 1rem}.verdict p{margin:.2rem 0}
+.verdict{background:var(--sunken);border-left:4px solid var(--accent);padding:.6rem 1rem}.verdict p{margin:.2rem 0}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}
 th,td{padding:.2rem .7rem .2rem 0;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
-.n{text-align:right}ul.notes{color:var(--dim);font-size:.9rem}
+.n{text-align:right}ul.notes{color:var(--muted);font-size:.9rem}
 svg{width:100%;height:auto;margin:1rem 0}
 """
 
@@ -41,10 +41,11 @@ def html_option(command: Command) -> Command:
 
 
 def png_option(command: Command) -> Command:
-    """`--png FILE`; arrives as `png: Path | None`."""
-    return click.option(
-        "--png", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write a picture to this file."
-    )(command)
+    """`--png FILE` and `--dark`; arrive as `png: Path | None` and `dark: bool`."""
+    file = click.Path(dir_okay=False, path_type=Path)
+    what = "Write a picture to this file; one that ends in .svg is light or dark as its reader's screen is."
+    dark = click.option("--dark", is_flag=True, help="Draw the picture of --png on a dark ground.")
+    return click.option("--png", type=file, default=None, help=what)(dark(command))
 
 
 def refuse_html_with(html: Path | None, *, as_data: bool) -> None:
@@ -60,6 +61,16 @@ def save_page(path: Path, page: str | bytes) -> None:
             part.write_bytes(page if isinstance(page, bytes) else page.encode())
     except OSError as fault:
         raise UsageError(f"cannot write {path}: {fault.strerror or fault}") from fault
+
+
+def save_picture(
+    path: Path, title: str, charts: Iterable[SvgChart | None], notes: Iterable[str] = (), *, dark: bool
+) -> None:
+    """Write charts as SVG or PNG, by the file's name. Raises UsageError: not possible here."""
+    if path.suffix == ".svg":
+        save_page(path, svg_charts.picture_svg(title, charts, notes))
+    else:
+        save_page(path, svg_charts.picture(title, charts, notes, svg_style.DARK if dark else svg_style.LIGHT))
 
 
 def recorded_page(title: str, verdict: Sequence[str], charts: Iterable[SvgChart | None], recording: Recording) -> str:
@@ -95,8 +106,8 @@ def _page_style() -> str:
     def palette(colours: Mapping[str, str]) -> str:
         return f":root{{{';'.join(f'--{name}:{colour}' for name, colour in colours.items())}}}"
 
-    dark = f"@media(prefers-color-scheme:dark){{{palette(svg_charts.DARK)}}}"
-    return f":root{{color-scheme:light dark}}{palette(svg_charts.LIGHT)}{dark}{_STYLE}{svg_charts.STYLE}"
+    dark = f"@media(prefers-color-scheme:dark){{{palette(svg_style.DARK)}}}"
+    return f":root{{color-scheme:light dark}}{palette(svg_style.LIGHT)}{dark}{_STYLE}{svg_style.STYLE}"
 
 
 def _table(record_output: RecordedTable) -> str:

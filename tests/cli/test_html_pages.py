@@ -141,4 +141,4 @@ def test_the_area_behind_a_line_spans_its_quartiles_and_nothing_where_they_are_u
     assert chart is not None
     area = chart.body.split('class="band" d="')[1].split('"')[0]
     assert area.count("Z") == 2
-    assert "limit 9.000" in chart.body  # the axis is widened to it
+    assert "limit $9.00" in chart.body  # the axis is widened to it

@@ -227,7 +227,7 @@ def price_history_json(history: PriceHistoryResult) -> dict[str, Any]:
 
 
 def price_chart(history: PriceHistoryResult, title: str, zone: tzinfo) -> SvgChart | None:
-    """The lowest price and the median, the middle half of the prices, grey where the market was not polled."""
+    """The lowest price and the median, the middle half of the prices, hatched where the market was not polled."""
     points = history.track.points
 
     def usd(quantile: str) -> list[float | None]:  # the last price extends to the end
@@ -237,6 +237,6 @@ def price_chart(history: PriceHistoryResult, title: str, zone: tzinfo) -> SvgCha
     return step_chart(
         title,
         [at.astimezone(zone) for at in (*(point.starts_at for point in points), ends_at)],
-        [SvgLine("lowest", usd("min")), SvgLine("median, and the middle half", usd("median"), (usd("q1"), usd("q3")))],
+        [SvgLine("lowest", usd("min")), SvgLine("median", usd("median"), (usd("q1"), usd("q3")))],
         [not point.polled for point in points],
     )

@@ -14,7 +14,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.chart import line_chart
-from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page, save_picture
 from gpuwatch.cli.market.offers import gpu_text
 from gpuwatch.cli.options import (
     PastOptions,
@@ -101,6 +101,7 @@ def backtest(
     past: PastOptions,
     as_csv: bool,
     png: Path | None,
+    dark: bool,
     html: Path | None,
     as_json: bool,
     config: str | None,
@@ -115,7 +116,6 @@ def backtest(
     Exit codes: 0 done, 2 usage or settings are wrong, 3 the market was not polled in that time.
     """
     from gpuwatch.app.forecasts.backtest import BacktestRequest, backtested_watches, run_backtest
-    from gpuwatch.app.history.svg_charts import picture
     from gpuwatch.bootstrap import real_now
 
     refuse_html_with(html, as_data=as_csv or as_json)
@@ -143,7 +143,8 @@ def backtest(
     heading = f"backtest of {', '.join(dict.fromkeys(watch.name for watch, _ in results))}"
     charts = _charts(results, is_sweep, ZoneInfo(settings.timezone)) if png or html else []
     if png:
-        save_page(png, picture(heading, charts, _cheapest_lines(results) if is_sweep else []))
+        notes = _cheapest_lines(results) if is_sweep else [f"times in {settings.timezone}"]
+        save_picture(png, heading, charts, notes, dark=dark)
     if html:
         save_page(html, _page(heading, results, is_sweep, charts, recording))
     return Exit.DONE
@@ -173,7 +174,7 @@ def _page(
 
 
 def _price_chart(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> SvgChart | None:
-    from gpuwatch.app.history.svg_charts import SvgLine, step_chart
+    from gpuwatch.app.history.svg_charts import SvgLine, SvgMarks, step_chart
 
     times, prices = result.track()
     taken = [event for event in result.events if event.launched] or result.events
@@ -182,7 +183,9 @@ def _price_chart(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> SvgCha
         f"{watch.name}: USD per GPU-hour, commission included",
         [at.astimezone(zone) for at in times],
         [line],
-        points=[(event.at, event.usd_gpu_hour) for event in taken],
+        marks=SvgMarks(
+            "rented" if taken and taken[0].launched else "alerted", [(event.at, event.usd_gpu_hour) for event in taken]
+        ),
         limit=float(watch.max_price_usd_gpu_hour),
     )
 

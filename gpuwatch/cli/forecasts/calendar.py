@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -11,7 +11,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page, save_picture
 from gpuwatch.cli.options import PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import echo, json_out, local, record_output
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table, uses_colour
@@ -62,6 +62,7 @@ def calendar(
     blocks: tuple[str, ...],
     as_csv: bool,
     png: Path | None,
+    dark: bool,
     html: Path | None,
     as_json: bool,
     settings: Settings,
@@ -74,7 +75,6 @@ def calendar(
     Exit codes: 0 done, 2 usage, 3 the history is too short.
     """
     from gpuwatch.app.forecasts.calendar import CalendarRequest, calendar_json, cell_json, price_calendar
-    from gpuwatch.app.history.svg_charts import picture
     from gpuwatch.bootstrap import real_now
 
     refuse_html_with(html, as_data=as_csv or as_json)
@@ -97,7 +97,7 @@ def calendar(
     if not result.calendar.hours:
         past.note_older_prices(settings, result.gpus, request.since)
     elif png:
-        save_page(png, picture(heading, _charts(result, heading), _picture_notes(result.calendar)))
+        save_picture(png, heading, _charts(result, heading), _picture_notes(result.calendar), dark=dark)
     return Exit.DONE if result.calendar.is_answered else Exit.CANNOT_TELL
 
 
@@ -253,8 +253,7 @@ def _charts(result: PriceCalendar, heading: str) -> list[SvgChart]:
     from gpuwatch.app.history.svg_charts import week_map
 
     percents = [percent_above_median(cell, result.calendar) for cell in result.calendar.cells]
-    scale = _scale([abs(number) for number in percents if number is not None])
-    return [week_map(heading, percents, DAYS, scale)]
+    return [week_map(heading, percents, DAYS)]
 
 
 def _picture_notes(calendar: Calendar) -> Iterator[str]:
@@ -263,12 +262,6 @@ def _picture_notes(calendar: Calendar) -> Iterator[str]:
     yield f"{span}, {count_text(calendar.hours, 'hour')} with a price"
     yield f"percent difference from the median, {_usd(calendar)} per GPU-hour: blue is cheaper, orange more expensive"
     yield "; ".join(f"{effect.name}: {effect.verdict.value}{_size(effect)}" for effect in calendar.effects)
-
-
-def _scale(sizes: Sequence[float]) -> float:
-    """The end of the colour scale: 95 % of the hours are within it, so that one outlier does not fade all others."""
-    ranked = sorted(sizes)
-    return (ranked[int(0.95 * (len(ranked) - 1))] if ranked else 0.0) or 1.0
 
 
 def _size(effect: CalendarEffect) -> str:

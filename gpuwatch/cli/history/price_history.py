@@ -15,7 +15,7 @@ import msgspec
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.chart import line_chart
-from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page, save_picture
 from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import echo, json_out, record_output
 from gpuwatch.cli.terminal_tables import Column, csv_out, left, right, table
@@ -66,6 +66,7 @@ def history(
     past: PastOptions,
     as_csv: bool,
     png: Path | None,
+    dark: bool,
     html: Path | None,
     as_json: bool,
     settings: Settings,
@@ -80,7 +81,6 @@ def history(
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
     from gpuwatch.app.history.price_history import PriceHistoryRequest, price_chart, price_history
-    from gpuwatch.app.history.svg_charts import picture
     from gpuwatch.bootstrap import real_now
 
     refuse_html_with(html, as_data=as_csv or as_json)
@@ -104,7 +104,7 @@ def history(
     charts = [price_chart(result, heading, zone)] if png or html else []
     verdict = _verdict(result.track.points)
     if png:
-        save_page(png, picture(heading, charts, [verdict, f"times in {zone}"]))
+        save_picture(png, heading, charts, [verdict, f"times in {zone}"], dark=dark)
     if html:
         save_page(html, recorded_page(heading, [verdict], charts, recording))
     return Exit.DONE
