@@ -44,7 +44,7 @@ _LINE_HEIGHT: Final = 18
 _PICTURE_WIDTH: Final = 1200  # pixels
 _FONT: Final = Path(__file__).with_name("DejaVuSans.ttf")  # a server may have no fonts
 _KEY_Y: Final = 14
-_HEAT_STEPS: Final = ((7.0, "c"), (4.0, "b"), (2.0, "a"))  # percent from which on a cell has the colour
+_COLOUR_STEPS: Final = ((7.0, "c"), (4.0, "b"), (2.0, "a"))  # percent from which on a cell has the colour
 _LABEL_CHARACTERS: Final = 27  # of a row of bars
 
 
@@ -233,25 +233,25 @@ def week_map(title: str, percents: Sequence[float | None], days: Sequence[str]) 
         day, hour = divmod(number, 24)
         x, y = 50 + hour * 34, 6 + day * 30
         text = f"{days[day]} {hour:02}:00: " + ("no price" if percent is None else f"{decimal_text(percent, 1, '+')} %")
-        fill = 'fill="url(#hatch)"' if percent is None else f'class="{_heat(percent)}"'
+        fill = 'fill="url(#hatch)"' if percent is None else f'class="{_colour_class(percent)}"'
         parts.append(f'<rect {fill} x="{x}" y="{y}" width="33" height="29"><title>{escape(text)}</title></rect>')
         if percent is not None:
             parts.append(label(x + 16.5, y + 19, decimal_text(percent, 0, "+"), "middle", "strong"))
     parts += [label(42, 25 + 30 * number, day, "end") for number, day in enumerate(days)]
     parts += [label(66.5 + 34 * hour, 232, str(hour), "middle") for hour in range(24)]
-    return SvgChart(title, 272, "".join([*parts, *_heat_key()]))
+    return SvgChart(title, 272, "".join([*parts, *_colour_key()]))
 
 
-def _heat(percent: float) -> str:
+def _colour_class(percent: float) -> str:
     """The class of a cell."""
-    step = next((name for least, name in _HEAT_STEPS if abs(percent) >= least), None)
+    step = next((name for least, name in _COLOUR_STEPS if abs(percent) >= least), None)
     return "even" if step is None else f"{'cheap' if percent < 0 else 'dear'}-{step}"
 
 
-def _heat_key() -> Iterator[str]:
+def _colour_key() -> Iterator[str]:
     x = 50.0
     for side, word in (("cheap", "cheaper"), ("dear", "dearer")):
-        for least, step in reversed(_HEAT_STEPS):
+        for least, step in reversed(_COLOUR_STEPS):
             yield f'<rect class="{side}-{step}" x="{x:.1f}" y="248" width="22" height="14"/>'
             text = f"{least:g} % {word}" if step == "a" else f"{least:g} %"
             yield label(x + 28, 260, text)
