@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Alert, Channel, Now
     from gpuwatch.ports.declarations import Adapter, Tools
     from gpuwatch.ports.http import HttpClient
-    from gpuwatch.ports.market import HoldStore
+    from gpuwatch.ports.market import HoldStore, SearchTurns
     from gpuwatch.providers.toolkit.http.client import PooledHttpClient
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
@@ -110,6 +110,7 @@ def build_adapters(  # noqa: PLR0913 every argument has a caller
     *,
     is_patient: bool = True,
     holds: HoldStore | None = None,
+    turns: Mapping[str, SearchTurns] | None = None,
 ) -> dict[str, Adapter]:
     """The adapters of providers.
 
@@ -118,6 +119,7 @@ def build_adapters(  # noqa: PLR0913 every argument has a caller
         stop: ends waits for the next request.
         is_patient: False: a person is waiting; an unreachable server is tried only once.
         holds: current holds of providers; None: the stored holds, read only.
+        turns: by provider, of searches with an account that other processes may use, too.
 
     Raises:
         UsageError: a named provider requires an extra that is not installed.
@@ -129,12 +131,18 @@ def build_adapters(  # noqa: PLR0913 every argument has a caller
         if missing := missing_extra_hint(name):
             raise UsageError(missing)
     holds = command_holds(settings) if holds is None else holds
-    tools = _tools(http, stop or threading.Event(), time_source, holds, is_patient=is_patient)
+    tools = _tools(http, stop or threading.Event(), time_source, holds, turns or {}, is_patient=is_patient)
     return {name: providers.build_with(settings.providers[name].revealed(), tools) for name in provider_names}
 
 
 def _tools(
-    http: HttpClient, stop: threading.Event, time_source: TimeSource, holds: HoldStore, *, is_patient: bool
+    http: HttpClient,
+    stop: threading.Event,
+    time_source: TimeSource,
+    holds: HoldStore,
+    turns: Mapping[str, SearchTurns],
+    *,
+    is_patient: bool,
 ) -> Tools:
     from gpuwatch.ports.declarations import Tools
 
@@ -149,6 +157,7 @@ def _tools(
         stop=stop,
         is_patient=is_patient,
         holds=holds,
+        turns=turns,
     )
 
 

@@ -16,6 +16,7 @@ from gpuwatch.engine.watches.gather import NewestObservations
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.market.provider_holds import SqlHolds
+from gpuwatch.storage.market.search_turns import turns_by_provider
 from gpuwatch.storage.setup.daemon_lease import LeaseOfTerm
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
@@ -104,7 +105,9 @@ def build_essentials(
     """
     stopping, holds, own_term = ServiceStop(lease), SqlHolds(store), LeaseOfTerm(lease)
     obligations = obligation_file(settings, time_source.now)
-    adapters = build_adapters(settings, http, stop=stopping, time_source=time_source, holds=holds)
+    keys = {name: one.api_key.reveal for name, one in settings.providers.items() if one.api_key is not None}
+    turns = turns_by_provider(store, lease, keys, time_source.now)
+    adapters = build_adapters(settings, http, stop=stopping, time_source=time_source, holds=holds, turns=turns)
     return Essentials(
         settings=settings,
         store=store,

@@ -18,7 +18,7 @@ from gpuwatch.domain.market.money import Commission, price_text, usd
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
 from gpuwatch.ports.findings import Finding
-from gpuwatch.ports.market import HoldStore
+from gpuwatch.ports.market import HoldStore, SearchTurns
 from gpuwatch.ports.prerequisites import PrerequisiteSpec
 from gpuwatch.ports.settings import ChannelSettings, Option
 
@@ -150,6 +150,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], None]  # waits between retries
     stop: threading.Event
     holds: HoldStore | None = None  # stores holds over a restart; None: they are not stored
+    turns: Mapping[str, SearchTurns] = {}  # by provider; one without an entry is searched at this process's own pace
     is_patient: bool = True  # False: a person is waiting; an unreachable server is tried only once
 
 

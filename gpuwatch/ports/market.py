@@ -1,6 +1,7 @@
-"""The port to a marketplace: a query (`domain.market.search_query`) and its answer; and the port for holds.
+"""The port to a marketplace: a query (`domain.market.search_query`) and its answer; and the ports of its pace.
 
-A hold says until when a provider accepts no more requests; it is stored over a restart.
+A hold says until when a provider accepts no more requests; it is stored over a restart. A turn is the right to send
+one search, where daemons of several owners use one account.
 """
 
 from __future__ import annotations
@@ -101,3 +102,21 @@ class HoldStore(Protocol):
 
     def save(self, hold: Hold) -> None:
         """Store it in place of the last one of its class, if possible."""
+
+
+class SearchTurns(Protocol):
+    """The turns of searches with one account, over all processes that use it. Neither raises an error."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may search with this account, so that each search needs a turn."""
+
+    def take(self, interval_s: float) -> float | None:
+        """Take the next turn; return the seconds until it begins.
+
+        Args:
+            interval_s: how long the turn lasts: nobody else searches meanwhile.
+
+        Returns:
+            None: unknown for now, and none was taken; send no search.
+        """

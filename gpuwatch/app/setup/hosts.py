@@ -13,23 +13,26 @@ from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.engine.setup.leadership import role_of
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.setup.daemon_lease import SEEN_EVERY_S
-from gpuwatch.storage.watches.running_hosts import KnownHost, LeaseHolder, load_hosts, request_step_down
+from gpuwatch.storage.watches.running_hosts import KnownHost, LeaseHolder, is_turn, load_hosts, request_step_down
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _GONE_AFTER_S = 3 * SEEN_EVERY_S
 LEADS, STEPS_DOWN, STANDS_BY, GONE = "leads", "steps down", "stands by", "gone"
+SEARCHES = "searches"
+_SHARED_WITHIN = timedelta(hours=1)
 
 
 class HostView(msgspec.Struct, frozen=True, kw_only=True):
-    """One daemon.
+    """One daemon; or an account whose searches the leaders of several owners share, with the daemon that has its turn.
 
     Attributes:
         holder: its name in the lease, another one for each process.
-        state: leads, steps down, stands by, or gone: it was not seen for 45 seconds.
-        since: when its lead began; None: it does not lead.
-        epoch: the number of its lead.
+        role: "main", "main/OWNER"; of an account "PROVIDER/ACCOUNT".
+        state: leads, steps down, stands by, or gone: it was not seen for 45 seconds; of an account "searches".
+        since: when its lead began, or its turn; None: it does not lead.
+        epoch: the number of its lead, or of its turn.
     """
 
     host: str
@@ -49,15 +52,26 @@ class HostView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def known_hosts(settings: Settings) -> list[HostView]:
-    """The daemons of the last day, by role. With SQLite none: the lock of its file lets one run. Raises StoreError."""
+    """The daemons of the last day by role, and the accounts that they share. With SQLite none: one runs at a time.
+
+    Raises StoreError.
+    """
     with open_store_read_only(settings) as store:
         if store.is_sqlite:
             return []
         with store.read() as connection:
             leases, hosts = load_hosts(connection)
-    leaders = {lease.holder: lease for lease in leases if lease.expires_in_s > 0}
+    leaders = {(lease.role, lease.holder): lease for lease in leases if lease.expires_in_s > 0}
     now = real_now()
-    return [_view(host, leaders.get(host.holder), now) for host in hosts]
+    by_holder = {host.holder: host for host in hosts}
+    return [
+        *(_view(host, leaders.get((host.role, host.holder)), now) for host in hosts),
+        *(
+            msgspec.structs.replace(_view(by_holder[turn.holder], turn, now), role=turn.role, state=SEARCHES)
+            for turn in leases
+            if is_turn(turn.role) and turn.holder in by_holder and now - turn.since < _SHARED_WITHIN
+        ),
+    ]
 
 
 def _view(host: KnownHost, lease: LeaseHolder | None, now: datetime) -> HostView:

@@ -60,7 +60,8 @@ class PacedClient:
         self._timeout_s = settings.timeout_s
         intervals_s = {SEARCH: settings.search_interval_s, **intervals_s}
         self._paces_all = ANY in intervals_s
-        self._limiter = RateLimiter(intervals_s, tools.monotonic, tools.sleep, tools.stop)
+        turns = tools.turns.get(self.name)
+        self._limiter = RateLimiter(intervals_s, tools.monotonic, tools.sleep, tools.stop, turns)
         self._holds = Holds(self.name, tools, self._limiter, intervals_s)
 
     def acquire(self, kind: str, urgent: bool = False) -> None:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited
-from gpuwatch.ports.market import Hold
+from gpuwatch.ports.market import Hold, SearchTurns
 
 if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Tools
@@ -28,6 +28,9 @@ _MIN_HOLD_S: Final = 1.0
 _MIN_STORED_S: Final = 2.0  # shorter holds expire during a restart
 SEARCH: Final = "search"
 _MIN_SLEEP_S: Final = 0.001
+_ASK_AGAIN_S: Final = 1.0  # while it is unknown when the next turn begins
+_LATE_SHARE: Final = 0.25  # of the interval: how late a turn may be used,
+_LATE_S: Final = 0.1  # or this late
 _MAX_URGENT_IN_A_ROW: Final = 4  # then one non-urgent request: a waiting sweep gets a fifth of the turns
 _Ticket = tuple[bool, int]  # (is not urgent, number of the call)
 
@@ -54,6 +57,7 @@ class RateLimiter:
         monotonic: seconds.
         sleep: waits; it may return early.
         stop: ends every wait when set.
+        turns: of searches, whose pace other processes may share.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class RateLimiter:
         monotonic: Callable[[], float],
         sleep: Callable[[float], None],
         stop: threading.Event,
+        turns: SearchTurns | None = None,
     ) -> None:
         self._intervals = intervals
         self._monotonic = monotonic
@@ -73,6 +78,9 @@ class RateLimiter:
         self._urgent_in_a_row: dict[str, int] = {}
         self._waiting: dict[str, list[_Ticket]] = {}
         self._call_numbers = itertools.count()
+        self._turns = turns
+        self._turn_at_s: float | None = None  # the beginning of the turn that the next search has
+        self._turn_lock = threading.Lock()  # held while a turn is taken; `_lock` never waits for the store
 
     def hold(self, kind: str, seconds: float) -> None:
         """Hold a class for a duration; a longer hold stays."""
@@ -122,10 +130,31 @@ class RateLimiter:
             remaining_s = max(self._next_slot_at.get(kind, now) - now, held_s) + queue_position * interval_s
             if queue_position and remaining_s <= 0:
                 return _MIN_SLEEP_S
-            if remaining_s <= 0:
+            if remaining_s > 0:
+                return remaining_s
+            turns = self._turns if kind == SEARCH and interval_s else None
+            if turns is None or not turns.is_shared or self._uses_turn(now, interval_s):
                 self._next_slot_at[kind] = now + interval_s
                 self._urgent_in_a_row[kind] = 0 if ticket[0] else self._urgent_in_a_row.get(kind, 0) + 1
-            return max(remaining_s, 0.0)
+                return 0.0
+        return self._take_turn(turns, interval_s)
+
+    def _uses_turn(self, now: float, interval_s: float) -> bool:
+        """Whether this search has a turn. One that it would use late is given up: the next one is another process's."""
+        began_s, self._turn_at_s = self._turn_at_s, None
+        return began_s is not None and now - began_s <= max(interval_s * _LATE_SHARE, _LATE_S)
+
+    def _take_turn(self, turns: SearchTurns, interval_s: float) -> float:
+        """Take a turn for the next search, whoever of this process sends it; return when to try again."""
+        with self._turn_lock:
+            if self._turn_at_s is not None:  # another thread took it meanwhile
+                return _MIN_SLEEP_S
+            wait_s = turns.take(interval_s)
+            if wait_s is None:
+                return _ASK_AGAIN_S
+            with self._lock:
+                self._turn_at_s = self._next_slot_at[SEARCH] = self._monotonic() + wait_s
+        return _MIN_SLEEP_S
 
     def _queue_order(self, kind: str) -> Iterator[_Ticket]:
         """Return the waiting tickets in the order of their turns, if nobody joins them."""

@@ -73,6 +73,12 @@ class KnownAccount(msgspec.Struct, frozen=True, kw_only=True):
     same_as: str | None
 
 
+def account_in(connection: Connection, provider: str, key: str, now: datetime) -> str:
+    """Return the account of a key, as far as it is known. Needs a writing transaction."""
+    key_account = _hash_key(ensure_installation(connection, now).key_salt, provider, key)
+    return root_of({account.account_id: account for account in _read(connection, provider)}, key_account)
+
+
 class SqlAccountRepository:
     """The accounts at providers, by the provider's id or by the hash of a key. All methods raise StoreError."""
 

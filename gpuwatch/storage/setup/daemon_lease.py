@@ -28,6 +28,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    exists,
     insert,
     literal_column,
     not_,
@@ -119,6 +120,7 @@ STANDBY_EVERY_S = 2.0
 RETRY_AFTER_S = 1.0
 SEEN_EVERY_S = 15.0
 REST_S = 30.0  # after it stepped down, a host lets another one lead
+OTHERS_FOR_S = 60.0  # other owners are minded for so long after the last lease of theirs
 # Its own connection, with waits so short that a network that drops packets costs one renewal, not three.
 LEASE_SESSION = SessionLimits(connect_s=2, lock_s=2.0, statement_s=3.0, idle_s=5.0, connections=1)
 
@@ -128,13 +130,20 @@ _IS_TERM = and_(IS_ROLE, lease_rows.c.holder == bindparam("of_holder"), lease_ro
 IS_VALID = lease_rows.c.expires_at_ms > NOW_MS
 _FENCE = select(lease_rows.c.epoch).where(_IS_TERM, IS_VALID).with_for_update(read=True)
 _STATE = select(lease_rows.c.holder, lease_rows.c.expires_at_ms - NOW_MS).where(IS_ROLE)
-_LOCK = select(lease_rows.c.holder, lease_rows.c.lineage).where(IS_ROLE).with_for_update()
+_LOCK = select(lease_rows.c.lineage, lease_rows.c.expires_at_ms - NOW_MS).where(IS_ROLE).with_for_update()
+_TAKING = 0x67706C64  # the key of PostgreSQL's advisory lock: "gpld"
+_others = lease_rows.alias()
+_HAS_OTHERS = exists().where(  # another owner's host leads, or did within a minute: another one may take over
+    _others.c.role.regexp_match("^main(/|$)"),
+    _others.c.role != bindparam("of_role"),
+    _others.c.expires_at_ms > NOW_MS - OTHERS_FOR_S * 1000,
+)
 _IS_FREE = or_(not_(IS_VALID), lease_rows.c.holder == bindparam("of_holder"))
 _RENEW = (
     update(lease_rows)
     .where(_IS_TERM, IS_VALID)
     .values(expires_at_ms=NOW_MS + bindparam("for_ms"))
-    .returning(lease_rows.c.steps_down)
+    .returning(lease_rows.c.steps_down, _HAS_OTHERS.label("has_others"))
 )
 _TAKE = (
     update(lease_rows)
@@ -147,7 +156,7 @@ _TAKE = (
         steps_down=False,
         lineage=bindparam("of_lineage"),
     )
-    .returning(lease_rows.c.epoch)
+    .returning(lease_rows.c.epoch, _HAS_OTHERS.label("has_others"))
 )
 _SEEN = update(host_rows).where(host_rows.c.holder == bindparam("of_holder")).values(seen_ms=NOW_MS)
 _FORGET_AFTER_MS = 24 * 3600 * 1000
@@ -163,11 +172,15 @@ class Lease:
         term: another number after each change of what this process is: the leader, or a standby.
         leads: whether this process leads in this term.
         hands_over: whether the owner wants another host to lead; call `release` once nothing acts any more.
+        holder: the name of this process in its leases.
+        has_others: whether hosts of other owners lead on this database, too.
     """
 
     term = 1
     leads = True
     hands_over = False
+    holder = ""
+    has_others = False
 
     @property
     def is_held(self) -> bool:
@@ -177,6 +190,11 @@ class Lease:
     @property
     def is_led(self) -> bool:
         """Whether any process leads, as far as this one knows."""
+        return True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the hosts of all other owners know by now that this one leads."""
         return True
 
     def verify(self, connection: Connection) -> None:
@@ -245,8 +263,10 @@ class RowLease(Lease):
         self._led_until_s = -math.inf  # by another host
         self._rests_until_s = -math.inf
         self._seen_s = -math.inf
+        self._known_from_s = -math.inf
         self._lock = threading.Lock()  # of `tick` and `release`
-        self.term, self.leads, self.hands_over = 1, False, False
+        self.term, self.leads, self.hands_over, self.has_others = 1, False, False, False
+        self.holder = identity.holder
 
     @property
     def is_held(self) -> bool:
@@ -257,6 +277,11 @@ class RowLease(Lease):
     def is_led(self) -> bool:
         """Whether any process leads, as far as this one knows."""
         return self.is_held or self._monotonic() < self._led_until_s
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the hosts of all other owners know by now that this one leads."""
+        return self._monotonic() >= self._known_from_s
 
     @property
     def _is_lapsed(self) -> bool:
@@ -285,6 +310,7 @@ class RowLease(Lease):
             self._change(leads=False)
             return
         self._renewed_s = began_s  # before the request: by the database's clock the lease ends later
+        self.has_others = row.has_others
         if row.steps_down and not self.hands_over:
             self.hands_over = True
             self._change(leads=True)
@@ -309,19 +335,23 @@ class RowLease(Lease):
         """Take a lease that is free, or this process's own after it lapsed."""
         with self.database.write() as connection:
             free = {"role": self._identity.role, "holder": "", "epoch": 0, "since_ms": 0, "expires_at_ms": 0}
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TAKING})")  # of two, the second sees the first
             insert_if_absent(connection, lease_rows, free | {"steps_down": False, "lineage": ""})
-            before = connection.execute(_LOCK, self._keys).one()
+            before, left_ms = connection.execute(_LOCK, self._keys).one()
             self.database.check_lineage(connection)
             lineage = self.database.lineage.identity
             parameters = self._keys | {"for_ms": LEASE_S * 1000, "of_lineage": lineage}
-            epoch = connection.execute(_TAKE, parameters).scalar()
+            taken = connection.execute(_TAKE, parameters).first()
             self._note_seen(connection, began_s)
-        if epoch is None:
+        if taken is None:
             return False
-        if before.lineage and lineage and before.lineage != lineage and not self.database.lineage.generation:
+        if before and lineage and before != lineage and not self.database.lineage.generation:
             self.database.lineage.note_change("it was promoted or restored since another host led")
+        self.has_others = taken.has_others
+        if self.has_others and left_ms / 1000 < STEP_DOWN_AFTER_S + LEASE_S - OTHERS_FOR_S:  # nobody minds this owner
+            self._known_from_s = self._monotonic() + STEP_DOWN_AFTER_S  # they renew before, or act no more
         self.leads = False  # until the term is another one: threads of the former one may be reading
-        self._epoch, self._renewed_s, self.hands_over = epoch, began_s, False
+        self._epoch, self._renewed_s, self.hands_over = taken.epoch, began_s, False
         self._change(leads=True)
         return True
 

@@ -38,6 +38,11 @@ class KnownHost(msgspec.Struct, frozen=True, kw_only=True):
     seen_ago_s: float
 
 
+def is_turn(role: str) -> bool:
+    """Whether it is the role of an account, PROVIDER/ACCOUNT: see `search_turns`."""
+    return "/" in role and not role.startswith("main/")
+
+
 def load_hosts(connection: Connection) -> tuple[list[LeaseHolder], list[KnownHost]]:
     """Return the leases and the daemons, by role and host."""
     leases = connection.execute(select(lease_rows, NOW_MS.label("now_ms")).order_by(lease_rows.c.role))

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
@@ -178,3 +179,87 @@ def test_a_released_class_is_free() -> None:
     clock.pace.hold("search", 40.0)
     clock.pace.release("search")
     assert clock.pace.wait("search") == 0.0
+
+
+class _Turns:
+    """The turns of an account that several processes search with, as the store gives them."""
+
+    is_shared = True
+
+    def __init__(self, clock: VirtualTime) -> None:
+        self.clock = clock
+        self.free_at_s = 0.0
+        self.is_known = True
+
+    def take(self, interval_s: float) -> float | None:
+        if not self.is_known:
+            return None
+        now_s = self.clock.monotonic()
+        began_s = max(self.free_at_s, now_s)
+        self.free_at_s = began_s + interval_s
+        return began_s - now_s
+
+
+class _Shared(_Lanes):
+    """Lanes of one of several processes."""
+
+    def __init__(self, turns: _Turns, clock: VirtualTime) -> None:
+        super().__init__()
+        self.clock = clock
+        self.limiter = RateLimiter({"search": 6.0}, clock.monotonic, clock.sleep, self._stop, turns)
+
+
+def test_processes_that_share_turns_get_equal_shares_however_many_lanes_each_has() -> None:
+    clock = VirtualTime(datetime(2026, 11, 23, tzinfo=UTC))
+    turns = _Turns(clock)
+    several, one = _Shared(turns, clock), _Shared(turns, clock)
+    for lane in ("hunt", "sweep", "quotes"):
+        several.ask(lane, False, 100)
+    one.ask("other", False, 100, from_s=1.0)
+    several.after(597.0)
+    sent = sorted([at_s for _, at_s in several.turns] + [at_s for _, at_s in one.turns])
+    assert 99 <= len([at_s for at_s in sent if at_s <= 597.0]) <= 100
+    assert min(later - earlier for earlier, later in pairwise(sent)) > 5.99
+    assert abs(len(several.turns) - len(one.turns)) <= 2
+
+
+def test_who_waits_alone_for_a_shared_turn_loses_no_time() -> None:
+    clock = VirtualTime(datetime(2026, 11, 23, tzinfo=UTC))
+    lanes = _Shared(_Turns(clock), clock)
+    lanes.ask("hunt", False, 100)
+    assert len(lanes.after(297.0)) == 50
+
+
+def test_the_urgent_uses_the_turn_that_another_lane_has_taken() -> None:
+    clock = VirtualTime(datetime(2026, 11, 23, tzinfo=UTC))
+    turns = _Turns(clock)
+    lanes = _Shared(turns, clock)
+    turns.free_at_s = 18.0  # of others
+    lanes.ask("sweep", False, 1)
+    lanes.ask("requote", True, 1, from_s=1.0)
+    lanes.after(60.0)
+    assert lanes.turns == [("requote", pytest.approx(18.0, abs=0.1)), ("sweep", pytest.approx(24.0, abs=0.1))]
+
+
+def test_a_turn_that_would_be_used_late_is_given_up() -> None:
+    """A hold began meanwhile: the turn that it missed is over, and the next one is somebody else's."""
+    clock = VirtualTime(datetime(2026, 11, 23, tzinfo=UTC))
+    turns = _Turns(clock)
+    turns.free_at_s = 6.0
+    lanes = _Shared(turns, clock)
+    lanes.ask("hunt", False, 1)
+    clock.spawn("refused", lambda: (clock.sleep(1.0), lanes.limiter.hold("search", 10.0)))
+    clock.spawn("others", lambda: (clock.sleep(10.0), turns.take(6.0)))
+    lanes.after(60.0)
+    assert lanes.turns == [("hunt", pytest.approx(18.0, abs=0.1))]
+
+
+def test_no_search_is_sent_while_it_is_unknown_whose_turn_it_is() -> None:
+    clock = VirtualTime(datetime(2026, 11, 23, tzinfo=UTC))
+    turns = _Turns(clock)
+    turns.is_known = False
+    lanes = _Shared(turns, clock)
+    lanes.ask("hunt", True, 1)
+    clock.spawn("answers", lambda: (clock.sleep(20.0), setattr(turns, "is_known", True)))
+    lanes.after(60.0)
+    assert [at_s for _, at_s in lanes.turns] == [pytest.approx(20.0, abs=1.1)]
