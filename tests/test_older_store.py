@@ -75,13 +75,14 @@ def older(empty_database_url: str) -> Iterator[Database]:
     """The database as that gpuwatch left it."""
     database = open_database(empty_database_url)
     with database.write() as connection:
-        command.upgrade(alembic_config(connection), "0004")
-        _fill(connection)
+        create_older(connection)
     yield database
     database.close()
 
 
-def _fill(connection: Connection) -> None:
+def create_older(connection: Connection) -> None:
+    """Create the tables of schema 0004, with every recorded row."""
+    command.upgrade(alembic_config(connection), "0004")
     tables = MetaData()
     tables.reflect(connection)
     connection.execute(tables.tables["history_state"].delete())

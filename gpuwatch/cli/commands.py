@@ -105,12 +105,13 @@ _PROVIDERS = GroupEntry(
     },
     ("gpuwatch providers", "gpuwatch providers machines block 48211 --for 7d"),
 )
+_UPGRADE = ("Back up the database, and upgrade it to this version.", "setup.upgrade:upgrade")
 _STORE = GroupEntry(
     "Import, export, upgrade, back up, prune or measure the store.",
     {
         "import": ("Load price files into the store.", "history.price_files:import_"),
         "export": ("Write the store's prices to a file.", "history.price_files:export"),
-        "upgrade": ("Create the database, or upgrade its schema.", "setup.db:upgrade"),
+        "upgrade": _UPGRADE,
         "backup": ("Copy the database while it is in use, and check the copy.", "setup.db:backup"),
         "prune": ("Delete what [history] keep no longer keeps, at once.", "setup.db:prune"),
         "stats": ("Show the size, contents and growth of the store.", "setup.db:stats"),
@@ -160,6 +161,7 @@ SECTIONS: dict[str, dict[str, Entry | GroupEntry]] = {
         "init": ("Write a commented gpuwatch.toml.", "setup.config:init"),
         "doctor": ("Check settings, database, keys, channels and clock.", "setup.config:doctor"),
         "config": _CONFIG,
+        "upgrade": _UPGRADE,
         "store": _STORE,
         "hosts": _HOSTS,
         "demo": ("Run the daemon against an embedded marketplace.", "setup.demo:demo"),

@@ -1,4 +1,4 @@
-"""The first schema: history, watches, alerts, launches."""
+"""Creates the tables of history, watches, alerts and launches."""
 
 # ruff: noqa: E501
 from __future__ import annotations

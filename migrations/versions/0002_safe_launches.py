@@ -1,4 +1,4 @@
-"""Launches kept safe: what they may come to, what befell them, pauses, questions, hooks, charges."""
+"""Adds what keeps launches safe: their limits, events, pauses, approvals, hooks and invoices."""
 
 # ruff: noqa: E501
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An offer of a whole stock may be rented several times: what is unique is the offer and a number."""
+"""Lets several launches have one offer, if it is a stock of machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A threshold out of the history remembers when its watch began to wait; what the owner ticked is kept."""
+"""Keeps since when an automatic limit waits, and what was ticked in checklists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables and columns get the words that the rest of the world uses; every row stays."""
+"""Renames tables and columns to the field's words; every row stays."""
 
 # ruff: noqa: E501
 from __future__ import annotations

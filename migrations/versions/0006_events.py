@@ -1,4 +1,4 @@
-"""An alert becomes an event that can be read: its severity, what it is about, its headline; kinds by their new names."""
+"""Gives each alert its severity, subject and headline; every alert stays."""
 
 # ruff: noqa: E501
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Launches know their account, installation and watch, each by an id that does not change with a key or a name."""
+"""Gives launches the ids of their account, installation and watch."""
 
 # ruff: noqa: E501
 from __future__ import annotations

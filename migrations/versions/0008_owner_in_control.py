@@ -1,4 +1,4 @@
-"""What people send by a chat is kept until it is carried out, and one daemon polls it."""
+"""Keeps what is sent by a chat until it is carried out."""
 
 # ruff: noqa: E501
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is stated of future prices is kept, to be compared with what comes true."""
+"""Keeps forecasts, to compare them with what comes true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: work that waits for its price, with its runs and events."""
+"""Adds jobs, with their runs and events."""
 
 from __future__ import annotations
 

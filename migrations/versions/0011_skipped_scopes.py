@@ -1,4 +1,4 @@
-"""What orders were refused for is kept: a quota, a zone, an account is not asked again before it may have changed."""
+"""Keeps what orders were refused for: a quota, a region, an account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run may get its instance from a job that is done, and give it to the next one: each is charged for its own time."""
+"""Lets a run take over the instance of a job that is done; each is charged for its own time."""
 
 from __future__ import annotations
 

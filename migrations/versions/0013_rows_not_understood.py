@@ -1,4 +1,4 @@
-"""What a poll did not understand is kept by reason: a new line of products is seen there first."""
+"""Keeps what a poll did not understand, by reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When each price ended is stored: every reader takes it, and none derives it from polls.
+"""Stores when each price ended; reads the whole history once.
 
 A price ended with the first poll that would have shown it and did not, or with the offer's next price. Of an import
 it may be open (NULL): no poll has missed it yet. What gpuwatch closed itself, and no later poll shows it (after a clock

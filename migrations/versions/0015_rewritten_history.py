@@ -1,4 +1,4 @@
-"""A number that grows when what was over in the history changes, so that readers can keep what is over.
+"""Counts changes of what is over in the history, so that readers can keep it.
 
 A late poll, an import, a clock that was set back and pruning change it.
 """

@@ -1,4 +1,4 @@
-"""The parts of lakes: which files were written and verified there, and until when."""
+"""Adds the parts of lakes: which files were verified there, and until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch cost is stored once it is over, so that a total needs no launches; indexes for totals.
+"""Stores what a launch cost once it is over; adds indexes for totals.
 
 Launches that ended before keep NULL: their cost is computed where it is needed.
 """

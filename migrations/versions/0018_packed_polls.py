@@ -1,4 +1,4 @@
-"""The polls of each day that is over are kept packed, and what each provider was asked is counted.
+"""Packs the polls of each day that is over, and counts searches; reads every poll once.
 
 The totals are filled here, from ranges of ids, so that memory stays small; the daemon packs one day after the other.
 """

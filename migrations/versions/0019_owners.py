@@ -1,4 +1,4 @@
-"""Several lists share a database: an alert says whose it is, and a watch which host's list has it.
+"""Lets several owners share the database; what is stored belongs to the first.
 
 What was stored before belongs to the installation, the owner ''.
 """

@@ -1,4 +1,4 @@
-"""Who leads: the daemons of several hosts on one database."""
+"""Adds the daemons that share the database, and which of them leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes for the costs of a month: a store keeps its launches and invoices forever."""
+"""Adds indexes for the costs of a month."""
 
 from __future__ import annotations
 

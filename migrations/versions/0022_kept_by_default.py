@@ -1,4 +1,4 @@
-"""Whether the default of `[history] keep` applies: not to a store that holds rows already."""
+"""Notes whether the default of [history] keep applies; it deletes nothing of an existing store."""
 
 from __future__ import annotations
 

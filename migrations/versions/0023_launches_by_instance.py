@@ -1,4 +1,4 @@
-"""An index for launches of the instances that an invoice names."""
+"""Adds an index for the launches that an invoice names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The number of each job's last change: a daemon reads the jobs that changed, not every open one."""
+"""Numbers the changes of jobs, so that a daemon reads only those that changed."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_the_commands_stand_in_groups() -> None:
 def test_the_help_fits_a_screen() -> None:
     in_sections = _help("--help").partition("\nWatch:\n")[2].partition("\nExamples:\n")[0]
     shown = [line for line in in_sections.splitlines() if line.startswith("  ")]
-    assert len(shown) <= 21
+    assert len(shown) <= 24
     assert [line.split()[0] for line in shown] == list(main.entries)
 
 
@@ -88,7 +88,7 @@ def test_every_command_has_examples_whose_options_exist(words: tuple[str, ...], 
         run = _called(called)
         known = {flag for param in (*run.params, *main.params) for flag in param.opts} | {">"}
         assert {word for word in called if word.startswith("--")} <= known, example
-        assert set(words) <= set(called), example
+        assert set(words) <= set(called) or run is command, example
 
 
 @pytest.mark.parametrize(("words", "command"), ALL, ids=lambda one: " ".join(one) if isinstance(one, tuple) else "")

@@ -1,4 +1,4 @@
-"""Maintenance of the store: upgrade, copy, prune, measure."""
+"""Maintenance of the store: copy, prune, measure."""
 
 from __future__ import annotations
 
@@ -19,24 +19,11 @@ from gpuwatch.storage.history.table_ends import is_kept_by_default
 from gpuwatch.storage.setup.backup import BackupReport, backup, rebuild
 from gpuwatch.storage.setup.daemon_lease import claim_daemon
 from gpuwatch.storage.setup.database import open_database, sqlite_path
-from gpuwatch.storage.setup.migrate import require_head, upgrade_unused
+from gpuwatch.storage.setup.migrate import require_head
 from gpuwatch.storage.setup.store_stats import StoreStats, read_store_stats
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
-
-
-class StoreUpgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """The migrations that ran; empty: the schema was up to date."""
-
-    database: str
-    steps: list[str]
-
-
-def upgrade_store(settings: Settings) -> StoreUpgrade:
-    """Upgrade the database to this program's schema, or create it. Raises StoreError, such as if a daemon uses it."""
-    with closing(open_database(settings.database_url)) as database:
-        return StoreUpgrade(database=database.place, steps=upgrade_unused(database))
 
 
 def back_up_store(settings: Settings, target: Path, *, force: bool) -> BackupReport:

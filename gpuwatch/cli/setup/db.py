@@ -12,7 +12,7 @@ import click
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import Between, json_option, settings_option
 from gpuwatch.cli.output import json_out, local
-from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.figure_text import count_text, size_text
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -20,25 +20,6 @@ if TYPE_CHECKING:
     from gpuwatch.storage.setup.store_stats import StoreStats
 
 _MUCH_FREE = 0.2  # of the file
-
-
-@click.command(cls=Command, examples=("gpuwatch store upgrade",))
-@json_option
-@settings_option
-def upgrade(as_json: bool, settings: Settings) -> None:
-    """Create the database, or upgrade it to this program's schema. `gpuwatch run` does this automatically.
-
-    Stop a running daemon first: it is an older version. With SQLite, gpuwatch checks this.
-    """
-    from gpuwatch.app.setup.store import upgrade_store
-
-    report = upgrade_store(settings)
-    if as_json:
-        json_out(report)
-    else:
-        click.echo(
-            f"{report.database}: {'upgraded through ' + ', '.join(report.steps) if report.steps else 'nothing to do'}"
-        )
 
 
 @click.command(cls=Command, examples=("gpuwatch store backup gpuwatch-backup.db --force",))
@@ -57,7 +38,9 @@ def backup(target: Path, force: bool, as_json: bool, settings: Settings) -> None
     if as_json:
         json_out(backup_json(report))
     else:
-        click.echo(f"{report.path}: {_size(report.bytes)}, {count_text(sum(report.rows.values()), 'row')}, verified")
+        click.echo(
+            f"{report.path}: {size_text(report.bytes)}, {count_text(sum(report.rows.values()), 'row')}, verified"
+        )
 
 
 @click.command(cls=Command, examples=("gpuwatch store prune --keep-days 90", "gpuwatch store prune --vacuum"))
@@ -83,7 +66,7 @@ def prune(keep_days: float | None, vacuum: bool, as_json: bool, settings: Settin
     )
     dropped += f", {count_text(report.jobs, 'job')}" if report.jobs else ""
     kept = f"kept from {local(report.kept_from, settings.timezone)} on" if report.kept_from else "all prices are kept"
-    click.echo(f"{dropped}; {kept}{'' if size is None else f'; the file has {_size(size)}'}")
+    click.echo(f"{dropped}; {kept}{'' if size is None else f'; the file has {size_text(size)}'}")
 
 
 @click.command(cls=Command, examples=("gpuwatch store stats",))
@@ -102,19 +85,22 @@ def stats(as_json: bool, settings: Settings) -> None:
 
 
 def _growth_lines(growth: StoreGrowth) -> Iterator[tuple[str, str]]:
-    yield "growth", f"{_size(growth.bytes_a_month)} a month; in a year the store has {_size(growth.bytes_in_a_year)}"
+    yield (
+        "growth",
+        f"{size_text(growth.bytes_a_month)} a month; in a year the store has {size_text(growth.bytes_in_a_year)}",
+    )
     spans = ", ".join(f"{name} {span}" for name, span in growth.keep.items())
     if growth.is_in_force:
-        yield "kept", f"{spans}; next {_size(growth.bytes_over)} are deleted"
+        yield "kept", f"{spans}; next {size_text(growth.bytes_over)} are deleted"
     else:
-        yield "kept", f"all, as [history] keep is not set; {spans} would delete {_size(growth.bytes_over)}"
+        yield "kept", f"all, as [history] keep is not set; {spans} would delete {size_text(growth.bytes_over)}"
     yield "", ""
     about = "about " if growth.are_bytes_estimated else ""
     yield "table", f"{'rows':>13} {about + 'size':>12} {'a month':>10} {'in a year':>10} {'over':>11}"
     for one in growth.tables:
         if one.rows:
-            month = "-" if one.bytes_a_month is None else _size(one.bytes_a_month)
-            figures = f"{one.rows:>13,} {_size(one.bytes):>12} {month:>10} {_size(one.bytes_in_a_year):>10}"
+            month = "-" if one.bytes_a_month is None else size_text(one.bytes_a_month)
+            figures = f"{one.rows:>13,} {size_text(one.bytes):>12} {month:>10} {size_text(one.bytes_in_a_year):>10}"
             yield one.table, f"{figures} {one.rows_over:>11,}"
 
 
@@ -123,7 +109,7 @@ def _lines(stats: StoreStats, timezone: str) -> Iterator[tuple[str, str]]:
     yield "database", stats.place
     yield "engine", stats.engine
     yield "schema", stats.schema or "none"
-    yield "size", _size(stats.bytes) + (f", {_size(stats.free_bytes)} of it free" if stats.free_bytes else "")
+    yield "size", size_text(stats.bytes) + (f", {size_text(stats.free_bytes)} of it free" if stats.free_bytes else "")
     if stats.free_bytes > _MUCH_FREE * stats.bytes:
         yield "", "to give it back: stop the daemon, then gpuwatch store prune --vacuum"
     span = f", {local(stats.first_poll_at, timezone)} to {local(stats.last_poll_at, timezone)}"
@@ -139,12 +125,3 @@ def _lines(stats: StoreStats, timezone: str) -> Iterator[tuple[str, str]]:
     yield "alerts, launches", f"{rows.get('alert', 0):,}, {rows.get('launch', 0):,}"
     if stats.bytes_per_offer_and_poll is not None:
         yield "bytes", f"{stats.bytes_per_offer_and_poll:.2f} for each offer of each poll ({stats.rows_received:,})"
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.4g} {unit}"
-        size /= 1000
-    return f"{size:.4g} GB"

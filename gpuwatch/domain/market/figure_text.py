@@ -17,6 +17,16 @@ def count_text(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if abs(count) == 1 else plural or noun + 's'}"
 
 
+def size_text(count: int) -> str:
+    """A number of bytes: "12.3 MB"."""
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.4g} {unit}"
+        size /= 1000
+    return f"{size:.4g} GB"
+
+
 def number_text(value: float | None, digits: int = 3) -> str:
     """A measured number, rounded to so many digits: 0.416667 → "0.417", 12345.6 → "12,346"; "–" if it is unknown."""
     if value is None or not math.isfinite(value):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from sqlalchemy import make_url
 
 from gpuwatch.atomic_file import publish
 from gpuwatch.errors import StoreError, UsageError
@@ -39,9 +41,7 @@ def backup(database: Database, target: Path, *, force: bool = False) -> BackupRe
         StoreError: the copy failed; no partial file is left behind.
     """
     if database.path is None:
-        raise StoreError(
-            f"for PostgreSQL, back it up with pg_dump --format=custom --file={target}, restore it with pg_restore"
-        )
+        raise StoreError(f"for PostgreSQL: {dump_command(database.url, str(target))} ; restore it with pg_restore")
     _check_target(database.path, target, force)
     part = target.with_name(target.name + ".part")  # a fixed name: the next backup removes what a killed one left
     try:
@@ -58,6 +58,13 @@ def backup(database: Database, target: Path, *, force: bool = False) -> BackupRe
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
     return BackupReport(path=str(target), bytes=target.stat().st_size, rows=rows)
+
+
+def dump_command(url: str, target: str) -> str:
+    """The command that copies a PostgreSQL database. pg_dump takes its password from PGPASSWORD or ~/.pgpass."""
+    server = make_url(url)._replace(drivername="postgresql", password=None).difference_update_query(["password"])
+    name = shlex.quote(f"--dbname={server.render_as_string()}")
+    return f"pg_dump --format=custom --file={shlex.quote(target)} {name}"
 
 
 def rebuild(path: Path, timeout_s: float = BUSY_TIMEOUT_MS / 1000) -> int:

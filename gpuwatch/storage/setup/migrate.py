@@ -18,6 +18,7 @@ from gpuwatch.storage.setup.database import Database, no_database, open_database
 
 if TYPE_CHECKING:
     from alembic.config import Config
+    from alembic.script import Script
 
 _ADVISORY_LOCK = 0x6770_7577  # "gpuw"; any number that nothing else uses
 
@@ -60,6 +61,23 @@ def newest_schema() -> str:
     """
     names = os.listdir(_migrations_folder() / "versions")
     return max(name.partition("_")[0] for name in names if name.endswith(".py") and not name.startswith("_"))
+
+
+def pending_migrations(schema: str | None, place: str) -> dict[str, str]:
+    """What each missing migration does, in a sentence, by its revision; oldest first.
+
+    Args:
+        schema: of the database; None: an empty one.
+
+    Raises:
+        StoreTooNew: a newer gpuwatch wrote it.
+    """
+    if schema == newest_schema():
+        return {}
+    texts = {script.revision: script.doc for script in _scripts()}
+    if schema is not None and schema not in texts:
+        raise _too_new_error(schema, place)
+    return {revision: text for revision, text in texts.items() if schema is None or revision > schema}
 
 
 def require_head(database: Database) -> None:
@@ -151,9 +169,14 @@ def _run(connection: Connection, previous: str | None, place: str) -> list[str]:
 
 
 def _known_revisions() -> list[str]:
+    return [script.revision for script in _scripts()]
+
+
+def _scripts() -> list[Script]:
+    """The migrations, oldest first."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    return [script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()][::-1]
+    return [*ScriptDirectory.from_config(alembic_config()).walk_revisions()][::-1]
 
 
 def _revision(connection: Connection) -> str | None:

@@ -1,0 +1,1 @@
+"""Keeping an installation: the upgrade of its store, and the systemd service."""

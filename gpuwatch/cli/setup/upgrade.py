@@ -1,0 +1,60 @@
+"""`gpuwatch upgrade`: what a new version changes, the backup before it, and the upgrade."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.base import Command, refuse_given
+from gpuwatch.cli.options import json_option, settings_option
+from gpuwatch.cli.output import echo, json_out
+from gpuwatch.domain.market.figure_text import count_text, size_text
+
+if TYPE_CHECKING:
+    from gpuwatch.app.setup.maintenance.upgrade import StoreUpgrade
+    from gpuwatch.settings import Settings
+
+
+@click.command(cls=Command, examples=("gpuwatch upgrade --check", "gpuwatch upgrade"))
+@click.option("--check", is_flag=True, help="Say what would change, and change nothing.")
+@click.option("--backed-up", is_flag=True, help="You have a backup: write none. PostgreSQL requires it.")
+@json_option
+@settings_option
+def upgrade(check: bool, backed_up: bool, as_json: bool, settings: Settings) -> None:
+    """Upgrade the database to this program's schema, or create it. Backs it up first.
+
+    After an update of gpuwatch; `gpuwatch run` does the same without a backup. Stop a running daemon first: it is an
+    older version. With SQLite, gpuwatch checks this. To go back, put the backup in the place of the database.
+    """
+    from gpuwatch.app.setup.maintenance.upgrade import planned_upgrade, upgrade_store
+
+    if check:
+        refuse_given("cannot be combined with --check", "backed_up")
+    report = planned_upgrade(settings) if check else upgrade_store(settings, is_backed_up=backed_up)
+    if as_json:
+        json_out(report)
+        return
+    for label, value in _lines(report):
+        echo(f"{label:<10} {value}".rstrip())
+    if check and report.steps:
+        echo("nothing was changed; to upgrade: gpuwatch upgrade")
+
+
+def _lines(report: StoreUpgrade) -> Iterator[tuple[str, str]]:
+    yield "database", report.database
+    if not report.steps:
+        yield "schema", f"{report.schema_to}: nothing to do"
+    elif report.schema_from is None:
+        yield "schema", f"{report.schema_to}: {'created' if report.is_done else 'there is no database yet'}"
+    else:
+        steps = count_text(len(report.steps), "migration")
+        yield "schema", f"{report.schema_from} → {report.schema_to}, {steps}{' done' if report.is_done else ''}"
+        yield from ((f"  {revision}", text) for revision, text in report.changes.items())
+    yield "settings", f"{report.settings_file or 'no file'}: valid for this version; no key has a new name"
+    if report.backup is not None:
+        size = "is written first" if report.backup_bytes is None else f"{size_text(report.backup_bytes)}, verified"
+        yield "backup", f"{report.backup}: {size}"
+    if report.backup_command is not None:
+        yield "backup", report.backup_command
