@@ -7,7 +7,7 @@ the store counts. Machines keep the order in which they were first recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from itertools import islice
@@ -22,6 +22,7 @@ from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.packed_polls import PackedPoll
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
+from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.lake.lake_notes import LakePart, LakeState, lake_parts, lake_state
 from gpuwatch.storage.history.lake.lake_place import LakePlace, open_place
 from gpuwatch.storage.history.lake.lake_query import LakeQuery
@@ -46,6 +47,7 @@ from gpuwatch.storage.setup.tables import (
 
 _MARGIN_S = DAY_S  # queries also read what still counts at the start of a span
 _CHUNK_ROWS = 5000
+_RETRIES = 2  # a run of the lake replaces files once a day
 _FACTS = [fact.column for fact in MACHINE_FACTS]
 _LAST_FACTS = ", ".join(f"arg_max({name}, ended_utc)" for name in ("offer_id", "region", "country", *_FACTS))
 _INTERVAL_CELLS = (
@@ -91,21 +93,58 @@ def open_with_lake(
         StoreError: the store or a file of the lake cannot be read.
         UsageError: the extra is not installed.
     """
-    where = open_place(lake) if lake else None
-    with store.read() as connection:
-        kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
-        state = None if where is None else lake_state(connection, where.url)
-    span = LakeSpan(max(0, seconds_since_1970(since) - _MARGIN_S), seconds_since_1970(until) + 1, kept_s or 0)
-    if where is None or state is None or span.since_s >= span.kept_from_s:
+    if not lake:
         yield store
         return
+    where, asked = open_place(lake), (seconds_since_1970(since), seconds_since_1970(until))
     with TemporaryDirectory(prefix="gpuwatch-lake-") as folder:
-        path = Path(folder) / "copy.db"
-        with closing(open_database(f"sqlite:///{path}")) as copy, closing(LakeQuery(where, Path(folder))) as query:
-            metadata.create_all(copy.engine)
-            with store.read() as source, copy.write() as target:
-                _HistoryCopy(source, target, query, scope, span).fill(where, state)
+        copy = _copy_of(store, where, scope, asked, Path(folder))
+        if copy is None:
+            yield store
+            return
+        with closing(copy):
             yield copy
+
+
+def _copy_of(
+    store: Database, where: LakePlace, scope: MarketFilter, asked: tuple[int, int], folder: Path
+) -> Database | None:
+    """Fill a copy; begin anew where a run of the lake has meanwhile replaced files that are read."""
+    for number in range(_RETRIES):
+        before = _parts_of(store, where)
+        try:
+            return _filled_copy(store, where, scope, asked, folder / str(number))
+        except StoreError:
+            if _parts_of(store, where) == before:
+                raise
+    return _filled_copy(store, where, scope, asked, folder / "last")
+
+
+def _parts_of(store: Database, where: LakePlace) -> Sequence[LakePart]:
+    with store.read() as connection:
+        return lake_parts(connection, where.url)
+
+
+def _filled_copy(
+    store: Database, where: LakePlace, scope: MarketFilter, asked: tuple[int, int], folder: Path
+) -> Database | None:
+    """Return a filled copy; None: the store has all that is asked, or there is no lake."""
+    with store.read() as source:  # one snapshot: what is pruned meanwhile is in it
+        kept_s = source.execute(select(history_state.c.kept_from_s)).scalar_one()
+        state = lake_state(source, where.url)
+        span = LakeSpan(max(0, asked[0] - _MARGIN_S), asked[1] + 1, kept_s or 0)
+        if state is None or span.since_s >= span.kept_from_s:
+            return None
+        folder.mkdir()
+        copy = open_database(f"sqlite:///{folder}/copy.db")
+        try:
+            metadata.create_all(copy.engine)
+            with closing(LakeQuery(where, folder)) as query, copy.write() as target:
+                _HistoryCopy(source, target, query, scope, span).fill(where, state)
+        except BaseException:
+            copy.close()
+            raise
+        return copy
 
 
 class _HistoryCopy:

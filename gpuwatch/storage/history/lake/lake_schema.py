@@ -161,12 +161,18 @@ def month_start_s(at_s: int) -> int:
     return int(datetime.fromtimestamp(at_s, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp())
 
 
+def month_of(at_s: int) -> PartSpan:
+    """The whole month of a moment."""
+    from_s = month_start_s(at_s)
+    return PartSpan(from_s, month_start_s(from_s + 32 * DAY_S))
+
+
 def months_between(from_s: int, until_s: int) -> Iterator[PartSpan]:
     """Yield [from_s, until_s), whole days, divided by months."""
     while from_s < until_s:
-        next_s = month_start_s(month_start_s(from_s) + 32 * DAY_S)
-        yield PartSpan(from_s, min(next_s, until_s))
-        from_s = next_s
+        month_end_s = month_of(from_s).until_s
+        yield PartSpan(from_s, min(month_end_s, until_s))
+        from_s = month_end_s
 
 
 def check_version(name: str, version: str | None) -> None:

@@ -58,7 +58,7 @@ _HOURLY = (
     .order_by(segment.c.provider, segment.c.gpu_count, segment.c.spot, hourly.c.hour)
 )
 _FIRST_HOUR = select(func.min(hourly.c.hour)).where(hourly.c.segment_id == bindparam("segment"))
-_ORDER = {
+ROW_ORDER = {
     "intervals": ("gpu", "series_id", "seen_from_utc"),
     "hourly": ("gpu", "source", "gpu_count", "spot", "hour_utc"),
     "polls": ("gpu", "spot", "source", "at_utc", "poll_number"),
@@ -131,5 +131,5 @@ def _kind(name: str) -> str:
 
 def sort_key(dataset: str) -> Any:
     """The order of rows within a part, for rows of different origin."""
-    chosen = [DATASETS[dataset].place(name) for name in _ORDER[dataset]]
+    chosen = [DATASETS[dataset].place(name) for name in ROW_ORDER[dataset]]
     return lambda row: tuple(row[index] for index in chosen)

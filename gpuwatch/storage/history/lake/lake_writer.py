@@ -1,6 +1,7 @@
 """Writes what is over into a lake: each part once, verified before the store notes it.
 
-The files of an interrupted run have the same names again. What an import changed later is written anew, by months.
+The files of an interrupted run have the same names again. What an import changed later is written anew, by months. A
+month that is over becomes one file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.lake.lake_files import installation_of, verify_part, write_part
+from gpuwatch.storage.history.lake.lake_months import months_in_days, rows_of_days
 from gpuwatch.storage.history.lake.lake_notes import (
     REPLACED,
     LakePart,
@@ -20,6 +22,7 @@ from gpuwatch.storage.history.lake.lake_notes import (
     forget_late,
     forget_part,
     lake_parts,
+    lake_state,
     note_next,
     note_verified,
     replace_parts,
@@ -76,6 +79,7 @@ class LakeWriter:
             return
         yield from self._late(state, since)
         yield from self._new(state, over_until_s)
+        yield from self._join_months()
 
     def _new(self, state: LakeState, over_until_s: int) -> Iterator[LakePart]:
         start_s = self._start_s(state)
@@ -113,6 +117,16 @@ class LakeWriter:
                 with self._database.write() as connection:
                     forget_late(connection, self._place.url, provider, since)
 
+    def _join_months(self) -> Iterator[LakePart]:
+        """Write each month that is over as one file, which replaces those of its days at once: in one transaction."""
+        with self._database.read() as connection:
+            state = lake_state(connection, self._place.url)
+        until_s = 0 if state is None else state.verified_until_s or 0
+        for (name, provider, month), days in months_in_days(self._noted(), until_s).items():
+            rows = rows_of_days(self._place, days)
+            yield from self._replace(DATASETS[name], provider, month, days, rows)
+            self._delete_replaced()
+
     def _old(self, dataset: LakeDataset, provider: str, span: PartSpan) -> Sequence[LakePart]:
         return [
             part
@@ -131,6 +145,11 @@ class LakeWriter:
         chunks = self._source.rows(dataset.name, provider, span)
         if old:
             chunks = iter([self._with_dropped(dataset, old, [row for rows in chunks for row in rows])])
+        yield from self._replace(dataset, provider, span, old, chunks)
+
+    def _replace(
+        self, dataset: LakeDataset, provider: str, span: PartSpan, old: Sequence[LakePart], chunks: Iterator[Rows]
+    ) -> Iterator[LakePart]:
         rows = next((rows for rows in chunks if rows), None)
         new = None
         if rows is not None:
