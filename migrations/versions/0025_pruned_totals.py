@@ -1,4 +1,4 @@
-"""What pruned rows still add to counters."""
+"""Keeps counting what pruned rows added to counters."""
 
 from __future__ import annotations
 

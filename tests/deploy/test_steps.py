@@ -1,4 +1,4 @@
-"""docs/deploy.md names only what exists: files, commands, options, credentials."""
+"""docs/deploy.md and docs/upgrade.md name only what exists: files, commands, options, credentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 from tests.checkout import ROOT
 
-TEXT = (ROOT / "docs/deploy.md").read_text()
+TEXT = "\n".join((ROOT / "docs" / page).read_text() for page in ("deploy.md", "upgrade.md"))
 SHELL = "\n".join(re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL))
 USED = sorted({tuple(shlex.split(one)) for one in re.findall(r"gpuwatch-as-service ([a-z][^#`\n|&]*)", TEXT)})
 

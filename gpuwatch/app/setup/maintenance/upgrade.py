@@ -53,7 +53,7 @@ def planned_upgrade(settings: Settings) -> StoreUpgrade:
     except StoreMissing:
         place, schema = str(path), None
     changes = pending_migrations(schema, place)
-    is_backed_up_first = schema is not None and bool(changes)
+    has_rows = schema is not None and bool(changes)
     return StoreUpgrade(
         database=place,
         schema_from=schema,
@@ -61,10 +61,8 @@ def planned_upgrade(settings: Settings) -> StoreUpgrade:
         steps=list(changes),
         changes=changes,
         settings_file=settings.source_file,
-        backup=None if path is None or not is_backed_up_first else str(_backup_path(path, f"{schema}")),
-        backup_command=dump_command(url, f"gpuwatch-schema-{schema}.dump")
-        if path is None and is_backed_up_first
-        else None,
+        backup=str(_backup_path(path, f"{schema}")) if has_rows and path is not None else None,
+        backup_command=dump_command(url, f"gpuwatch-schema-{schema}.dump") if has_rows and path is None else None,
     )
 
 
