@@ -92,6 +92,7 @@ from gpuwatch.ports.declarations import (
     Tools,
     web_address,
 )
+from gpuwatch.ports.dialog import ChannelAnswers, ChannelSetup, Dialog
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.http import HttpClient, HttpReply, NetError, NoReply, NotSent, StreamingReply, UnusableReply
 from gpuwatch.ports.market import SelfChecking
@@ -297,6 +298,9 @@ __all__ = [  # noqa: RUF022 - by use
     # Alerts: what a channel gets, and their text
     "Channel",
     "SilentChannel",
+    "ChannelSetup",  # what `gpuwatch init` asks for it
+    "ChannelAnswers",
+    "Dialog",
     "ManyRecipients",
     "BatchingChannel",
     "OneByOneChannel",

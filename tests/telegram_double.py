@@ -1,7 +1,7 @@
 """A Bot API server on loopback, built from the API's documented answers; as strict as Telegram.
 
 `sendMessage` and `getChat`; commands and buttons: `getUpdates`, `answerCallbackQuery`, `editMessageText`, `sendPhoto`
-and `setMyCommands`; webhooks: `tests/telegram_webhook.py`.
+and `setMyCommands`; `getMe` and webhooks: `tests/telegram_webhook.py`.
 Formatting: core.telegram.org/bots/api#html-style; failures: #responseparameters, and the texts
 that the API sends with 400, 401, 403, 409 and 429.
 """
@@ -23,7 +23,7 @@ from tests.telegram_webhook import Refused, WebhookSender
 
 TOKEN = "8123456789:AAH-TelegramTokenOfATest_0123456789ab"
 CHAT = "-4001"
-_OF_THE_BOT = {"setMyCommands", "getWebhookInfo", "setWebhook", "deleteWebhook"}
+_OF_THE_BOT = {"getMe", "setMyCommands", "getWebhookInfo", "setWebhook", "deleteWebhook"}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
+BOT = {"id": 8123456789, "is_bot": True, "first_name": "GPU watch", "username": "gpuwatch_test_bot"}
+
 
 class Refused(Exception):
     """Telegram's text for a bad request."""
@@ -37,6 +39,7 @@ class WebhookSender:
         self.handed_over: list[int] = []
         self.released = threading.Event()
         self.webhook_methods = {
+            "getMe": lambda _request: dict(BOT),
             "getWebhookInfo": self._webhook_info,
             "setWebhook": self._set_webhook,
             "deleteWebhook": self._delete_webhook,

@@ -180,7 +180,7 @@ def test_it_tells_its_version(installed: Path, tmp_path: Path) -> None:
 
 
 def test_it_writes_a_first_settings_file(installed: Path, tmp_path: Path) -> None:
-    done = _gpuwatch(installed, tmp_path, "init")
+    done = _gpuwatch(installed, tmp_path, "init", "--full")
     assert done.returncode == 0, _said(done)
     assert (tmp_path / "gpuwatch.toml").is_file()
     shown = _gpuwatch(installed, tmp_path, "config", "show", "--json")

@@ -158,7 +158,7 @@ SECTIONS: dict[str, dict[str, Entry | GroupEntry]] = {
         "plan": _PLAN,
     },
     "Setup": {
-        "init": ("Write a commented gpuwatch.toml.", "setup.config:init"),
+        "init": ("Set up gpuwatch: five questions, then gpuwatch.toml.", "setup.init:init"),
         "doctor": ("Check settings, database, keys, channels and clock.", "setup.config:doctor"),
         "config": _CONFIG,
         "upgrade": _UPGRADE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,6 +23,7 @@ from gpuwatch.notifiers.toolkit import (
 )
 from gpuwatch.ports import Alert, ChannelSettings, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
+from gpuwatch.ports.dialog import ChannelAnswers, ChannelSetup, Dialog
 from gpuwatch.ports.settings import parse_list, parse_password
 from gpuwatch.redaction import register_secret
 
@@ -45,9 +47,16 @@ INFO = ChannelInfo(
     extra="apprise",
     template='urls = ["ntfy://…"]             # one of about a hundred services\n',
     docs="alerts.md#apprise",
+    setups=(
+        ChannelSetup(name="ntfy", rank=3, ask=lambda dialog, http, given: _ask_ntfy(dialog)),
+        ChannelSetup(name="slack", rank=4, ask=lambda dialog, http, given: _ask_address(dialog, _SLACK)),
+        ChannelSetup(name="discord", rank=5, ask=lambda dialog, http, given: _ask_address(dialog, _DISCORD)),
+    ),
     doctor=lambda settings, http: check_findings("apprise", build(settings, http).check),
 )
 
+_SLACK = "Paste the address of an incoming webhook, https://hooks.slack.com/services/… (not shown)"
+_DISCORD = "Paste the webhook's address, https://discord.com/api/webhooks/… (not shown)"
 _TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}  # Apprise's names
 
 
@@ -158,3 +167,27 @@ def _service_label(number: int, url: str) -> str:
     scheme = url.partition("://")[0]
     shown_scheme = scheme if scheme != url and scheme.isalnum() and len(scheme) <= 20 else "?"
     return f"urls[{number}] ({shown_scheme}://…)"
+
+
+# --- `gpuwatch init` --------------------------------------------------------------------------------------------------
+
+
+def _ask_ntfy(dialog: Dialog) -> ChannelAnswers:
+    """A topic that nobody guesses: whoever knows the name of a topic can read it."""
+    topic = dialog.ask("Topic to subscribe to in the ntfy app, or https://server/topic", f"gpuwatch-{token_hex(5)}")
+    address = topic.replace("https://", "ntfys://", 1).replace("http://", "ntfy://", 1)
+    return _answers(address if "://" in address else f"ntfys://{address}")
+
+
+def _ask_address(dialog: Dialog, question: str) -> ChannelAnswers | None:
+    """An address that Apprise knows; None: given up."""
+    apprise = importlib.import_module("apprise")
+    while address := dialog.ask_secret(f"{question}; Enter: another channel"):
+        if _is_supported(apprise, address):
+            return _answers(address)
+        dialog.say("That is no such address.")
+    return None
+
+
+def _answers(address: str) -> ChannelAnswers:
+    return ChannelAnswers(secrets={"urls": msgspec.json.encode([address]).decode()})

@@ -17,6 +17,7 @@ from gpuwatch.domain.launches.instance import LABEL_LENGTH
 from gpuwatch.domain.market.money import Commission, price_text, usd
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
+from gpuwatch.ports.dialog import ChannelSetup
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.market import HoldStore, SearchTurns
 from gpuwatch.ports.prerequisites import PrerequisiteSpec
@@ -83,8 +84,9 @@ class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[OptionSpec, ...] = ()  # the keys of `[notify.NAME]`
     check: Callable[[Mapping[str, Option]], None] | None = None
     extra: str | None = None  # required extra
-    template: str = ""  # commented lines of `gpuwatch init` below `[notify.NAME]`; empty: generated from `options`
+    template: str = ""  # commented lines of `gpuwatch init --full` below `[notify.NAME]`; empty: made from `options`
     docs: str | None = None  # page and heading of its documentation: "alerts.md#telegram"
+    setups: tuple[ChannelSetup, ...] = ()  # choices of `gpuwatch init`
     doctor: Callable[[ChannelSettings, HttpClient], Iterable[Finding]] | None = (
         None  # additional checks; sends no alert
     )
@@ -123,7 +125,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     console_url: str | None = None  # where a person rents manually
     prerequisites: tuple[PrerequisiteSpec, ...] = ()  # requirements before the first launch
     key_rights: Mapping[str, str] = {}  # its names of key permissions: "list", "rent", "credit", "charges"
-    template: str = ""  # its section of `gpuwatch init`, including the heading; empty: not in the template
+    template: str = ""  # its section of `gpuwatch init --full`, including the heading; empty: not in the template
     docs: str | None = None  # page of its documentation; None: providers/NAME.md
     doctor: Callable[[ProviderSettings, HttpClient], Iterable[Finding]] | None = None  # additional checks; read only
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwatch.settings.best_effort import UsableSettings
-from gpuwatch.settings.load import from_flags, load, load_for_stopping, probable_store_url, store_url
+from gpuwatch.settings.load import from_flags, load, load_draft, load_for_stopping, probable_store_url, store_url
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.rescue import store_last_good
 
@@ -12,6 +12,7 @@ __all__ = [
     "UsableSettings",
     "from_flags",
     "load",
+    "load_draft",
     "load_for_stopping",
     "probable_store_url",
     "store_last_good",

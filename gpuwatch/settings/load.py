@@ -15,7 +15,7 @@ from gpuwatch.settings.external_values import UnreadableValues, database_url
 from gpuwatch.settings.interpolation import resolve_references
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.settings_warnings import log_warnings
-from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
+from gpuwatch.settings.sources import Sources, collect, collect_draft, merge_sources, parse_file
 from gpuwatch.settings.validate import validate
 
 
@@ -47,6 +47,23 @@ def load(  # noqa: PLR0913 the sources, and how to read them
     if content is not None:
         sources = msgspec.structs.replace(sources, content=content)
     return _resolve(sources, known_spellings, {}, recorded_places, all_warnings=all_warnings)
+
+
+def load_draft(
+    file: Path, content: bytes, new_variables: Mapping[str, str], *, left_out: Collection[str] = ()
+) -> tuple[Settings, Sources]:
+    """The settings as they will be once this file is written, and what is set outside it.
+
+    Args:
+        new_variables: what `.env` beside the file will have in addition.
+        left_out: tables of which the environment is ignored, such as "notify".
+
+    Raises:
+        SettingsError: one line per error.
+    """
+    sources = collect_draft(file, content, new_variables)
+    kept = tuple(one for one in sources.external if one.path[0] not in left_out)
+    return _resolve(msgspec.structs.replace(sources, external=kept), (), {}, all_warnings=True), sources
 
 
 def load_for_stopping(

@@ -183,13 +183,35 @@ def collect(
         content = read_file(file)
     except SettingsError as error:
         errors += [(_FILE_PATH, line) for line in error.faults]
-    external = (
-        *credential_values(env, errors),
-        *variable_values({name: text for name, text in dotenv.items() if name not in env}, cwd, errors, dotenv=True),
-        *variable_values(env, cwd, errors),
-    )
+    external = _external(env, dotenv, cwd, errors)
     _raise_or_collect(errors, unreadable)
     return Sources(file, content, external, env, cwd, dotenv)
+
+
+def collect_draft(file: Path, content: bytes, new_variables: Mapping[str, str]) -> Sources:
+    """The sources as they will be once this file has this content, for a gpuwatch that starts in its folder.
+
+    Args:
+        new_variables: those that `.env` will have in addition.
+    """
+    env, cwd = os.environ, file.parent.absolute()
+    dotenv = {**read_dotenv(cwd), **new_variables}
+    errors: UnreadableValues = []
+    external = _external(env, dotenv, cwd, errors)
+    _raise_or_collect(errors, None)
+    return Sources(file, content, external, env, cwd, dotenv)
+
+
+def _external(
+    env: Mapping[str, str], dotenv: Mapping[str, str], cwd: Path, errors: UnreadableValues
+) -> tuple[ExternalValue, ...]:
+    """Every value outside the settings file; later ones count."""
+    hidden = {name: text for name, text in dotenv.items() if name not in env}
+    return (
+        *credential_values(env, errors),
+        *variable_values(hidden, cwd, errors, dotenv=True),
+        *variable_values(env, cwd, errors),
+    )
 
 
 def parse_file(sources: Sources) -> dict[str, Any]:

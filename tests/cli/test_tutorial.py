@@ -18,7 +18,7 @@ from tests.cli.conftest import SERIES, Shell
 PAGE = ROOT / "docs/tutorial-qlora.md"
 ELSEWHERE = {
     ("demo", "--jobs"): "tests/process/test_demo_jobs.py runs it",
-    ("init",): "this test has settings, with the embedded marketplace in them",
+    ("init", "--full"): "this test has settings, with the embedded marketplace in them",
     ("run",): "a service; the demo runs it",
     ("doctor",): "asks the real services",
     ("jobs", "logs", "-f", "qlora-8b"): "follows for ever",

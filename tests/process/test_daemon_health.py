@@ -111,10 +111,10 @@ def test_a_list_or_an_account_that_does_not_come_is_named_as_the_reason(
 
 # --- a provider that cannot be reached -------------------------------------------------------------------------------
 def test_a_dead_port_is_one_warning_with_host_and_cause_and_an_error_when_blind(tmp_path: Path) -> None:
-    """With the settings of `gpuwatch init`, which name no channel; only the times are shorter."""
+    """With the settings of `gpuwatch init --full`, which name no channel; only the times are shorter."""
     home = Home(tmp_path, DEAD)
     (tmp_path / "gpuwatch.toml").unlink()
-    assert home.run("init").returncode == 0
+    assert home.run("init", "--full").returncode == 0
     quick = {"BASE_URL": DEAD, "POLL_EVERY": "1s", "SEARCH_INTERVAL": "0.05s", "TIMEOUT": "1s"}
     env = {f"GPUWATCH_PROVIDERS__VASTAI__{name}": value for name, value in quick.items()}
     env["GPUWATCH_DATABASE_URL"] = home.database_url

@@ -91,7 +91,7 @@ def test_folders_that_are_not_absolute_are_ignored_as_the_specification_says(nob
     ("argv", "env", "said"),
     [
         (["check"], {"GPUWATCH_CONFIG": "~/x"}, "~/x: no home folder for ~: set HOME"),
-        (["init"], {"GPUWATCH_CONFIG": "~/x"}, "~/x: no home folder for ~: set HOME"),
+        (["init", "--full"], {"GPUWATCH_CONFIG": "~/x"}, "~/x: no home folder for ~: set HOME"),
         (["launches"], {}, ASKS),
         (["run"], {}, ASKS),
         (["db", "upgrade"], {}, ASKS),

@@ -13,9 +13,13 @@ from gpuwatch.settings.reference import schema_text
 from gpuwatch.settings.show import SCHEMA_FILE, Origin, template
 
 
-def write_settings(target: Path, *, force: bool) -> Path:
-    """Write a commented settings file, and its schema for editors beside it; make their folder. Returns the schema's
-    path.
+def full_settings_text() -> str:
+    """Every setting, commented."""
+    return template()
+
+
+def write_settings(target: Path, text: str, *, force: bool) -> Path:
+    """Write a settings file, and its schema for editors beside it; make their folder. Returns the schema's path.
 
     Raises:
         GpuwatchError: it exists and `force` is not set, or it cannot be written.
@@ -26,13 +30,18 @@ def write_settings(target: Path, *, force: bool) -> Path:
     except OSError as error:
         raise GpuwatchError(f"cannot create {error.filename}: {error.strerror}") from None
     try:
-        _write(target, template(), os.O_TRUNC if force else os.O_EXCL)
+        _write(target, text, os.O_TRUNC if force else os.O_EXCL)
         _write(schema, schema_text(), os.O_TRUNC)
     except FileExistsError:
-        raise GpuwatchError(f"{target} already exists; overwrite it with --force") from None
+        raise already_there(target) from None
     except OSError as error:
         raise GpuwatchError(f"cannot write {error.filename or target}: {error.strerror}") from None
     return schema
+
+
+def already_there(target: Path) -> GpuwatchError:
+    """The error for a file that must not be overwritten."""
+    return GpuwatchError(f"{target} already exists; overwrite it with --force")
 
 
 def _write(path: Path, text: str, mode: int) -> None:

@@ -13,10 +13,10 @@ import msgspec
 from gpuwatch.chat.chat_actions import COMMANDS, answer_command, run_press
 from gpuwatch.chat.replies import ChatContext, ChatReply
 from gpuwatch.chat.telegram.sender import MessageSender
+from gpuwatch.chat.telegram.start_replies import foreign_start_text, help_reply, start_reply
 from gpuwatch.chat.telegram.updates import ButtonPress, ChatMessage, ChatUpdate
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton
 from gpuwatch.errors import StoreError
-from gpuwatch.notifiers.toolkit import Line, Piece, Role
 from gpuwatch.ports.alerts import ButtonRows, MessageButton
 from gpuwatch.settings import Settings
 from gpuwatch.storage.alerts.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
@@ -121,7 +121,8 @@ class UpdateReceiver:
         if message is None or message.text is None:
             return None
         if not self._members().allow(message.chat.id, message.sender.id if message.sender else None):
-            self._report_foreign(message.sender.id if message.sender else None)
+            if self._report_foreign(message.sender.id if message.sender else None):
+                self._answer_foreign_start(message)
             return None
         return ReceivedUpdate(update_id=update.update_id, body=_body(update))
 
@@ -140,10 +141,19 @@ class UpdateReceiver:
             update_id=update.update_id, body=_body(update), button=button.data if button.works_once else None
         )
 
-    def _report_foreign(self, user_id: int | None) -> None:
-        if user_id not in self._foreign:
-            self._foreign.add(user_id)
-            log.warning("user %s is not authorised: not in [notify.telegram] users, or not in its chat", user_id)
+    def _report_foreign(self, user_id: int | None) -> bool:
+        """Log a user who is not authorised; return whether it is the first time."""
+        if user_id in self._foreign:
+            return False
+        self._foreign.add(user_id)
+        log.warning("user %s is not authorised: not in [notify.telegram] users, or not in its chat", user_id)
+        return True
+
+    def _answer_foreign_start(self, message: ChatMessage) -> None:
+        """Explain the bot once to somebody who starts it: it may be its owner, who has not set this chat."""
+        if message.chat.type == "private" and command_in(message.text or "")[0] == "start":
+            body: dict[str, object] = {"chat_id": message.chat.id, "text": foreign_start_text(message.chat.id)}
+            self._in_background(lambda: self._sender.try_once("sendMessage", body))
 
     # --- carrying out -----------------------------------------------------------------------------------------------
 
@@ -235,7 +245,7 @@ class UpdateReceiver:
             name = "help"
         user = message.sender.id if message.sender is not None else None
         if name in {"help", "start"}:
-            self._sender.send(chat, help_reply())
+            self._sender.send(chat, help_reply() if name == "help" else start_reply(self._settings))
         else:
             self._sender.send(chat, answer_command(self._context(user), name, argument))
 
@@ -250,15 +260,6 @@ def command_in(text: str) -> tuple[str | None, str]:
     if not head.startswith("/") or len(head) < 2:
         return None, text
     return head[1:].partition("@")[0].lower(), " ".join(rest)
-
-
-def help_reply() -> ChatReply:
-    """Return the list of commands."""
-    lines = [
-        Line(Role.ITEM, (Piece(f"/{name}", code=True), Piece(f" – {command.about}")))
-        for name, command in COMMANDS.items()
-    ]
-    return ChatReply(lines=(Line(Role.TITLE, (Piece("gpuwatch in this chat", bold=True),)), *lines))
 
 
 def _body(update: ChatUpdate) -> str:

@@ -1,8 +1,7 @@
-"""`gpuwatch config show|schema`, `gpuwatch init`, and `gpuwatch doctor`, which checks the installation."""
+"""`gpuwatch config show|schema`, and `gpuwatch doctor`, which checks the installation."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,8 +11,6 @@ from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import all_warnings_settings_option, config_option, json_option, provider_option
 from gpuwatch.cli.output import json_out, note, print_finding
 from gpuwatch.cli.terminal_tables import left, table, text
-from gpuwatch.errors import UsageError
-from gpuwatch.home_folder import expand_home
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -46,22 +43,6 @@ def schema(jobs: bool) -> None:
     from gpuwatch.settings.reference import job_json_schema, json_schema
 
     json_out(job_json_schema() if jobs else json_schema())
-
-
-@click.command(cls=Command, examples=("gpuwatch init", "gpuwatch init --config ~/.config/gpuwatch/gpuwatch.toml"))
-@config_option
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def init(config: str | None, force: bool) -> None:
-    """Write a commented gpuwatch.toml, with its schema for editors."""
-    from gpuwatch.app.setup.config import write_settings
-
-    name = config or os.environ.get("GPUWATCH_CONFIG") or "gpuwatch.toml"
-    try:
-        target = expand_home(name)
-    except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}") from None
-    schema = write_settings(target, force=force)
-    note(f"wrote {target} and {schema}; next: edit the watch, then gpuwatch check")
 
 
 def _text(value: Any) -> str:

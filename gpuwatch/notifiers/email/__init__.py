@@ -18,6 +18,7 @@ import msgspec
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email.mail_connection import BoundedSmtp, envelope_address, header_address, parse_address
 from gpuwatch.notifiers.email.mail_page import as_html
+from gpuwatch.notifiers.email.mail_setup import ask_mail
 from gpuwatch.notifiers.toolkit import (
     CHECK_S,
     TEMPLATES,
@@ -31,6 +32,7 @@ from gpuwatch.notifiers.toolkit import (
 )
 from gpuwatch.ports import Alert, ChannelSettings, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
+from gpuwatch.ports.dialog import ChannelSetup
 from gpuwatch.ports.settings import Option, parse_line, parse_list, parse_password
 from gpuwatch.redaction import redact, register_secret
 
@@ -97,6 +99,7 @@ sender = "gpuwatch@example.org"
 recipients = ["me@example.org"]
 """,
     docs="alerts.md#email",
+    setups=(ChannelSetup(name="mail", rank=2, ask=ask_mail),),
     doctor=lambda settings, http: check_findings("email", build(settings, http).check),
 )
 

@@ -21,10 +21,12 @@ from gpuwatch.notifiers.telegram.bot_api import (
     read_webhook_info,
 )
 from gpuwatch.notifiers.telegram.telegram_html import render, truncate_text
+from gpuwatch.notifiers.telegram.telegram_setup import ask_telegram
 from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, check_findings
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.alerts import ButtonSource
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
+from gpuwatch.ports.dialog import ChannelSetup
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.settings import Option, parse_line, parse_token, parse_url
 from gpuwatch.redaction import redact
@@ -107,6 +109,7 @@ chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_
 # users = [123456789]           # who may press buttons and send /commands; default: the private chat's user
 """,
     docs="alerts.md#telegram",
+    setups=(ChannelSetup(name="telegram", rank=1, ask=ask_telegram),),
     doctor=lambda settings, http: _findings(build(settings, http)),
 )
 _SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)

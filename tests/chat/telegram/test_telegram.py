@@ -60,6 +60,24 @@ def test_a_chat_that_moves_while_gpuwatch_runs_is_obeyed_at_its_new_id(chat: Cha
     assert [shown.chat_id for shown in chat.double.shown] == ["-1007"]
 
 
+def test_start_explains_the_bot_and_to_a_foreign_user_only_how_to_register(chat: Chat) -> None:
+    chat.double.chats |= {"6666"}
+    with chat.open():
+        chat.double.write("/start abc", OWNER)
+        wait_for(lambda: chat.double.shown)
+        for text in ("hello", "/start", "/start"):
+            chat.double.write(text, 6666 if text != "hello" else 7777)
+        wait_for(lambda: len(chat.double.shown) == 2)
+        chat.double.write("/help", OWNER)
+        wait_for(lambda: len(chat.double.shown) == 3)
+    (explained,) = [shown.text for shown in chat.double.shown if shown.text.startswith("This is gpuwatch;")]
+    assert "It watches GPU markets for you (1 watch: h100). It rents nothing: dry_run is true." in explained
+    assert "/status – " in explained
+    (answer,) = [shown for shown in chat.double.shown if shown.chat_id == "6666"]
+    assert "set chat_id = 6666" in answer.text
+    assert "h100" not in answer.text
+
+
 def test_a_late_press_does_nothing(chat: Chat) -> None:
     shown = chat.shows(SILENCE)
     chat.clock.now += timedelta(hours=1)

@@ -35,53 +35,53 @@ def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[Any, str]]:
 
 
 def test_init_writes_a_file_that_loads(here: Path) -> None:
-    assert run(["init"]) == Exit.DONE
+    assert run(["init", "--full"]) == Exit.DONE
     settings = load(env={}, cwd=here)
     assert settings.dry_run is True
     assert [watch.name for watch in settings.watches] == ["h100"]
 
 
 def test_the_files_first_line_points_editors_to_the_schema_beside_it(here: Path) -> None:
-    run(["init"])
+    run(["init", "--full"])
     assert (here / "gpuwatch.toml").read_text().splitlines()[0] == "#:schema ./gpuwatch.schema.json"
     assert json.loads((here / "gpuwatch.schema.json").read_text()) == json_schema()
 
 
 def test_init_never_overwrites_without_force(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "gpuwatch.toml").write_text("mine")
-    assert run(["init"]) == Exit.FAILED
+    assert run(["init", "--full"]) == Exit.FAILED
     assert (here / "gpuwatch.toml").read_text() == "mine"
     assert capsys.readouterr().err == "gpuwatch: gpuwatch.toml already exists; overwrite it with --force\n"
-    assert run(["init", "--force"]) == Exit.DONE
+    assert run(["init", "--full", "--force"]) == Exit.DONE
     assert (here / "gpuwatch.toml").read_text() == template()
 
 
 def test_what_init_writes_is_for_its_owner_alone(here: Path) -> None:
-    run(["init"])
+    run(["init", "--full"])
     assert (here / "gpuwatch.toml").stat().st_mode & 0o777 == 0o600
 
 
 def test_init_makes_the_folder_that_its_help_names(here: Path) -> None:
-    assert run(["init", "--config", f"{here}/.config/gpuwatch/gpuwatch.toml"]) == Exit.DONE
+    assert run(["init", "--full", "--config", f"{here}/.config/gpuwatch/gpuwatch.toml"]) == Exit.DONE
     assert (here / ".config/gpuwatch").stat().st_mode & 0o777 == 0o700
     assert (here / ".config/gpuwatch/gpuwatch.toml").read_text() == template()
 
 
 def test_init_in_a_file_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "file").touch()
-    assert run(["init", "--config", "file/gpuwatch.toml"]) == Exit.FAILED
+    assert run(["init", "--full", "--config", "file/gpuwatch.toml"]) == Exit.FAILED
     assert capsys.readouterr().err == "gpuwatch: cannot create file: File exists\n"
 
 
 def test_init_writes_the_file_that_every_command_reads(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUWATCH_CONFIG", "~/mine.toml")
-    assert run(["init"]) == Exit.DONE
+    assert run(["init", "--full"]) == Exit.DONE
     assert (here / "mine.toml").read_text() == template()
     assert not (here / "gpuwatch.toml").exists()
 
 
 def test_what_init_writes_causes_no_warning(here: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run(["init"])
+    run(["init", "--full"])
     load(env={}, cwd=here)
     assert caplog.messages == []
 

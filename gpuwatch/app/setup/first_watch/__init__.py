@@ -1,0 +1,1 @@
+"""`gpuwatch init`: the questions, the figures beside them, and the files that it writes."""

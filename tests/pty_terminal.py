@@ -1,0 +1,103 @@
+"""A person at a terminal: types answers to the prompts of a real process, and sees what it prints (stdlib's pty)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
+WITHIN_S = 60.0
+
+
+class PtyTerminal:
+    """One process on a terminal. `answers`: the lines that were typed; `seen`: all that the terminal showed."""
+
+    def __init__(self, child: subprocess.Popen[bytes], master: int) -> None:
+        self.child = child
+        self.answers: list[str] = []
+        self.began_s = time.monotonic()
+        self._master = master
+        self._bytes = b""
+        self._read_to = 0
+
+    @property
+    def seen(self) -> str:
+        return _ESCAPES.sub("", self._bytes.decode("utf-8", "replace"))
+
+    def answer(self, prompt: str, text: str = "") -> str:
+        """Wait for a prompt and type a line; return what was shown since the last one."""
+        shown = self.wait_for(prompt)
+        self.answers.append(text)
+        self._write(f"{text}\n")
+        return shown
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        self._write("\x03")
+
+    def wait_for(self, text: str, within_s: float = WITHIN_S) -> str:
+        """Wait until the terminal shows a text, in any wrapping; return what it showed since the last one."""
+        until = time.monotonic() + within_s
+        wanted = re.compile(r"\s+".join(map(re.escape, text.split())))
+        while True:
+            fresh = self.seen[self._read_to :]
+            if (found := wanted.search(fresh)) is not None:
+                self._read_to += found.end()
+                return fresh[: found.end()]
+            if not self._read_more(max(until - time.monotonic(), 0.0)):
+                raise AssertionError(f"{text!r} did not appear:\n{self.seen[-4000:]}")
+
+    def wait(self, within_s: float = WITHIN_S) -> int:
+        """Wait for the end; return the exit code."""
+        until = time.monotonic() + within_s
+        while self._read_more(max(until - time.monotonic(), 0.0)):
+            pass
+        return self.child.wait(max(until - time.monotonic(), 1.0))
+
+    def _write(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def _read_more(self, within_s: float) -> bool:
+        if not select.select([self._master], [], [], within_s)[0]:
+            return False
+        try:
+            piece = os.read(self._master, 65_536)
+        except OSError:  # Linux's way to say that the other end is closed
+            return False
+        self._bytes += piece
+        return bool(piece)
+
+
+@contextmanager
+def on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], columns: int = 80) -> Iterator[PtyTerminal]:
+    """Run a program on a terminal of its own until the block ends."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    child = subprocess.Popen(
+        argv, cwd=folder, env={**env, "TERM": "xterm", "COLUMNS": str(columns)}, stdin=slave, stdout=slave,
+        stderr=slave, start_new_session=True, preexec_fn=_take_terminal,  # noqa: PLW1509 no thread of the child's yet
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        yield PtyTerminal(child, master)
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGKILL)
+        child.wait()
+        os.close(master)
+
+
+def _take_terminal() -> None:
+    """Make it the controlling terminal, so that Ctrl-C reaches the program."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
