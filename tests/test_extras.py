@@ -1,4 +1,4 @@
-"""What is installed without an extra works without it: no module of gpuwatch loads an extra's library by itself."""
+"""Libraries of extras, of the page, of metrics and of alerts wait for their use: no module loads one by itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIBRARIES = (
     "apprise boto3 botocore datatrove duckdb gpuhunt grpc jinja2 matplotlib multipart nebius onnxruntime"
     " prometheus_client psycopg pyarrow pysqlite3 rensa safetensors sklearn starlette tokenizers tomlkit uvicorn"
 )
-_NEED_THEM = {  # the page, what edits a settings file for it, and the other database
+_LOAD_THEM = {  # the page, what edits a settings file for it, and the other database
     "gpuwatch.app.forecasts.watch_preview",
     "gpuwatch.app.watches.edit_watch",
     "gpuwatch.storage.setup.postgres_connection",
@@ -35,11 +35,11 @@ for module in modules:
 
 
 @pytest.mark.slow
-def test_only_the_page_and_the_other_database_need_an_extra_to_be_imported() -> None:
+def test_only_the_page_and_the_other_database_load_them() -> None:
     paths = [path.relative_to(ROOT).with_suffix("") for path in sorted((ROOT / "gpuwatch").rglob("*.py"))]
     modules = [".".join(path.parts).removesuffix(".__init__") for path in paths if path.name != "__main__"]
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, _LIBRARIES, " ".join(modules)],
         cwd=ROOT, capture_output=True, text=True, timeout=100, check=True,
     )  # fmt: skip
-    assert {name for name in done.stdout.split() if not name.startswith("gpuwatch.web.")} == _NEED_THEM
+    assert {name for name in done.stdout.split() if not name.startswith("gpuwatch.web.")} == _LOAD_THEM

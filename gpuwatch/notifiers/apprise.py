@@ -1,4 +1,4 @@
-"""Apprise: a hundred other services, with the extra `apprise`. Apprise does not report why a delivery failed."""
+"""Apprise: ntfy, Slack, Discord and a hundred other services. Apprise does not report why a delivery failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.errors import DeliveryRefused
-from gpuwatch.installation import install_hint
 from gpuwatch.notifiers.toolkit import (
     TEMPLATES,
     check_findings,
@@ -44,7 +43,6 @@ INFO = ChannelInfo(
         ),
         TEMPLATES,
     ),
-    extra="apprise",
     template='urls = ["ntfy://…"]             # one of about a hundred services\n',
     docs="alerts.md#apprise",
     setups=(
@@ -102,7 +100,7 @@ class AppriseChannel:
 
         Raises:
             DeliverLater: some did not accept it; `taken` names the others.
-            DeliveryRefused: Apprise is not installed, or does not support an address.
+            DeliveryRefused: Apprise does not support an address.
         """
         self._send(alert, taken, _TYPES[alert.severity])
 
@@ -137,10 +135,7 @@ class AppriseChannel:
         return f"knows {'its address' if len(self._urls) == 1 else f'all {len(self._urls)} addresses'}"
 
     def _apprise(self) -> Any:
-        try:
-            apprise = self._import_module("apprise")
-        except ImportError:
-            raise DeliveryRefused(f"apprise is not installed: {install_hint('apprise')}") from None
+        apprise = self._import_module("apprise")  # half a second, so not before the first message
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its log lines contain URLs, and so tokens
         return apprise
 

@@ -103,7 +103,7 @@ class _Scrape:
         self._text = b""
 
     def text(self) -> bytes:
-        """Return the text format. Raises UsageError: the extra is not installed."""
+        """Return the text format."""
         with self._lock:
             if real_monotonic() - self._read_at_s >= _FRESH_S:
                 values = self._reader.read(self._context.settings, real_now(), self._context.task_health())

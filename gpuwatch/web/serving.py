@@ -11,7 +11,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,8 +20,7 @@ from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.chat.interface import Webhooks
 from gpuwatch.daemon.log_records import RecentLog
-from gpuwatch.errors import GpuwatchError, UsageError
-from gpuwatch.installation import install_hint
+from gpuwatch.errors import GpuwatchError
 from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:
@@ -38,13 +36,6 @@ _code_log = logging.getLogger(f"{__name__}.code")  # a separate logger, so that 
 
 _RETRY_S = 10.0
 _STOP_WITHIN_S = 3.0
-_NEEDED = ("starlette", "uvicorn", "jinja2", "multipart")
-
-
-def require_web_extra() -> None:
-    """Raise UsageError if the extra is not installed; the message explains how to install it."""
-    if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise UsageError(f"the web page requires {missing[0]}: {install_hint('web')}")
 
 
 @contextmanager
@@ -55,11 +46,9 @@ def serving(settings: Settings, print_line: Callable[[str], None], config: str |
         config: the settings file as named; a page's changes to it are applied here at once.
 
     Raises:
-        UsageError: the extra is not installed.
         SettingsError: the file of a token cannot be used.
         CannotListen: the address cannot be used.
     """
-    require_web_extra()
     from gpuwatch.web.context import WebContext  # noqa: PLC0415
     from gpuwatch.web.page import ServingProcess  # noqa: PLC0415
     from gpuwatch.web.server import WebServer  # noqa: PLC0415
@@ -143,7 +132,6 @@ class WebInterface:
         self._reported = error
 
     def _start_server(self, settings: Settings, progress: TaskProgress) -> WebServer:
-        require_web_extra()
         from gpuwatch.web.context import WebContext  # noqa: PLC0415
         from gpuwatch.web.page import ServingProcess  # noqa: PLC0415
         from gpuwatch.web.server import WebServer  # noqa: PLC0415

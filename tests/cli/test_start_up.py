@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from gpuwatch.emulator import Marketplace
+from tests.upgraded_store import empty_file
 
 
 @pytest.mark.parametrize("words", ["--version", "--help", "check --help", "completion of config"])
@@ -24,3 +28,30 @@ def test_answers_without_settings_load_no_pydantic(words: str) -> None:
     done = subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout
     assert done.stderr.strip() == "[]"
+
+
+_HEAVY = (  # what the page, metrics, alerts, statistics and extras need
+    "alembic apprise boto3 duckdb jinja2 matplotlib multipart numpy prometheus_client pyarrow starlette tomlkit uvicorn"
+)
+_CHECK = """
+import atexit, runpy, sys
+heavy = sys.argv.pop(1).split()
+@atexit.register
+def loaded(): print("loaded:", sorted(set(heavy) & set(sys.modules)), file=sys.stderr)
+runpy.run_module("gpuwatch", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_check_loads_nothing_of_the_page_of_metrics_or_of_statistics(market: Marketplace, tmp_path: Path) -> None:
+    """They are part of every installation; whoever runs a check from a timer does not pay for them."""
+    market.publish(gpu="H100 SXM", count=1, usd_hour=1.0)
+    (tmp_path / "gpuwatch.db").write_bytes(empty_file())
+    env = {
+        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "GPUWATCH_PROVIDERS__VASTAI__BASE_URL": market.url,
+        "GPUWATCH_DATABASE_URL": f"sqlite:///{tmp_path}/gpuwatch.db", "PYTHONPATH": os.pathsep.join(sys.path),
+    }  # fmt: skip
+    words = ["check", "--gpu", "H100", "--max-price", "2"]
+    command = [sys.executable, "-c", _CHECK, _HEAVY, *words]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "loaded: []"

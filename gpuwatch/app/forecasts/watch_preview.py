@@ -1,6 +1,6 @@
 """Preview of a changed watch before its settings are saved: its matches now, and what it would have done.
 
-Apart from the report of a backtest, which needs no extra: settings are changed with tomlkit, of the extra `web`.
+Apart from the report of a backtest: settings are changed with tomlkit, which only the page loads.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,6 @@ from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.money.launch_costs import burn_rate, cost_microusd
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.errors import StoreError, UsageError
-from gpuwatch.installation import install_hint
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 from gpuwatch.storage.history.pruned_totals import alerts_stored
@@ -298,16 +296,9 @@ def _values_of_job(
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def require_metrics_extra() -> None:
-    """Raises UsageError: the extra is not installed; the line states how to install it."""
-    if find_spec("prometheus_client") is None:
-        raise UsageError(f"metrics require prometheus-client: {install_hint('metrics')}")
-
-
 def exposition(values: MetricValues) -> bytes:
-    """The metrics as text. Raises UsageError: the extra is not installed."""
-    require_metrics_extra()
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
+    """The metrics as text."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - for a scrape
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(values))
@@ -341,7 +332,7 @@ class _Collected:
                 yield self._family(spec)
 
     def _family(self, spec: MetricSpec) -> Metric:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415
 
         kind = CounterMetricFamily if spec.kind is MetricKind.COUNTER else GaugeMetricFamily
         family = kind(spec.name, f"{spec.about}.", labels=spec.labels)
@@ -351,7 +342,7 @@ class _Collected:
 
 
 def _histogram(spec: MetricSpec, observed: Sequence[float]) -> Metric:
-    from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415 - an extra
+    from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415
 
     buckets = [(str(edge), float(sum(value_s <= edge for value_s in observed))) for edge in REACTION_BUCKETS_S]
     family = HistogramMetricFamily(spec.name, f"{spec.about}.", labels=spec.labels)

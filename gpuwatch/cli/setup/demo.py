@@ -34,10 +34,6 @@ def demo(web: bool, jobs: bool) -> int:
         return Exit.DONE if run_job_demo(click.echo) else Exit.FAILED
     from gpuwatch.app.setup.demo import run_demo
 
-    if web:
-        from gpuwatch.web.serving import require_web_extra
-
-        require_web_extra()
     return Exit.DONE if run_demo(click.echo, _show_page if web else None) else Exit.FAILED
 
 
