@@ -14,6 +14,7 @@ from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.provider_status import provider_statuses
+from gpuwatch.app.watches.nearest import nearest_view
 from gpuwatch.app.watches.pauses import pause_lines, pauses
 from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply
@@ -87,7 +88,8 @@ def watches(context: ChatContext, argument: str) -> ChatReply:
 
 def _found_text(status: WatchStatus) -> str:
     if not status.matches:
-        return "; no data" if status.state == "no data" else ""
+        near = nearest_view(status.watch, status.nearest)
+        return "; no data" if status.state == "no data" else "" if near is None else f"; {near.sentence}"
     price = price_text(status.matches[0].price_microusd_gpu_hour / MICRO)
     return f"; matches now at ${price}" + (f". {status.blocked.sentence}" if status.blocked else "")
 

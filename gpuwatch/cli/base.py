@@ -98,7 +98,7 @@ class LazyGroup(Group):
     Args:
         sections: heading of the help → name → command.
         aliases: former name, hidden from the help → the words that are typed today.
-        default: runs when no command is named, with its options.
+        default: runs when no command is named, with its options; if it takes names, also when one of them is named.
     """
 
     def __init__(
@@ -110,7 +110,9 @@ class LazyGroup(Group):
         **attributes: Any,
     ) -> None:
         if default is not None:
-            attributes |= {"params": list(default.params), "callback": _unless_named(default)}
+            options = [param for param in default.params if not isinstance(param, click.Argument)]
+            attributes |= {"params": options, "callback": _unless_named(default)}
+        self._default = default
         super().__init__(*args, invoke_without_command=default is not None, **attributes)
         self.sections = sections
         self.aliases = aliases or {}
@@ -124,6 +126,14 @@ class LazyGroup(Group):
         outer = self.entries.get(group[0]) if group else None
         entry = outer.commands.get(name) if isinstance(outer, GroupEntry) else self.entries.get(name)
         return None if entry is None else _loaded(name, entry, has_default=cmd_name not in self.aliases)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A name that is no command is one that the default command takes."""
+        if self._default is not None and _takes_names(self._default) and self.get_command(ctx, args[0]) is None:
+            return self._default.name, self._default, args
+        return super().resolve_command(ctx, args)
 
     def known_names(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
         yield from super().known_names(ctx)
@@ -166,12 +176,17 @@ def _loaded(name: str, entry: Entry | GroupEntry, *, has_default: bool = True) -
     )
 
 
+def _takes_names(command: click.Command) -> bool:
+    return any(isinstance(param, click.Argument) for param in command.params)
+
+
 def _unless_named(default: click.Command) -> Callable[..., Any]:
     """A group's callback, which click calls with the group's options before a command as well."""
+    no_names = {param.name: () for param in default.params if isinstance(param, click.Argument) and param.name}
 
     def call(**options: Any) -> Any:
         if click.get_current_context().invoked_subcommand is None and default.callback is not None:
-            return default.callback(**options)
+            return default.callback(**options, **no_names)
         return None
 
     return call

@@ -5,8 +5,9 @@ from __future__ import annotations
 from gpuwatch.cli.base import Entry, GroupEntry
 
 _WATCHES = GroupEntry(
-    "Pause or resume renting; rehearse a launch; tick a checklist.",
+    "List watches: price, limit, why not; pause, rehearse, tick off.",
     {
+        "list": ("List the watches: state, price, limit, why they do not act.", "watches.watch_list:list_"),
         "pause": ("Stop renting until you resume.", "watches.pauses:pause"),
         "resume": ("Allow renting again.", "watches.pauses:resume"),
         "rehearse": ("Check everything a launch needs, without placing the order.", "watches.check:rehearse"),
@@ -14,7 +15,7 @@ _WATCHES = GroupEntry(
         "handover": ("Print a watch's offer as a task of SkyPilot or dstack.", "watches.checklist:handover"),
         "take-over": ("Take over watches of another owner, with their launches.", "watches.take_over:take_over"),
     },
-    ("gpuwatch watches pause --for 12h", "gpuwatch watches rehearse h100-night"),
+    ("gpuwatch watches", "gpuwatch watches h100-night", "gpuwatch watches pause --for 12h"),
 )
 _ALERTS = GroupEntry(
     "List recorded events; silence a watch; test the channels.",

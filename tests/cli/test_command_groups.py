@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.launch import LaunchState
 from tests.cli.conftest import Shell
 from tests.cli.launches.test_launches import ID, Rows
 
-BARE = ("launches", "approvals", "jobs", "alerts", "providers", "hosts")
+BARE = ("watches", "launches", "approvals", "jobs", "alerts", "providers", "hosts")
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_former_group_without_a_command_prints_its_help(shell: Shell, name: st
     assert ran.err.startswith(f"Usage: gpuwatch {name} [OPTIONS] COMMAND [ARGS]...")
 
 
-@pytest.mark.parametrize("name", ["watches", "forecasts", "plan", "config", "store"])
+@pytest.mark.parametrize("name", ["forecasts", "plan", "config", "store"])
 def test_a_group_that_lists_nothing_prints_its_help(shell: Shell, name: str) -> None:
     ran = shell(name)
     assert (ran.code, ran.out) == (Exit.USAGE, "")
@@ -142,3 +142,18 @@ def _assert_alike(shell: Shell, line: str) -> None:
     former, now = shell(alias, *rest), shell(*ALIASES[alias], *rest)
     names = re.compile(rf"gpuwatch ({' '.join(ALIASES[alias])}|{alias})\b|\d\d:\d\d:[\d.]+")
     assert [names.sub("…", str(one)) for one in former] == [names.sub("…", str(one)) for one in now]
+
+
+def test_a_name_after_a_group_that_takes_names_is_one(stored: Shell) -> None:
+    named, listed = stored("watches", "h100-night", "--json"), stored("watches", "list", "h100-night", "--json")
+    assert named.code == Exit.DONE
+    assert [watch["name"] for watch in json.loads(named.out)] == ["h100-night"]
+    assert named == listed
+    assert stored("watches", "pause", "--help").out.startswith("Usage: gpuwatch watches pause"), "commands come first"
+
+
+def test_an_unknown_name_may_have_been_meant_as_a_command(stored: Shell) -> None:
+    ran = stored("watches", "rehears")
+    assert ran.code == Exit.USAGE
+    assert "there is no watch 'rehears'; watches: h100-night" in ran.err
+    assert "did you mean gpuwatch watches rehearse?" in ran.err

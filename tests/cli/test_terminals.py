@@ -81,6 +81,9 @@ COMMANDS: dict[str, Facts] = {
     "offers": offers,
     "offers --group-by gpu": groups,
     "check --gpu H100 --max-price 5 --no-store": lambda found: offers(found["watches"][0]["offers"]),
+    "watches list": lambda found: [
+        text for one in found for text in (one["name"], one["state"], f"${one['limit_usd_gpu_hour']:.3f}/GPU-h")
+    ],
     "alerts": lambda found: [text for one in found for text in (minute(one["at"]), one["kind"])],
     "providers accounts": lambda found: [one["account"] or one["provider"] for one in found],
     "approvals list": quotes,

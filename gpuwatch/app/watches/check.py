@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gpuwatch.app.market.offers import OfferView, emptied_reason, match_view, named_providers
+from gpuwatch.app.watches.nearest import NearestView, nearest_view
 from gpuwatch.bootstrap import build_adapters, command_holds, http_client, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_view import JsonView, Moment, number
 from gpuwatch.domain.watches.choice import best_first
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
+_LANE = "check"  # of its answers in the store
+_RARE = timedelta(hours=1)
+
+
 class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one check."""
 
@@ -41,23 +46,30 @@ class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_markets(
-    settings: Settings, watches: Sequence[Watch], provider_names: Sequence[str], keep: bool = False
+    settings: Settings,
+    watches: Sequence[Watch],
+    provider_names: Sequence[str],
+    keep: bool = False,
+    *,
+    for_person: bool = False,
 ) -> MarketCheck:
     """Poll the providers of the watches, or the named ones among them, and match their offers.
 
     Args:
         keep: store the time until which a provider accepts no more searches.
+        for_person: a person reads the result, who wants to know the nearest offer above a limit, too. Otherwise a
+            provider that counts rows is searched above the limits only if it was not checked for an hour.
 
     Raises:
         UsageError: these watches use none of the named providers.
     """
-    checked = _poll(settings, watches, provider_names, command_holds(settings, keep))
+    checked = _poll(settings, watches, provider_names, command_holds(settings, keep), for_person)
     matches = {watch.name: _matches_of(watch.name, checked) for watch in watches}
     return MarketCheck(at=real_now(), providers=checked, matches=matches)
 
 
 def _poll(
-    settings: Settings, watches: Sequence[Watch], selected_names: Sequence[str], holds: HoldStore
+    settings: Settings, watches: Sequence[Watch], selected_names: Sequence[str], holds: HoldStore, for_person: bool
 ) -> list[ProviderCheck]:
     """Poll every provider of the watches in its own thread, so that a slow or failing one does not delay the others.
 
@@ -76,13 +88,28 @@ def _poll(
 
         def one(name: str) -> ProviderCheck:
             market = build_adapters(settings, http, [name], holds=holds, is_patient=False)[name].market
-            return check_provider(market, polled[name], settings.providers[name].commission, real_now)
+            wide = for_person or not settings.providers[name].rows_per_day or not _was_checked_lately(settings, name)
+            return check_provider(
+                market, polled[name], settings.providers[name].commission, real_now, at_any_price=wide
+            )
 
         by_name = {
             outcome.name: outcome.result or not_checked(outcome.name, outcome.error or "")
             for outcome in run_in_parallel(polled, one)
         }
     return [_doubted(settings, by_name[name]) for name in polled]
+
+
+def _was_checked_lately(settings: Settings, name: str) -> bool:
+    """Whether the store has a recent check of a provider: a script that checks often must not use up its row quota."""
+    from gpuwatch.storage.history.queries.poll_queries import last_poll
+
+    try:
+        with open_store_read_only(settings) as store:
+            newest = last_poll(store, name, _LANE)
+    except StoreError:
+        return False
+    return newest is not None and real_now() - newest.at < _RARE
 
 
 def _doubted(settings: Settings, part: ProviderCheck) -> ProviderCheck:
@@ -147,7 +174,7 @@ def store_check(settings: Settings, checked: MarketCheck) -> None:
         for query, answer in (one for part in checked.providers for one in part.answers):
             if answer.searches:
                 gpu = query.gpus[0] if len(query.gpus) == 1 else ""
-                history.record(answer, lane="check", gpu=gpu, spot=query.spot)
+                history.record(answer, lane=_LANE, gpu=gpu, spot=query.spot)
 
 
 def _matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
@@ -178,6 +205,30 @@ def _blocked(settings: Settings, watch: Watch, checked: MarketCheck) -> WatchBlo
         return None
 
 
+def nearest_offers(settings: Settings, limits: CurrentLimits, checked: MarketCheck) -> Mapping[str, NearestView]:
+    """The nearest offer above the limit of each watch without a match, by name, as far as the poll showed it."""
+    near = [
+        (watch, min(misses, key=lambda match: match.figure))
+        for watch in limits.watches
+        if not checked.matches[watch.name] and (misses := _misses(watch.name, checked))
+    ]
+    times = _times_under(settings, [watch for watch, _ in near], checked.at)
+    views = {watch.name: nearest_view(watch, match, times.get(watch.name)) for watch, match in near}
+    return {name: view for name, view in views.items() if view is not None}
+
+
+def _times_under(settings: Settings, watches: Sequence[Watch], now: datetime) -> Mapping[str, int | None]:
+    if not watches:
+        return {}
+    from gpuwatch.app.watches.times_under import times_under_limits
+
+    return times_under_limits(settings, watches, now)
+
+
+def _misses(name: str, checked: MarketCheck) -> list[Match]:
+    return [part.nearest[name] for part in checked.providers if name in part.nearest]
+
+
 class WatchView(JsonView, frozen=True, kw_only=True):
     """A watch and its offers; `max_price` is null if its limit is not a price."""
 
@@ -186,6 +237,7 @@ class WatchView(JsonView, frozen=True, kw_only=True):
     max_job_cost_usd: float | UnsetType = UNSET
     matched: bool
     offers: list[OfferView]
+    nearest: NearestView | None
     blocked_by: Annotated[str | None, Meta(description="Why it does not act although offers match.")]
     blocked_reason: str | None
 
@@ -206,7 +258,9 @@ class CheckedWatchView(WatchView, frozen=True, kw_only=True):
     auto: AutoLimitView | UnsetType = UNSET
 
 
-def watch_fields(watch: Watch, matches: Sequence[Match], block: WatchBlock | None) -> dict[str, Any]:
+def watch_fields(
+    watch: Watch, matches: Sequence[Match], block: WatchBlock | None, nearest: NearestView | None
+) -> dict[str, Any]:
     """The fields of a `WatchView`."""
     is_priced = not watch.unlimited and watch.max_job_cost_usd is None
     return {
@@ -215,6 +269,7 @@ def watch_fields(watch: Watch, matches: Sequence[Match], block: WatchBlock | Non
         "max_job_cost_usd": UNSET if watch.max_job_cost_usd is None else float(watch.max_job_cost_usd),
         "matched": bool(matches),
         "offers": [match_view(match) for match in matches],
+        "nearest": nearest,
         "blocked_by": None if block is None else block.reason.value,
         "blocked_reason": None if block is None else block.sentence,
     }
@@ -243,27 +298,36 @@ class CheckView(JsonView, frozen=True, kw_only=True):
     providers: list[ProviderReportView]
 
 
-def check_view(limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> CheckView:
+def check_view(
+    limits: CurrentLimits,
+    checked: MarketCheck,
+    blocks: Mapping[str, WatchBlock | None],
+    nearest: Mapping[str, NearestView],
+) -> CheckView:
     """The result as other programs see it.
 
     Args:
         limits: the watches with their current limits.
         blocks: why watches do not act.
+        nearest: the nearest offers of watches without a match.
     """
     return CheckView.of(
         checked_at=checked.at,
         matched=any(checked.matches.values()),
-        watches=[_checked_watch(watch, limits, checked, blocks.get(watch.name)) for watch in limits.watches],
+        watches=[
+            _checked_watch(watch, limits, checked, blocks.get(watch.name), nearest.get(watch.name))
+            for watch in limits.watches
+        ],
         providers=[_report_view(part.report) for part in checked.providers],
     )
 
 
 def _checked_watch(
-    watch: Watch, limits: CurrentLimits, checked: MarketCheck, block: WatchBlock | None
+    watch: Watch, limits: CurrentLimits, checked: MarketCheck, block: WatchBlock | None, nearest: NearestView | None
 ) -> CheckedWatchView:
     matches, limit = checked.matches[watch.name], limits.limits_by_watch.get(watch.name)
     return CheckedWatchView.of(
-        **watch_fields(watch, matches, block),
+        **watch_fields(watch, matches, block, nearest),
         command=command_to_run(watch, matches) if watch.action is Action.COMMAND else UNSET,
         auto=UNSET if watch.auto is None else _auto_view(watch.auto, limit),
     )

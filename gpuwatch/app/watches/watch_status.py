@@ -14,11 +14,13 @@ from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.watches.blocked import blocked
 from gpuwatch.app.watches.check import WatchView, watch_fields
 from gpuwatch.app.watches.current_limits import current_limits
+from gpuwatch.app.watches.nearest import nearest_view
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import commissions_of, stored_max_age, stored_pace
+from gpuwatch.domain.market.figure_text import percent_text
 from gpuwatch.domain.market.json_view import Moment
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import MICRO, per_gpu_hour
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import clauses_of, failures, is_near, match_of, price_for, rank
@@ -90,6 +92,21 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
         return self.nearest.price_microusd_gpu_hour / MICRO / self.limit_usd_gpu_hour - 1
 
     @property
+    def sentence(self) -> str:
+        """What it finds now, and why it does not act on it, for a person."""
+        if self.state == "no data":
+            return self.why
+        paused = "" if self.paused is None else f"Paused: {self.paused}."
+        if not self.matches:
+            return " ".join(filter(None, (paused, _nearest_text(self))))
+        best = self.matches[0]
+        found = f"{best.offer.gpu} at {per_gpu_hour(best.price_microusd_gpu_hour / MICRO)} matches"
+        if self.distance is not None:
+            found += f", {percent_text(-self.distance, 0)} under its limit" if self.distance < 0 else ", at its limit"
+        block = "" if self.blocked is None else self.blocked.sentence
+        return " ".join(filter(None, (f"{found}.", block or paused)))
+
+    @property
     def state(self) -> str:
         """One of "paused", "no data", "matched", "waiting"."""
         if self.paused is not None:
@@ -97,6 +114,11 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
         if self.seen_at is None or self.is_empty:
             return "no data"
         return "matched" if self.matches else "waiting"
+
+
+def _nearest_text(status: WatchStatus) -> str:
+    view = nearest_view(status.watch, status.nearest)
+    return "No offer fits." if view is None else f"{view.sentence[:1].upper()}{view.sentence[1:]}."
 
 
 def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -> list[WatchStatus]:
@@ -233,6 +255,7 @@ class WatchStatusView(WatchView, frozen=True, kw_only=True):
     action: Action
     gpu: tuple[str, ...]
     state: str
+    sentence: Annotated[str, Meta(description="What it finds now, and why it does not act on it.")]
     why: Annotated[str, Meta(description="Why it fires, or why not.")]
     best_price_usd_gpu_hour: float | None
     best_usd_gpu_hour: float | None
@@ -248,9 +271,14 @@ class WatchStatusView(WatchView, frozen=True, kw_only=True):
     next_poll_at: Moment | None
 
 
-def watch_status_view(status: WatchStatus) -> WatchStatusView:
-    """The status of a watch as other programs see it."""
-    fields = watch_fields(status.watch, status.matches, status.blocked)
+def watch_status_view(status: WatchStatus, times_under: int | None = None) -> WatchStatusView:
+    """The status of a watch as other programs see it.
+
+    Args:
+        times_under: how often the price was under its limit (`times_under_limits`); None: it was not counted.
+    """
+    nearest = nearest_view(status.watch, status.nearest, times_under)
+    fields = watch_fields(status.watch, status.matches, status.blocked, nearest)
     best_usd = None if status.nearest is None else status.nearest.price_microusd_gpu_hour / MICRO
     return WatchStatusView.of(
         status,

@@ -31,11 +31,13 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import displayable, json_out, local, note, print_finding
 from gpuwatch.cli.terminal_tables import table
 from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.money import dollars, per_gpu_hour
 from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.watches.check import MarketCheck
     from gpuwatch.app.watches.current_limits import CurrentLimits
+    from gpuwatch.app.watches.nearest import NearestView
     from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.watches.one_poll import ProviderCheck
@@ -107,7 +109,7 @@ def check(
 
     Exit codes: 0 matched, 1 every provider answered and nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
-    from gpuwatch.app.watches.check import blocked_watches, explain_lines
+    from gpuwatch.app.watches.check import blocked_watches, explain_lines, nearest_offers
     from gpuwatch.app.watches.watch_selection import select_watches
 
     if names and rule.gpu:
@@ -117,7 +119,8 @@ def check(
     checked = _poll(settings, limits.watches, provider, quiet=as_json, keep=not no_store)
     unwritten = Exit.DONE
     try:
-        _print_result(limits, checked, blocked_watches(settings, limits, checked), as_json)
+        blocks, nearest = blocked_watches(settings, limits, checked), nearest_offers(settings, limits, checked)
+        _print_result(limits, checked, blocks, nearest, as_json)
         for line in explain_lines(settings, limits.watches, checked, provider) if explain else ():
             note(line)
         sys.stdout.flush()
@@ -162,7 +165,7 @@ def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: boo
             else f"from the history: {auto_limit.reason}"
         )
         until = local(auto_limit.deadline, settings.timezone)
-        note(f"{name}: limit {auto_limit.limit_usd_gpu_hour:f} $/GPU-h now ({basis}), until {until}")
+        note(f"{name}: limit {per_gpu_hour(auto_limit.limit_usd_gpu_hour, most=6)} now ({basis}), until {until}")
     for watch in limits.watches:
         for limit in watch.past.limits if watch.past else ():
             note(f"{watch.name}: {limit.clause} for {limit.of}: {limit.basis}")
@@ -174,24 +177,29 @@ def _poll(
 ) -> MarketCheck:
     from gpuwatch.app.watches.check import check_markets
 
+    for_person = sys.stdout.isatty()
     if quiet or not sys.stderr.isatty():
-        return check_markets(settings, watches, provider_names, keep)
+        return check_markets(settings, watches, provider_names, keep, for_person=for_person)
     click.echo("polling …", nl=False, err=True)
     try:
-        return check_markets(settings, watches, provider_names, keep)
+        return check_markets(settings, watches, provider_names, keep, for_person=for_person)
     finally:
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def _print_result(
-    limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None], as_json: bool
+    limits: CurrentLimits,
+    checked: MarketCheck,
+    blocks: Mapping[str, WatchBlock | None],
+    nearest: Mapping[str, NearestView],
+    as_json: bool,
 ) -> None:
     from gpuwatch.app.watches.check import check_view
 
     if as_json:
-        json_out(check_view(limits, checked, blocks))
+        json_out(check_view(limits, checked, blocks, nearest))
     else:
-        _print_tables(limits.watches, checked, blocks)
+        _print_tables(limits.watches, checked, blocks, nearest)
     for part in checked.providers:
         if not as_json or part.report.skipped or part.report.error:
             note(_report_line(part))
@@ -204,11 +212,16 @@ def _limit_text(watch: Watch) -> str:
     if watch.unlimited:
         return "any price"
     if watch.max_job_cost_usd is None:
-        return f"{watch.max_price_usd_gpu_hour:f} $/GPU-h"
-    return f"{watch.max_job_cost_usd:f} $ for the job"
+        return per_gpu_hour(watch.max_price_usd_gpu_hour, most=6)
+    return f"{dollars(watch.max_job_cost_usd)} for the job"
 
 
-def _print_tables(watches: Sequence[Watch], checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> None:
+def _print_tables(
+    watches: Sequence[Watch],
+    checked: MarketCheck,
+    blocks: Mapping[str, WatchBlock | None],
+    nearest: Mapping[str, NearestView],
+) -> None:
     from gpuwatch.app.watches.check import command_to_run
     from gpuwatch.domain.market.resold import FoldedOffer
     from gpuwatch.domain.watches.watch import Action
@@ -223,6 +236,8 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck, blocks: Mappin
             table(offer_columns(checked.at), map(FoldedOffer, matches[:10]), title=headline)
         else:
             click.echo(f"{headline}\n  {_empty_reason(checked, watch)}")
+            if (near := nearest.get(watch.name)) is not None:
+                click.echo(f"  {displayable(near.sentence)}")
         if len(matches) > 10:
             click.echo(f"  … and {len(matches) - 10} more (--json shows all)")
         if (block := blocks.get(watch.name)) is not None:

@@ -1,6 +1,7 @@
 """What the lowest prices of past hours say about a price: the limits of three clauses, and its rank. Pure.
 
 - `new_low`, `drop_by` and `percentile`: the limit of each, from the hourly lowest prices of its span;
+- `times_under`: how often the price was under a limit;
 - `rank_in`: the rank of a price among those of the last 30 days, as shown in an alert.
 """
 
@@ -28,6 +29,7 @@ _LEAST_SHARE = 3  # a third of them must be known
 
 WINDOW_DAYS = 30
 MIN_DAYS = 7  # with offers at an hour of the day; with fewer, no statement about that hour
+LEAST_HOURS_UNDER = 24  # known; with fewer, no statement about how often a price was under a limit
 MIN_HOURS = 72  # with offers; with fewer, no statement about the month
 
 
@@ -127,6 +129,18 @@ def percentile_limit(
     return PastLimit(
         clause=PERCENTILE, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since
     )
+
+
+def times_under(series: PriceSeries, microusd_gpu_hour: float) -> int | None:
+    """How often the lowest price came to a limit or below it; None: it is known for less than a day.
+
+    Such a time ends with an hour that a poll covers without such a price; hours that no poll covers end none.
+    """
+    known = [low for low, polled in zip(series.lows, series.polled, strict=True) if polled]
+    if len(known) < LEAST_HOURS_UNDER:
+        return None
+    under = [low is not None and low <= microusd_gpu_hour for low in known]
+    return sum(now and not before for before, now in zip([False, *under], under, strict=False))
 
 
 def _hours(series: PriceSeries, span_s: float, now: datetime) -> list[tuple[int, int | None, bool]]:

@@ -5,8 +5,9 @@ arithmetic uses floats, which are exact to about 1e-9 micro-dollars here. If a r
 might round the wrong way, it is computed again in exact fractions. Decimal for every offer of every poll would cost
 five times as much as parsing.
 
-Texts: only this module rounds dollars for display. Prices (per hour) show two to four decimals, amounts (costs,
-budgets, balances) show cents; both round half-even.
+Texts: only this module rounds dollars for display, and it alone spells them: "$12.50", "$1.48/h", "$1.48/GPU-h".
+Prices (per hour) show two to four decimals, in a column of a table three; amounts (costs, budgets, balances) show
+cents; both round half-even.
 """
 
 from __future__ import annotations
@@ -188,6 +189,16 @@ def price_text(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
     if not fraction:
         return whole  # a provider's "infinity"
     return f"{whole}.{fraction.rstrip('0').ljust(least, '0')}"
+
+
+def per_hour(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
+    """The price of a machine: "$1.48/h". Arguments as `price_text`."""
+    return f"${price_text(usd, least=least, most=most)}/h"
+
+
+def per_gpu_hour(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
+    """A GPU price: "$1.48/GPU-h". Arguments as `price_text`."""
+    return f"${price_text(usd, least=least, most=most)}/GPU-h"
 
 
 def distinct_prices(prices: Sequence[Decimal]) -> list[str]:

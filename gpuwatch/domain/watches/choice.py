@@ -3,7 +3,8 @@
 - `best_first`: by preference, then by a tie-breaking rule. A larger machine spreads the disk price over more GPUs, so
   with a range of counts nearly the largest machine would be rented for a fraction of a percent. Within `tie` of the
   best, the total price decides, then quality.
-- `nearest`: why a watch does not match: the nearest offers, and which clauses rejected them by how much.
+- `nearest`: why a watch does not match: the nearest offers, and which clauses rejected them by how much;
+  `nearest_by_price`: the cheapest of those that only the price limit rejects.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from itertools import takewhile
 from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.money import Commission, OfferPrice
+from gpuwatch.domain.market.money import MAX_USD_HOUR, Commission, OfferPrice
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.computed_limits import Failure
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import failures, price_for, rank
+from gpuwatch.domain.watches.match import accepts, failures, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Action, Prefer, Watch
 
 _TIE_OF_RENTING: Final = 0.01
+_ANY_PRICE_USD: Final = Decimal(MAX_USD_HOUR)
 _QUALITIES: Final = (  # names for `_quality`, in its order; after them: `rank`
     "the lower total price", "the higher reliability", "the verified host", "NVLink", "the faster download",
     "the faster upload", "the higher placement score",
@@ -144,6 +147,22 @@ def _by_rank(one: Match, other: Match) -> str:
     if (one.offer.reliability or 0.0) > (other.offer.reliability or 0.0):
         return _QUALITIES[1]
     return "the order of their names, as nothing else distinguishes them"
+
+
+def nearest_by_price(
+    watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime
+) -> Match | None:
+    """Return the cheapest offer that only the price limit rejects; None: there is none, or a price is not its limit."""
+    if watch.unlimited or watch.max_job_cost_usd is not None:
+        return None
+    names, low, high = frozenset(watch.gpu_names), watch.gpu_count_min, watch.gpu_count_max
+    above = [
+        match_of(watch, offer, price_for(watch, offer, commissions))
+        for offer in offers
+        if offer.gpu in names and low <= offer.gpu_count <= high
+    ]
+    at_any_price = msgspec.structs.replace(watch, max_price_usd_gpu_hour=_ANY_PRICE_USD)
+    return next((one for one in sorted(above, key=rank) if accepts(at_any_price, one.offer, one.price, now)), None)
 
 
 def nearest(

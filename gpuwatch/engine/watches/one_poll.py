@@ -19,7 +19,15 @@ import msgspec
 
 from gpuwatch.domain.market.money import Commission, price_text
 from gpuwatch.domain.market.offer import Identity, marks
-from gpuwatch.domain.watches.choice import NearMiss, best_first, compare, is_by_gpu_price, nearest, tie_of
+from gpuwatch.domain.watches.choice import (
+    NearMiss,
+    best_first,
+    compare,
+    is_by_gpu_price,
+    nearest,
+    nearest_by_price,
+    tie_of,
+)
 from gpuwatch.domain.watches.computed_limits import reputation_basis
 from gpuwatch.domain.watches.decide import Decision, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import matches, without_country
@@ -53,16 +61,27 @@ class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True):
     report: ProviderReport
     answers: Sequence[tuple[Query, Answer]]
     matches: Mapping[str, tuple[Match, ...]]  # watch → cheapest GPU price first
+    nearest: Mapping[str, Match] = {}  # watch without a match → the cheapest offer that only its price rejects
 
 
 def check_provider(
-    market: Market, watches: Sequence[Watch], commission: Commission, clock: Callable[[], datetime]
+    market: Market,
+    watches: Sequence[Watch],
+    commission: Commission,
+    clock: Callable[[], datetime],
+    *,
+    at_any_price: bool = False,
 ) -> ProviderCheck:
-    """Poll one provider for all watches. A ProviderError is reported, not raised."""
+    """Poll one provider for all watches. A ProviderError is reported, not raised.
+
+    Args:
+        at_any_price: search without the price limits, so that the nearest offer above a limit is known, too. It takes
+            no more searches, but more rows: up to a page for each query.
+    """
     round_ = _Round(market, watches, commission, clock)
     for query, asked in shared_queries(watches, commission).items():
         with suppress(ProviderError):  # it is in the report
-            round_.search_for(query, asked)
+            round_.search_for(query, asked, at_any_price=at_any_price)
     return round_.result()
 
 
@@ -116,9 +135,10 @@ class _Round:
         self._found: dict[str, dict[Identity, Match]] = {watch.name: {} for watch in watches}
         self._placeless: dict[str, set[Identity]] = {watch.name: set() for watch in watches if watch.regions}
 
-    def search_for(self, query: Query, watches: Sequence[Watch]) -> None:
+    def search_for(self, query: Query, watches: Sequence[Watch], *, at_any_price: bool) -> None:
         """Search for several watches at once, then for each watch that this leaves open. Raises ProviderError."""
-        answer = self._search(query)
+        # the cheapest come first: a page that leaves a watch open is the one that its limit would have returned
+        answer = self._search(msgspec.structs.replace(query, max_listed_usd_hour=None) if at_any_price else query)
         self._read(answer)
         for watch in watches:
             if not self._settled(watch, answer):
@@ -190,7 +210,17 @@ class _Round:
             without_country={name: len(offers) for name, offers in self._placeless.items() if offers},
         )
         found = {watch.name: tuple(best_first(watch, self._found[watch.name].values())) for watch in self._watches}
-        return ProviderCheck(report=report, answers=self._answers, matches=found)
+        return ProviderCheck(report=report, answers=self._answers, matches=found, nearest=self._nearest())
+
+    def _nearest(self) -> dict[str, Match]:
+        offers = [offer for _, answer in self._answers for offer in answer.offers]
+        now, commissions = self._clock(), {self._market.name: self._commission}
+        misses = {
+            watch.name: nearest_by_price(watch, offers, commissions, now)
+            for watch in self._watches
+            if not self._found[watch.name]
+        }
+        return {name: match for name, match in misses.items() if match is not None}
 
 
 def decision_line(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpuwatch.app.watches.watch_status import watch_status_view, watch_statuses
@@ -271,6 +273,15 @@ def test_the_chat_says_it_too(tmp_path: Path) -> None:
     signer = ButtonSigner(b"secret", "chat", lambda: "abc123")
     text = str(chat_watches(ChatContext(settings=world.settings, signer=signer, now=real_now()), "").lines)
     assert "Renting is paused until you resume it (holiday)." in text
+
+
+def test_the_chat_names_the_nearest_offer(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (cheaper,) = (msgspec.structs.replace(watch, max_price_usd_gpu_hour=Decimal(3)) for watch in world.settings.watches)
+    settings = msgspec.structs.replace(world.settings, watches=(cheaper,))
+    signer = ButtonSigner(b"secret", "chat", lambda: "abc123")
+    text = str(chat_watches(ChatContext(settings=settings, signer=signer, now=real_now()), "").lines)
+    assert "nearest: H100 SXM, $3.60/GPU-h at vast.ai, 20 % above your limit" in text
 
 
 def test_a_pace_that_gpuwatch_chose_itself_is_neither_a_lack_of_data_nor_an_overdue_poll(tmp_path: Path) -> None:

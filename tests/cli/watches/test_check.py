@@ -358,7 +358,7 @@ def test_offers_without_a_country_are_counted_under_a_region_filter(shell: Shell
 def test_the_headline_of_a_rule_names_its_gpu_once(shell: Shell, market: Marketplace) -> None:
     market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
     ran = shell(*H100, "3.60")
-    assert ran.out.startswith("H100 at or under 3.60 $/GPU-h\n")
+    assert ran.out.startswith("H100 at or under $3.60/GPU-h\n")
     assert "vastai: 1 offer in " in ran.err
 
 

@@ -1,0 +1,161 @@
+"""`gpuwatch watches`: each watch with its state, last price, limit, distance, and why it does not act."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.base import Command, Group
+from gpuwatch.cli.options import completes, json_option, settings_option
+from gpuwatch.cli.output import displayable, json_out, local
+from gpuwatch.cli.terminal_tables import Column, left, right, table
+from gpuwatch.domain.market.figure_text import count_text, percent_text
+from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour
+from gpuwatch.errors import ResourceNotFound
+
+if TYPE_CHECKING:
+    from gpuwatch.app.watches.watch_status import WatchStatus
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.settings import Settings
+
+
+@click.command(
+    cls=Command,
+    name="list",
+    examples=("gpuwatch watches list", "gpuwatch watches list h100-night --json"),
+)
+@click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
+@json_option
+@settings_option
+def list_(names: tuple[str, ...], as_json: bool, settings: Settings) -> None:
+    """List the watches: state, price now, limit, distance, and why they do not act. Sends no request.
+
+    With a name, show all about that watch.
+
+    Exit codes: 0 done, 2 usage or settings are wrong, 3 the store cannot tell.
+    """
+    from gpuwatch.app.watches.times_under import times_under_limits
+    from gpuwatch.app.watches.watch_status import watch_status_view, watch_statuses
+    from gpuwatch.bootstrap import real_now
+
+    statuses = watch_statuses(settings, _selected(settings, names) if settings.watches else ())
+    missed = [status.watch for status in statuses if names and not status.matches]
+    times_under = times_under_limits(settings, missed, real_now()) if missed else {}
+    if as_json:
+        json_out([watch_status_view(status, times_under.get(status.watch.name)) for status in statuses])
+    elif not statuses:
+        click.echo("no watch yet; create one: gpuwatch init")
+    elif names:
+        for number, status in enumerate(statuses):
+            click.echo("\n" * bool(number) + "\n".join(_detail_lines(status, times_under, settings.timezone)))
+    else:
+        click.echo(_summary(statuses))
+        table(STATUS_COLUMNS, statuses, timezone=settings.timezone)
+        for line in reason_lines(statuses):
+            click.echo(line)
+
+
+def _selected(settings: Settings, names: Sequence[str]) -> list[Watch]:
+    from gpuwatch.app.watches.watch_selection import select_watches
+
+    try:
+        return select_watches(settings, names)
+    except ResourceNotFound as error:
+        group = click.get_current_context().find_root().command
+        near = _near_commands(group, names)
+        raise ResourceNotFound(f"{error}; did you mean gpuwatch watches {near[0]}?" if near else str(error)) from None
+
+
+def _near_commands(root: click.Command, names: Sequence[str]) -> list[str]:
+    """Commands of `gpuwatch watches` that a name may have been meant to be."""
+    from difflib import get_close_matches
+
+    watches = root.get_command(click.get_current_context(), "watches") if isinstance(root, Group) else None
+    known = watches.list_commands(click.get_current_context()) if isinstance(watches, Group) else ()
+    return get_close_matches(names[0], known, n=1) if names else []
+
+
+def _summary(statuses: Sequence[WatchStatus]) -> str:
+    """One sentence about all of them."""
+    parts = [count_text(len(statuses), "watch", "watches")]
+    acts = sum(status.state == "matched" and status.blocked is None for status in statuses)
+    blocked = sum(status.state == "matched" and status.blocked is not None for status in statuses)
+    counts = {
+        "matched": acts,
+        "matched but blocked": blocked,
+        "waiting": sum(status.state == "waiting" for status in statuses),
+        "paused": sum(status.state == "paused" for status in statuses),
+        "without data": sum(status.state == "no data" for status in statuses),
+    }
+    return f"{parts[0]}: {', '.join(f'{count} {what}' for what, count in counts.items() if count)}"
+
+
+def _price(status: WatchStatus) -> str | None:
+    best = status.nearest
+    return None if best is None else per_gpu_hour(best.price_microusd_gpu_hour / MICRO, least=3, most=3)
+
+
+def _limit(status: WatchStatus, least: int = 3, most: int = 3) -> str:
+    if status.watch.max_job_cost_usd is not None:
+        return f"{dollars(status.watch.max_job_cost_usd)} a job"
+    return "any" if status.watch.unlimited else per_gpu_hour(status.limit_usd_gpu_hour, least=least, most=most)
+
+
+def reason_lines(statuses: Sequence[WatchStatus]) -> Iterator[str]:
+    """Why watches do not act on what they find, or find nothing out; one line each."""
+    for status in statuses:
+        if status.blocked is not None:
+            yield displayable(f"{status.watch.name}: {status.blocked.text}")
+        elif status.paused is not None:
+            yield displayable(f"{status.watch.name}: paused: {status.paused}")
+        elif status.state == "no data":
+            yield displayable(f"{status.watch.name}: {status.why}")
+
+
+STATUS_COLUMNS: tuple[Column, ...] = (
+    left("watch", lambda status: status.watch.name),
+    left("state", "state"),
+    right("price", _price),
+    right("limit", _limit),
+    right("distance", lambda status: percent_text(status.distance, 0, "+"), drop=2),
+    left("action", lambda status: status.watch.action.value, drop=3),
+    left("polled", "seen_at", drop=4),
+)
+
+
+def _detail_lines(status: WatchStatus, times_under: dict[str, int | None], timezone: str) -> Iterator[str]:
+    from gpuwatch.app.watches.nearest import nearest_view
+
+    watch = status.watch
+    near = nearest_view(watch, status.nearest, times_under.get(watch.name))
+    is_near = near is not None and not status.matches and status.state == "waiting"
+    yield displayable(f"{watch.name}: {near.sentence if near is not None and is_near else status.sentence}")
+    facts = {
+        "GPU": ", ".join(watch.gpu),
+        "price": _best_text(status),
+        "limit": _limit(status, 2, 6) + (" (auto)" if watch.auto is not None else ""),
+        "distance": percent_text(status.distance, 1, "+"),
+        "action": watch.action.value,
+        "state": status.state,
+        "polled": f"{local(status.seen_at, timezone)}, next {local(status.next_poll_at, timezone)}",
+        "fired": local(status.fired_at, timezone),
+        "silenced": "" if status.silenced_until is None else f"until {local(status.silenced_until, timezone)}",
+        "paused": status.paused or "",
+        "why": status.why,
+        "not recorded": ", ".join(status.unchecked),
+    }
+    for name, value in facts.items():
+        if value and value != "–":
+            yield displayable(f"  {name:<12}  {value}")
+
+
+def _best_text(status: WatchStatus) -> str:
+    best = status.nearest
+    if best is None:
+        return ""
+    offer = best.offer
+    place = ", ".join(filter(None, (offer.place,)))
+    price = per_gpu_hour(best.price_microusd_gpu_hour / MICRO)
+    return f"{price}, {offer.gpu_count}× {offer.gpu} at {offer.provider}{f', {place}' if place else ''}"
