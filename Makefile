@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check quick loaded soak trace bench evidence golden pictures lock dist clean python
+.PHONY: help demo test check quick loaded soak trace bench evidence golden pictures docs lock dist clean python
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers ane
 pictures: $(VENV)/.dev-stamp ## The pictures of the documents, from what the program prints and the folders are
 	$(BIN)/python -m docs.pictures.make
 
+docs: $(VENV)/.dev-stamp ## The documentation as a site, in site/; fails on a broken link or a page that no menu names
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean && echo "site/index.html; to read it with its search: $(BIN)/mkdocs serve"
+
 lock: $(VENV)/.dev-stamp ## Newest versions that pyproject.toml allows, with hashes (wants uv)
 	PATH="$(abspath $(BIN)):$$PATH" requirements/lock
 
@@ -95,7 +98,7 @@ dist: $(VENV)/.dev-stamp ## The sdist and the wheel, the same bytes for the same
 	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BIN)/python -m build --no-isolation --outdir $(DIST) .
 
 clean: ## Everything that these targets made
-	rm -rf .venv .venv-* dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	rm -rf .venv .venv-* dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 python:

@@ -65,8 +65,10 @@ if __name__ == "__main__":
     from tests import setting_lines
     from tests.notifiers import samples
     from tests.providers import wire_requests
+    from tools import reference_pages
 
     write()
     samples.write()
     setting_lines.write()
     wire_requests.write()
+    reference_pages.write()

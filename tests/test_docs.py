@@ -15,11 +15,21 @@ from gpuwatch.settings import load
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
 from tests.checkout import ROOT, TESTS
 from tests.setting_lines import docs_line, general_rows, with_missing_rows, with_missing_variables
+from tools import reference_pages
 
 EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
 DOCS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+READ = sorted(
+    [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "providers").glob("*.md"), *(ROOT / "docs/ru").glob("*.md")]
+)
+# what a page is good for: "After this page you can …", "Here you can look up …", "you know which …"
+_GAIN = re.compile(r"\b[Yy]ou (can|know|have)\b|вы (сможете|узнаете)")
+RUSSIAN = {
+    "README.ru.md": ["README.md"],
+    "docs/ru/start.md": ["docs/start.md", "docs/tutorial-alert.md", "docs/tutorial-rent.md"],
+}
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 # Texts that name commands: the pages, what the program prints, what its files for a service say.
 TEXTS = sorted(
@@ -75,7 +85,7 @@ def test_what_a_new_channel_needs_in_both_files_is_added() -> None:
     assert with_missing_variables(EXAMPLE, rows) == EXAMPLE
 
 
-@pytest.mark.parametrize("name", [name for name in providers.names() if name != "vastai"])
+@pytest.mark.parametrize("name", providers.names())
 def test_every_provider_has_a_page_with_its_defaults_and_options(name: str) -> None:
     page = (ROOT / "docs" / "providers" / f"{name}.md").read_text(encoding="utf-8")
     for row in setting_rows():
@@ -98,9 +108,55 @@ def test_the_example_loads_with_every_line_taken_in(tmp_path: Path) -> None:
     assert settings.providers["vastai"].api_key == Secret("your-key")
 
 
-def test_the_readme_names_every_command_and_the_documents_none_that_is_not() -> None:
-    listed = set(re.findall(r"gpuwatch ([a-z]+(?:-[a-z]+)*)", "\n".join(re.findall(r"(?m)^\| `.*$", README))))
-    assert listed == set(COMMANDS)
+@pytest.mark.parametrize("name", reference_pages.BLOCKS)
+def test_a_reference_page_is_made_from_the_program(name: str) -> None:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert page == reference_pages.written(name), "make golden"
+
+
+def test_the_page_of_commands_has_every_command_and_every_former_name() -> None:
+    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    titles = set(re.findall(r"(?m)^#{3,4} `gpuwatch ([\w -]+)`$", page))
+    names = {
+        words
+        for name, entry in COMMANDS.items()
+        for words in ([name, *(f"{name} {one}" for one in entry.commands)] if isinstance(entry, GroupEntry) else [name])
+    }
+    assert titles == names
+    assert set(re.findall(r"(?m)^\| `gpuwatch ([\w-]+)` \| `gpuwatch", page)) == set(ALIASES)
+
+
+def test_the_readme_is_short_and_in_its_order() -> None:
+    assert len(README.splitlines()) <= 90
+    order = ["(docs/pictures/falling-price.svg)", "make demo", "make test", "pipx install .", "gpuwatch check --gpu"]
+    order += ["gpuwatch init", "**What it costs:**", "| a cron script |", "## Safety", "## The price", "## Where next"]
+    places = [README.index(text) for text in order]
+    assert places == sorted(places)
+    assert len(re.findall(r"(?m)^\| [\w?]", README)) == 10  # rows of the comparison
+
+
+@pytest.mark.parametrize(("russian", "english"), RUSSIAN.items())
+def test_a_russian_page_names_the_commands_of_the_english_one(russian: str, english: list[str]) -> None:
+    """Each line to type, without its comment; a start in one page is three pages in English."""
+    theirs = [line for page in english for line in _lines_to_type(page)]
+    ours = _lines_to_type(russian)
+    assert set(ours) <= set(theirs)
+    if len(english) == 1:
+        assert ours == theirs
+    else:
+        assert len(ours) > 15
+
+
+def _lines_to_type(page: str) -> list[str]:
+    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"))
+    return [line.partition("  #")[0].rstrip() for block in blocks for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_document_begins_with_what_its_reader_can_do(page: Path) -> None:
+    """Decisions are for those who change the program; README says it in its first lines."""
+    first = page.read_text(encoding="utf-8").split("\n\n")[1]
+    assert _GAIN.search(" ".join(first.split())), first
 
 
 def test_a_text_names_commands_that_exist_by_the_names_of_today() -> None:
@@ -113,15 +169,6 @@ def test_a_text_names_commands_that_exist_by_the_names_of_today() -> None:
                 f"{path}: gpuwatch {name} {word}"
             )
         assert not set(_ADVISED.findall(text)) & ALIASES.keys(), path
-
-
-def test_the_page_of_commands_lists_the_groups_and_the_former_names() -> None:
-    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
-    rows = re.findall(r"(?m)^\| `gpuwatch ([\w-]+)` \| (.*) \|$", page)
-    groups = {name: entry for name, entry in COMMANDS.items() if isinstance(entry, GroupEntry)}
-    listed = [(name, ", ".join(f"`{one}`" for one in entry.commands)) for name, entry in groups.items()]
-    former = [(name, f"`gpuwatch {' '.join(words)}`") for name, words in ALIASES.items()]
-    assert rows == listed + former
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -10,6 +10,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from docs.pictures import falling_price
 from tests.checkout import ROOT
 from tools.floors import as_svg
 
@@ -46,3 +47,7 @@ def test_the_list_of_alerts_is_what_the_command_prints() -> None:
 def test_the_floors_are_those_of_the_package() -> None:
     """Without numbers: a picture that every new module changes would be drawn again and no longer looked at."""
     assert (PICTURES / "floors.svg").read_text("utf-8") == as_svg(), "python -m tools.floors"
+
+
+def test_the_falling_price_is_the_recorded_one() -> None:
+    assert falling_price.PICTURE.read_text("utf-8") == falling_price.as_svg(), "make pictures"

@@ -22,9 +22,9 @@ from gpuwatch.bootstrap import real_now
 
 _HEAD = """# Evidence: which claims of the documents hold
 
-`make evidence` checks the claims of these pages on prices and measurements that were not used for tuning, and writes
-this page. If a claim does not hold here, it is removed from its page. "Too few to tell" means that the figure falls
-short of the claim by less than chance explains.
+Here you can see which claims of the documents hold. `make evidence` checks the claims of these pages on prices and
+measurements that were not used for tuning, and writes this page. If a claim does not hold here, it is removed from its
+page. "Too few to tell" means that the figure falls short of the claim by less than chance explains.
 """
 
 

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
+from docs.pictures import falling_price
 from gpuwatch.emulator import Marketplace
 from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
@@ -59,6 +60,7 @@ _FONT = re.compile(r"@font-face \{.*?\}\s*", re.S)  # it would be fetched from e
 
 def main() -> None:
     draw()
+    falling_price.draw()
     with Marketplace(seed=7, key="picture", size=40, odd_rows=False) as market:
         for row in market.offers():
             if "H100" in str(row["gpu_name"]):

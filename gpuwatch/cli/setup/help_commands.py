@@ -12,6 +12,7 @@ from gpuwatch.cli.base import Command
 from gpuwatch.installation import packaged_path
 
 _SHELLS = ("bash", "zsh", "fish")
+_FOLDERS = ("*.md", "providers/*.md", "ru/*.md")
 _WIDTH = 100  # longer lines are hard to read
 
 
@@ -39,7 +40,7 @@ def docs(topic: str | None) -> None:
 def documentation_pages() -> dict[str, Path]:
     """Topic → file: `settings`, `providers/runpod`. Wheels and checkouts both contain the pages."""
     settings = packaged_path("docs/settings.md")
-    paths = [path for name in ("*.md", "providers/*.md") for path in settings.parent.glob(name)] if settings else []
+    paths = [path for name in _FOLDERS for path in settings.parent.glob(name)] if settings else []
     return dict(sorted((_topic(path), path) for path in paths))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import msgspec
 
 from gpuwatch import __version__
+from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.web.api.api_actions import ACTIONS, ApiAction
 from gpuwatch.web.api.resources import PREFIX, RESOURCES, Resource
 
@@ -28,6 +29,7 @@ _PROBLEM = {
 }  # fmt: skip
 
 
+_VIEWS = [*(resource.item for resource in RESOURCES), *(action.answer for action in ACTIONS)]
 _REFERENCE = "#/components/schemas/{name}"
 _UNITS = {  # the ending of a name → its unit; the longest ending first
     "_usd_gpu_hour": "USD per GPU-hour.",
@@ -67,7 +69,7 @@ def openapi() -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {"Problem": _PROBLEM, **_item_schemas()},
+            "schemas": {"Problem": _PROBLEM, **view_schemas(_VIEWS)},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"token": []}],
@@ -92,9 +94,8 @@ def _list(resource: Resource) -> dict[str, Any]:
     }
 
 
-def _item_schemas() -> dict[str, Any]:
-    """The views of items and answers, and of their parts; a field whose name ends with a unit says so."""
-    views = [*(resource.item for resource in RESOURCES), *(action.answer for action in ACTIONS)]
+def view_schemas(views: Sequence[type[JsonView]]) -> dict[str, Any]:
+    """Return views and their parts by name, as JSON Schema; a field whose name ends with a unit says so."""
     _, schemas = msgspec.json.schema_components(views, ref_template=_REFERENCE)
     for schema in schemas.values():
         for name, described in schema.get("properties", {}).items():

@@ -20,7 +20,6 @@ from gpuwatch.storage.setup.database import Database
 from tests.domain.forecasts.test_price_forecasts import scored, stated
 from tests.stored_jobs import a_running_job, a_sample, moved, sampled
 from tests.web.served import settings_in
-from tools.metrics_table import PAGE, with_table
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 # promised to external clients; more may be added, none renamed
@@ -47,11 +46,6 @@ PROMISED = {
 
 def test_promised_names_and_labels_stay() -> None:
     assert PROMISED.items() <= {metric.name: metric.labels for metric in METRICS}.items()
-
-
-def test_the_page_has_every_metric() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert with_table(page) == page
 
 
 def read_without_store(tmp_path: Path) -> MetricValues:
