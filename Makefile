@@ -85,7 +85,7 @@ pictures: $(VENV)/.dev-stamp ## The pictures of the documents, from what the pro
 	$(BIN)/python -m docs.pictures.make
 
 docs: $(VENV)/.dev-stamp ## The documentation as a site, in site/; fails on a broken link or a page that no menu names
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean && echo "site/index.html; to read it with its search: $(BIN)/mkdocs serve"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean && echo "in site/; to read it with its search: $(BIN)/mkdocs serve"
 
 lock: $(VENV)/.dev-stamp ## Newest versions that pyproject.toml allows, with hashes (wants uv)
 	PATH="$(abspath $(BIN)):$$PATH" requirements/lock

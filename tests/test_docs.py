@@ -25,7 +25,7 @@ READ = sorted(
     [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "providers").glob("*.md"), *(ROOT / "docs/ru").glob("*.md")]
 )
 # what a page is good for: "After this page you can …", "Here you can look up …", "you know which …"
-_GAIN = re.compile(r"\b[Yy]ou (can|know|have)\b|вы (сможете|узнаете)")
+_GAIN = re.compile(r"\bAfter this page you\b|\b[Yy]ou (can|know|have)\b|вы сможете")
 RUSSIAN = {
     "README.ru.md": ["README.md"],
     "docs/ru/start.md": ["docs/start.md", "docs/tutorial-alert.md", "docs/tutorial-rent.md"],
