@@ -82,7 +82,7 @@ def test_links_out_of_the_documents_hold_on_the_site() -> None:
 @needs_browser
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_stranger_finds_the_answer_in_two_clicks(site: Path, address: str) -> None:
+def test_a_newcomer_finds_the_answer_in_two_clicks(site: Path, address: str) -> None:
     """The first lines of the search lead to a section that has it: one click opens it, two if its page is folded."""
     found = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
     texts = {one["location"]: unescape(re.sub(r"<[^>]+>", "", one["text"])).lower() for one in found}
