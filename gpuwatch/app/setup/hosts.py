@@ -12,13 +12,12 @@ from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.engine.setup.leadership import role_of
 from gpuwatch.storage.alerts.alert_rows import add_audit
-from gpuwatch.storage.setup.daemon_lease import SEEN_EVERY_S
+from gpuwatch.storage.setup.daemon_lease import GONE_AFTER_S
 from gpuwatch.storage.watches.running_hosts import KnownHost, LeaseHolder, is_turn, load_hosts, request_step_down
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
-_GONE_AFTER_S = 3 * SEEN_EVERY_S
 LEADS, STEPS_DOWN, STANDS_BY, GONE = "leads", "steps down", "stands by", "gone"
 SEARCHES = "searches"
 _SHARED_WITHIN = timedelta(hours=1)
@@ -75,7 +74,7 @@ def known_hosts(settings: Settings) -> list[HostView]:
 
 
 def _view(host: KnownHost, lease: LeaseHolder | None, now: datetime) -> HostView:
-    state = GONE if host.seen_ago_s > _GONE_AFTER_S else STANDS_BY
+    state = GONE if host.seen_ago_s > GONE_AFTER_S else STANDS_BY
     if lease is not None:
         state = STEPS_DOWN if lease.steps_down else LEADS
     return HostView(

@@ -119,6 +119,7 @@ STEP_DOWN_AFTER_S = 10.0  # since the last successful renewal, by the holder's o
 STANDBY_EVERY_S = 2.0
 RETRY_AFTER_S = 1.0
 SEEN_EVERY_S = 15.0
+GONE_AFTER_S = 3 * SEEN_EVERY_S
 REST_S = 30.0  # after it stepped down, a host lets another one lead
 OTHERS_FOR_S = 60.0  # other owners are minded for so long after the last lease of theirs
 # Its own connection, with waits so short that a network that drops packets costs one renewal, not three.

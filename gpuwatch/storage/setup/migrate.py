@@ -9,12 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, select
 
-from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
+from gpuwatch.errors import StoreError, StoreInUse, StoreMissing, StoreNotReady, StoreTooNew
 from gpuwatch.installation import packaged_path
-from gpuwatch.storage.setup.daemon_lease import claim_daemon
+from gpuwatch.storage.setup.daemon_lease import GONE_AFTER_S, NOW_MS, claim_daemon
 from gpuwatch.storage.setup.database import Database, no_database, open_database, with_long_timeout
+from gpuwatch.storage.setup.side_tables import daemon_host
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -31,6 +32,7 @@ def upgrade(database: Database) -> list[str]:
 
     Raises:
         StoreTooNew: a newer gpuwatch wrote it.
+        StoreInUse: a daemon of an older version runs on it (PostgreSQL; on SQLite see `claim_daemon`).
         StoreError: the database cannot be used, or has tables that are not gpuwatch's.
     """
     with database.write() as connection:
@@ -40,6 +42,8 @@ def upgrade(database: Database) -> list[str]:
         if previous == newest_schema():
             return []
         _require_known(connection, previous, database.place)
+        if not database.is_sqlite:
+            _require_unused(connection, database.place)
         with with_long_timeout(connection):
             return _run(connection, previous, database.place)
 
@@ -115,7 +119,7 @@ def create_or_require_head(database: Database) -> None:
 
 
 def upgrade_unused(database: Database) -> list[str]:
-    """Upgrade as `upgrade` does, but only while no daemon uses the database. On PostgreSQL that cannot be checked.
+    """Upgrade as `upgrade` does, but only while no daemon uses the database.
 
     Raises:
         StoreInUse: a daemon uses it, and its tables would change.
@@ -189,6 +193,19 @@ def _revision(connection: Connection) -> str | None:
 def _require_known(connection: Connection, previous: str | None, place: str) -> None:
     if previous is None and set(inspect(connection).get_table_names()) - {"alembic_version"}:
         raise StoreError(f"the database {place} contains tables of another program; set another database_url")
+
+
+def _require_unused(connection: Connection, place: str) -> None:
+    """Refuse to upgrade under a daemon: its version is older, and does not know the new schema. Raises StoreInUse."""
+    if not inspect(connection).has_table(daemon_host.name):
+        return
+    is_seen = daemon_host.c.seen_ms > NOW_MS - GONE_AFTER_S * 1000
+    other = connection.execute(select(daemon_host.c.host, daemon_host.c.version).where(is_seen)).first()
+    if other is not None:
+        raise StoreInUse(
+            f"gpuwatch {other.version} on {other.host} uses the database {place}, whose schema is older: stop it first;"
+            f" one that was killed counts for {GONE_AFTER_S:g} s"
+        )
 
 
 def _too_new_error(stored_revision: str, place: str) -> StoreTooNew:

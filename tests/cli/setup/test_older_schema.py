@@ -14,6 +14,7 @@ from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.emulator import Marketplace
+from gpuwatch.errors import StoreInUse
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -179,4 +180,31 @@ def test_on_postgresql_stop_leaves_an_older_schema_alone(shell: Shell, postgres:
     assert ran.code == Exit.CANNOT_TELL
     assert "nothing was ended" in ran.err
     assert _revision(url) == older
+    postgres.drop(url)
+
+
+@pytest.mark.parametrize("seen_ago_s", [20, 50])
+def test_on_postgresql_nothing_upgrades_under_a_daemon_of_an_older_version(
+    shell: Shell, postgres: Postgres, seen_ago_s: int
+) -> None:
+    """Neither the command nor a daemon that starts; one that was not seen for 45 seconds is gone."""
+    url = postgres.empty()
+    older = older_schema(url)
+    shell.settings(f'database_url = "{url}"\n')
+    store = open_database(url)
+    seen = f"extract(epoch FROM clock_timestamp()) * 1000 - {seen_ago_s * 1000}"
+    with store.write() as connection:
+        connection.exec_driver_sql(
+            f"INSERT INTO daemon_host VALUES ('h', 'main', 'old.example', '0.1.9', {seen}, {seen})"
+        )
+    ran = shell("upgrade", "--backed-up")
+    if seen_ago_s < 45:
+        assert (ran.code, ran.err.count("\n")) == (Exit.FAILED, 1), ran.err
+        assert "gpuwatch 0.1.9 on old.example uses the database" in ran.err
+        with pytest.raises(StoreInUse, match="stop it first"):
+            upgrade(store)
+        assert _revision(url) == older
+    else:
+        assert (ran.code, _revision(url)) == (Exit.DONE, newest_schema())
+    store.close()
     postgres.drop(url)
