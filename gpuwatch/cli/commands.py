@@ -127,6 +127,15 @@ _HOSTS = GroupEntry(
     },
     ("gpuwatch hosts", "gpuwatch hosts step-down"),
 )
+_SERVICE = GroupEntry(
+    "Run gpuwatch as a systemd service: install, status, uninstall.",
+    {
+        "install": ("Write a systemd unit for gpuwatch, and start it.", "setup.service:install"),
+        "status": ("Show whether the service runs, its version and last error.", "setup.service:status"),
+        "uninstall": ("Stop the service and remove its unit.", "setup.service:uninstall"),
+    },
+    ("gpuwatch service install", "gpuwatch service status"),
+)
 _CONFIG = GroupEntry(
     "Show settings, their JSON Schema, or shell completion.",
     {
@@ -162,6 +171,7 @@ SECTIONS: dict[str, dict[str, Entry | GroupEntry]] = {
         "init": ("Set up gpuwatch: five questions, then gpuwatch.toml.", "setup.init:init"),
         "doctor": ("Check settings, database, keys, channels and clock.", "setup.config:doctor"),
         "config": _CONFIG,
+        "service": _SERVICE,
         "upgrade": _UPGRADE,
         "store": _STORE,
         "hosts": _HOSTS,

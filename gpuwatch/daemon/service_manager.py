@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from gpuwatch import __version__
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.task_progress import TaskProgress
 from gpuwatch.domain.market.figure_text import count_text
@@ -155,7 +156,7 @@ class StatusLine:
         parts += [f"task {fault.task} {fault.kind}" for fault in self._progress.faults(tick_s)]
         rescue = self._service.settings.rescue
         subject = rescue or f"{count_text(len(self._service.settings.watches), 'watch', 'watches')}"
-        return "; ".join((subject, *parts))
+        return f"gpuwatch {__version__}: {'; '.join((subject, *parts))}"
 
 
 def _worker_status(worker: ProviderWorker, now: datetime) -> str:

@@ -1,0 +1,280 @@
+"""gpuwatch as a systemd service: install it, say how it is, remove it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch import __version__
+from gpuwatch.app.launches.launches import all_launches
+from gpuwatch.app.setup.maintenance import systemd_unit
+from gpuwatch.app.setup.maintenance.systemd_unit import NAME, Scope, run_command, unit_path, unit_text
+from gpuwatch.atomic_file import atomic_file
+from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.errors import GpuwatchError, StoreMissing, UsageError
+from gpuwatch.storage.setup.daemon_lease import claim_daemon
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+_START_S = 16 * 60  # the unit's TimeoutStartSec, and a little
+_ANSWER_S = 30
+_SHOWN = "LoadState,ActiveState,SubState,UnitFileState,StatusText,ActiveEnterTimestamp,Result"
+_RUNNING_VERSION = re.compile(r"gpuwatch (\S+): ?")  # begins the status that the daemon sends
+
+
+class InstalledService(msgspec.Struct, frozen=True, kw_only=True):
+    """A service that was installed and started. `linger`: whether it outlives the user's sessions; None: it does."""
+
+    unit: str
+    command: str
+    linger: bool | None
+
+
+class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How the service is.
+
+    Attributes:
+        is_current: the unit is what this version writes.
+        enabled: systemd's word, such as "enabled".
+        active: systemd's words, such as "active (running)".
+        doing: the line of the daemon; empty: it sends none.
+        version: of the daemon that runs; None: it does not, or is older than 0.2.
+        program_version: of this program.
+        linger: whether it outlives the user's sessions; None: a system service does.
+        last_error: the newest line of the journal with the priority "error"; None: there is none, or no journal.
+    """
+
+    unit: str
+    is_installed: bool
+    is_current: bool
+    enabled: str
+    active: str
+    since: str
+    doing: str
+    version: str | None
+    program_version: str
+    linger: bool | None
+    last_error: str | None
+
+
+class GuardedLaunches(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service guards. `unknown`: why that cannot be told; None: `launches` is complete."""
+
+    launches: list[Launch]
+    unknown: str | None = None
+
+
+def default_scope() -> Scope:
+    """A user's own service, and root's for the system."""
+    return Scope.SYSTEM if os.geteuid() == 0 else Scope.USER
+
+
+def service_text(scope: Scope, config: str | None) -> str:
+    """The unit that `install_service` would write. Raises SettingsError, UsageError."""
+    return _unit(scope, _settings(scope, config))
+
+
+def install_service(scope: Scope, config: str | None) -> InstalledService:
+    """Write the unit, enable it, and start it with the settings that a daemon would have here.
+
+    Raises:
+        SettingsError: they are invalid.
+        UsageError: there are none, a system service cannot see the program, or root is needed.
+        StoreInUse: another daemon uses the database.
+        GpuwatchError: there is no systemd, or it did not start.
+    """
+    settings = _settings(scope, config)
+    text = _unit(scope, settings)
+    _require_systemd(scope)
+    path = unit_path(scope, os.environ)
+    if scope is Scope.USER and not path.exists():
+        with claim_daemon(settings.database_url):  # one that was started by hand
+            pass
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if scope is Scope.SYSTEM:
+            (systemd_unit.SYSTEM_SETTINGS.parent / "credentials").mkdir(mode=0o700, parents=True, exist_ok=True)
+        with atomic_file(path, mode=0o644) as part:
+            part.write_text(text, "utf-8")
+            part.chmod(0o644)
+    except OSError as error:
+        raise GpuwatchError(f"cannot write {path}: {error.strerror or error}") from error
+    for words in (["daemon-reload"], ["enable", NAME], ["restart", NAME]):
+        done = _systemctl(scope, *words, within_s=_START_S)
+        if done.returncode != 0:
+            raise GpuwatchError(f"systemctl {' '.join(words)}: {_last_line(done)}; see: {_journal_hint(scope)}")
+    command = next(line for line in text.splitlines() if line.startswith("ExecStart="))
+    return InstalledService(unit=str(path), command=command.partition("=")[2], linger=_lingers(scope))
+
+
+def service_status(scope: Scope, config: str | None) -> ServiceStatus:
+    """How the service is. Raises GpuwatchError: there is no systemd."""
+    _require_systemd(scope)
+    path = unit_path(scope, os.environ)
+    shown = _systemctl(scope, "show", NAME, f"--property={_SHOWN}")
+    facts = dict(line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)
+    doing = facts.get("StatusText", "")
+    found = _RUNNING_VERSION.match(doing)
+    return ServiceStatus(
+        unit=str(path),
+        is_installed=path.exists(),
+        is_current=path.exists() and path.read_text("utf-8", "replace") == _text_or_empty(scope, config),
+        enabled=facts.get("UnitFileState") or "no",
+        active=f"{facts.get('ActiveState', 'unknown')} ({facts.get('SubState', 'unknown')})",
+        since=facts.get("ActiveEnterTimestamp", ""),
+        doing=doing[found.end() :] if found else doing,
+        version=found[1] if found else None,
+        program_version=__version__,
+        linger=_lingers(scope),
+        last_error=_last_error(scope),
+    )
+
+
+def guarded_launches(scope: Scope, config: str | None) -> GuardedLaunches:
+    """The launches that the installed service follows and ends: alive, not dry.
+
+    Raises:
+        UsageError: it is not installed.
+        GpuwatchError: there is no systemd.
+    """
+    _require_systemd(scope)
+    if not (path := unit_path(scope, os.environ)).exists():
+        raise UsageError(f"{path} is not installed")
+    try:
+        found = all_launches(_settings(scope, config))
+    except StoreMissing:
+        return GuardedLaunches(launches=[])
+    except GpuwatchError as error:
+        return GuardedLaunches(launches=[], unknown=str(error).splitlines()[0])
+    return GuardedLaunches(launches=[launch for launch in found if not launch.is_over and not launch.dry_run])
+
+
+def uninstall_service(scope: Scope) -> str:
+    """Stop and disable the service, and remove its unit; database and settings stay. Returns the unit's path.
+
+    Raises:
+        GpuwatchError: systemd did not stop it; the unit is still there.
+    """
+    path = unit_path(scope, os.environ)
+    done = _systemctl(scope, "disable", "--now", NAME, within_s=_START_S)
+    if done.returncode != 0:
+        raise GpuwatchError(f"systemctl disable --now {NAME}: {_last_line(done)}")
+    try:
+        path.unlink()
+    except OSError as error:
+        raise GpuwatchError(f"cannot remove {path}: {error.strerror}") from error
+    _systemctl(scope, "daemon-reload")
+    return str(path)
+
+
+# --- settings and unit ------------------------------------------------------------------------------------------------
+
+
+def _settings(scope: Scope, config: str | None) -> Settings:
+    """The settings that the service has. Raises SettingsError; UsageError: there is no file."""
+    if scope is Scope.USER:
+        settings = load_settings(config)
+    else:
+        from gpuwatch.settings import load  # noqa: PLC0415
+
+        file = systemd_unit.SYSTEM_SETTINGS
+        named = config and os.path.abspath(config)
+        settings = load(named or (str(file) if file.exists() else None), env=_service_env(os.environ), cwd=Path("/"))
+    if settings.source_file is None:
+        where = "" if scope is Scope.USER else f" --config {systemd_unit.SYSTEM_SETTINGS}"
+        raise UsageError(f"there is no settings file; write one first: gpuwatch init{where}")
+    return settings
+
+
+def _service_env(env: Mapping[str, str]) -> dict[str, str]:
+    """What a system service has of an environment: its folder, and the credential that names the database."""
+    url = systemd_unit.SYSTEM_SETTINGS.parent / "credentials/database_url"
+    found = {"STATE_DIRECTORY": str(systemd_unit.SYSTEM_STATE), "PATH": env.get("PATH", os.defpath)}
+    return found | ({"GPUWATCH_DATABASE_URL_FILE": str(url)} if url.exists() else {})
+
+
+def _unit(scope: Scope, settings: Settings) -> str:
+    file = Path.cwd() / (settings.source_file or "")
+    if scope is Scope.SYSTEM:
+        config = None if file == systemd_unit.SYSTEM_SETTINGS else file
+        return unit_text(scope, run_command(scope, config), None, os.environ)
+    return unit_text(scope, run_command(scope, file), Path.cwd(), os.environ)
+
+
+def _text_or_empty(scope: Scope, config: str | None) -> str:
+    try:
+        return service_text(scope, config)
+    except GpuwatchError:
+        return ""
+
+
+# --- systemd ----------------------------------------------------------------------------------------------------------
+
+
+def _require_systemd(scope: Scope) -> None:
+    """Raise GpuwatchError, one line, unless the service manager answers; UsageError: it is root's."""
+    if scope is Scope.SYSTEM and os.geteuid() != 0:
+        raise UsageError("a system service is root's: run it with sudo, or use --user")
+    instead = "run `gpuwatch run` by another supervisor, or in a container (docs/container.md)"
+    if shutil.which("systemctl") is None:
+        raise GpuwatchError(f"there is no systemd here: {instead}")
+    done = _systemctl(scope, "show", "--property=Version")
+    if done.returncode != 0:
+        whose = "the systemd of this user" if scope is Scope.USER else "systemd"
+        raise GpuwatchError(f"{whose} does not answer ({_last_line(done)}): {instead}")
+
+
+def _systemctl(scope: Scope, *words: str, within_s: float = _ANSWER_S) -> subprocess.CompletedProcess[str]:
+    manager = ["--user"] if scope is Scope.USER else []
+    return _ran(["systemctl", *manager, "--no-pager", *words], within_s)
+
+
+def _ran(command: list[str], within_s: float = _ANSWER_S) -> subprocess.CompletedProcess[str]:
+    """Run a program of systemd; one that cannot run, or does not end, counts as failed."""
+    try:
+        return subprocess.run(  # noqa: S603 fixed words
+            command, capture_output=True, text=True, errors="replace", timeout=within_s, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    return next(iter((done.stderr or done.stdout).strip().splitlines()[::-1]), f"exit code {done.returncode}")
+
+
+def _lingers(scope: Scope) -> bool | None:
+    """Whether this user's services run without a session; None: a system service, or unknown."""
+    if scope is Scope.SYSTEM:
+        return None
+    done = _ran(["loginctl", "show-user", user_name(), "--property=Linger", "--value"])
+    return {"yes": True, "no": False}.get(done.stdout.strip())
+
+
+def user_name() -> str:
+    """This user's name, or its number in a container without one."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _journal_hint(scope: Scope) -> str:
+    return "journalctl --user -u gpuwatch" if scope is Scope.USER else "journalctl -u gpuwatch"
+
+
+def _last_error(scope: Scope) -> str | None:
+    manager = ["--user"] if scope is Scope.USER else []
+    words = ["-u", NAME, "-p", "err", "-n", "1", "-q", "-o", "short-iso", "--no-pager"]
+    lines = _ran(["journalctl", *manager, *words]).stdout.strip().splitlines()
+    return lines[-1] if lines else None
