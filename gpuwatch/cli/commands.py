@@ -130,9 +130,9 @@ _HOSTS = GroupEntry(
 _SERVICE = GroupEntry(
     "Run gpuwatch as a systemd service: install, status, uninstall.",
     {
-        "install": ("Write a systemd unit for gpuwatch, and start it.", "setup.service:install"),
-        "status": ("Show whether the service runs, its version and last error.", "setup.service:status"),
-        "uninstall": ("Stop the service and remove its unit.", "setup.service:uninstall"),
+        "install": ("Write a systemd unit for gpuwatch, and start it.", "setup.installed_service:install"),
+        "status": ("Show whether the service runs, its version and last error.", "setup.installed_service:status"),
+        "uninstall": ("Stop the service and remove its unit.", "setup.installed_service:uninstall"),
     },
     ("gpuwatch service install", "gpuwatch service status"),
 )
