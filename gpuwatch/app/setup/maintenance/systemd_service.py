@@ -68,7 +68,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardedLaunches(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service guards. `unknown`: why that cannot be told; None: `launches` is complete."""
+    """What the service guards. `unknown`: why nobody knows; None: `launches` is complete."""
 
     launches: list[Launch]
     unknown: str | None = None
@@ -181,7 +181,7 @@ def uninstall_service(scope: Scope) -> str:
 
 
 def _settings(scope: Scope, config: str | None) -> Settings:
-    """The settings that the service has. Raises SettingsError; UsageError: there is no file."""
+    """The settings that the service has. Raises SettingsError; UsageError: the file is missing."""
     if scope is Scope.USER:
         settings = load_settings(config)
     else:
