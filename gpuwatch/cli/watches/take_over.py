@@ -29,6 +29,8 @@ def take_over(
 ) -> None:
     """Take over WATCHES of another owner: their launches, alerts, pauses and limits, in one step.
 
+    If the other owner has paused everything, each of them is paused from then on.
+
     Stop the other owner's hosts first, or remove the watches from their settings: a host that still has them in its
     list begins them anew. Reload the settings of this owner's hosts afterwards.
     """
@@ -36,9 +38,12 @@ def take_over(
 
     taken = move(settings, watches, previous=previous, everything=everything, actor=command_actor(), is_sure=is_sure)
     if as_json:
-        json_out({"watches": taken.watches, "jobs": taken.jobs, "active_launches": taken.active_launches})
+        json_out(taken)
         return
     click.echo(f"watches: {', '.join(taken.watches) or 'none'}")
     if everything:
         click.echo(f"jobs: {', '.join(taken.jobs) or 'none'}")
     click.echo(f"active launches: {taken.active_launches}")
+    if taken.paused:
+        names = ", ".join(taken.paused)
+        click.echo(f"still paused, as everything was: {names}; to lift it: gpuwatch watches resume {taken.paused[0]}")

@@ -8,7 +8,8 @@ A reservation reads under the lock that changes of the table take, too: after a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -22,7 +23,7 @@ from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.setup.database import Database, owner_in
 from gpuwatch.storage.setup.side_tables import skipped_scope
-from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
+from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, to_ms, upsert
 from gpuwatch.storage.setup.tables import pause as pause_rows
 
 _RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's advisory lock: "gpuw"
@@ -88,6 +89,23 @@ def _save(connection: Connection, scope: str, at: datetime, until: datetime | No
         "why": storable_text(why, _MAX_PAUSE_REASON_LENGTH),
     }
     upsert(connection, pause_rows, row)
+
+
+def keep_paused(connection: Connection, previous: str, watches: Iterable[str], now: datetime) -> list[str]:
+    """Pause each of these watches as long as the previous owner's pause of everything would; return those."""
+    pauses = {row.scope: row for row in connection.execute(_ALL_PAUSES)}
+    whole = pauses.get(owned_name(previous, ""))
+    if whole is None or _end_ms(whole) <= to_ms(now):
+        return []
+    paused = [name for name in watches if _end_ms(pauses.get(WATCH_SCOPE + name)) < _end_ms(whole)]
+    for name in paused:
+        _save(connection, WATCH_SCOPE + name, from_ms(whole.at_ms), from_ms(whole.until_ms), whole.why)
+    return paused
+
+
+def _end_ms(row: AnyRow | None) -> float:
+    """Return when a pause ends; infinity: never."""
+    return -math.inf if row is None else math.inf if row.until_ms is None else float(row.until_ms)
 
 
 def delete_pause(connection: Connection, watch: str | None) -> bool:

@@ -14,7 +14,7 @@ from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
-from gpuwatch.storage.alerts.pauses import lock_reservations
+from gpuwatch.storage.alerts.pauses import keep_paused, lock_reservations
 from gpuwatch.storage.jobs.job_repository import next_change
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import JOBS_OVER, alert, delivery, job, watch_identity
@@ -27,11 +27,15 @@ _DECODER = msgspec.json.Decoder(JobDefinition)
 
 
 class TakenOver(msgspec.Struct, frozen=True, kw_only=True):
-    """What has another owner now, by the plain names, and how many of its launches are active."""
+    """What has another owner now, by the plain names, and how many of its launches are active.
+
+    `paused`: what rents nothing, as the previous owner had paused everything; by the names that `resume` takes.
+    """
 
     watches: tuple[str, ...]
     jobs: tuple[str, ...]
     active_launches: int
+    paused: tuple[str, ...]
 
 
 def take_over(
@@ -67,6 +71,7 @@ def take_over(
         for old, new in moved.items():
             rename_watch(connection, old, new, now)
             connection.execute(update(watch_identity).where(watch_identity.c.name == old).values(name=new))  # retired
+        paused = keep_paused(connection, previous, moved.values(), now)
         _retire_ended_jobs(connection, now)
         _move_alerts(connection, moved.values(), previous, owner)
         is_moved = launches.c.watch.in_(list(moved.values()))
@@ -76,6 +81,7 @@ def take_over(
         watches=tuple(sorted(map(plain_name, wanted))),
         jobs=tuple(sorted(str(Purpose.of(plain_name(name)).job) for name in jobs)),
         active_launches=len(active),
+        paused=tuple(plain_name(name) if Purpose.of(name).job is None else name for name in paused),
     )
 
 

@@ -76,6 +76,22 @@ def test_a_pause_of_everything_is_its_owner_s(database: Database, lab: Database)
     assert [pause.why for pause in pauses[1].load().in_force(LATER)] == ["lab"]
 
 
+def test_what_is_taken_over_stays_paused_if_its_owner_had_paused_everything(database: Database, lab: Database) -> None:
+    """Nobody who paused everything expects that another owner's list rents for them in that night."""
+    SqlWatchIdentities(lab).apply([renting("lab::h100"), renting("lab::l40"), renting("lab::a100")], NOON)
+    SqlWatchIdentities(database).apply([renting("h200")], NOON)
+    pauses = SqlPauseRepository(lab)
+    pauses.pause(Pause(watch=None, at=NOON, until=NOON + timedelta(hours=8), why="the night"))
+    pauses.pause(Pause(watch="lab::l40", at=NOON, why="its own"))  # longer
+    taken = take_over(database, ["h100", "l40"], previous="lab", owner="", now=LATER)
+    assert taken.paused == ("h100",)
+    in_force = {pause.watch: pause.why for pause in SqlPauseRepository(database).load().in_force(LATER)}
+    assert in_force == {"h100": "the night", "l40": "its own"}
+    assert [one.watch for one in pauses.load().in_force(LATER) if one.watch is None] == [None]  # still that of lab
+    after = NOON + timedelta(hours=9)
+    assert take_over(database, ["a100"], previous="lab", owner="", now=after).paused == ()
+
+
 def an_alert(alert_id: str, watch: str | None) -> OutboxAlert:
     alert = Alert(alert_id=alert_id, kind=AlertKind.HELD, created_at=NOON, headline=alert_id, watch=watch)
     return OutboxAlert(alert=alert, expires_at=NOON + timedelta(days=1))
