@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -21,19 +22,31 @@ WITHIN_S = 60.0
 
 
 class PtyTerminal:
-    """One process on a terminal. `answers`: the lines that were typed; `seen`: all that the terminal showed."""
+    """One process on a terminal.
+
+    Attributes:
+        answers: the lines that were typed.
+        events: what the terminal showed, in pieces, and when, in seconds since the start.
+    """
 
     def __init__(self, child: subprocess.Popen[bytes], master: int) -> None:
         self.child = child
         self.answers: list[str] = []
-        self.began_s = time.monotonic()
+        self.events: list[tuple[float, str]] = []
+        self._began_s = time.monotonic()
         self._master = master
-        self._bytes = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._read_to = 0
 
     @property
     def seen(self) -> str:
-        return _ESCAPES.sub("", self._bytes.decode("utf-8", "replace"))
+        """All that the terminal showed, without its control sequences."""
+        return _ESCAPES.sub("", "".join(text for _, text in self.events))
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began_s
 
     def answer(self, prompt: str, text: str = "") -> str:
         """Wait for a prompt and type a line; return what was shown since the last one."""
@@ -75,7 +88,7 @@ class PtyTerminal:
             piece = os.read(self._master, 65_536)
         except OSError:  # Linux's way to say that the other end is closed
             return False
-        self._bytes += piece
+        self.events.append((self.elapsed_s, self._decoder.decode(piece)))
         return bool(piece)
 
 

@@ -99,10 +99,10 @@ def _ask_and_write(target: Path, given: GivenAnswers, *, force: bool) -> int:
     dialog = TerminalDialog()
     if target.exists() and not force:
         if not dialog.confirm(f"{_shown(target)} exists. Replace it after the questions", default=False):
-            dialog.say("Nothing was changed. To edit the file: gpuwatch docs settings.")
+            _echo("Nothing was changed. To edit the file: gpuwatch docs settings.")
             return Exit.DONE
         force = True
-    dialog.say("Five questions. Enter takes what stands in [brackets]; until the last one nothing is written.")
+    _echo("Five questions. Enter takes what stands in [brackets]; until the last one nothing is written.")
     with open_surroundings(target) as around:
         answered = ask_first_watch(dialog, given, around)
     variables = new_variables(target, answered)
@@ -110,10 +110,10 @@ def _ask_and_write(target: Path, given: GivenAnswers, *, force: bool) -> int:
         if not dialog.confirm(f".env already sets {name} to something else. Replace it", default=False):
             del variables[name]
     settings = write_first_watch(target, answered, variables, force=force)
-    dialog.say(f"Wrote {_shown(target)}" + (f", and {', '.join(variables)} to .env (mode 600)." if variables else "."))
+    _echo(f"Wrote {_shown(target)}" + (f", and {', '.join(variables)} to .env (mode 600)." if variables else "."))
     if (folder := target.parent.absolute()) != Path.cwd():
-        dialog.say(f"Start gpuwatch in {folder}, so that it finds both: cd {folder}")
-    dialog.say("Check it: gpuwatch doctor. Run it always: gpuwatch service install.")
+        _echo(f"Start gpuwatch in {folder}, so that it finds both: cd {folder}")
+    _echo("Check it: gpuwatch doctor. Run it always: gpuwatch service install.")
     if settings.watches and dialog.confirm("Start it now (gpuwatch run; Ctrl-C ends it)", default=True):
         from gpuwatch.cli.setup.run_daemon import run
 
@@ -127,15 +127,18 @@ def _shown(path: Path) -> str:
     return path.name if path.parent.absolute() == Path.cwd() else str(path)
 
 
+def _echo(text: str, indent: str = "", next_indent: str = "") -> None:
+    width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
+    for line in wrap(text, width, initial_indent=indent, subsequent_indent=next_indent, break_on_hyphens=False):
+        click.echo(line)
+
+
 class TerminalDialog:
     """Implements `ports.dialog.Dialog` on the terminal. Ctrl-C and the end of the input raise click's Abort."""
 
     def say(self, text: str) -> None:
-        """Show a line, wrapped at the terminal's width."""
-        width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
-        indent = _INDENT if text.startswith(_INDENT) or text[1:3] == "/5" else ""
-        for line in wrap(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False):
-            click.echo(line)
+        """Show a line, wrapped at the terminal's width and indented below the number of its question."""
+        _echo(text, "" if text[1:3] == "/5" else _INDENT, _INDENT)
 
     def ask(self, question: str, default: str = "") -> str:
         """Ask for a line."""

@@ -163,13 +163,14 @@ def _ask_gpu(dialog: Dialog, given: str | None, around: Surroundings) -> tuple[G
         choice = _named_gpu(dialog, given, default.name)
         if choice != default:
             figures = _read(dialog, choice, around)
-    dialog.say(f"     {choice.name}: {today_text(figures, around.rates, _titles())}.")
+    if given or choice != default:
+        dialog.say(f"{choice.name}: {today_text(figures, around.rates, _titles())}.")
     if text := recorded_text(figures, around.rates):
-        dialog.say(f"     {text[:1].upper()}{text[1:]}.")
+        dialog.say(f"{text[:1].upper()}{text[1:]}.")
     for fault in figures.faults:
-        dialog.say(f"     {fault}")
+        dialog.say(f"{fault}")
     if figures.faults and not figures.today:
-        dialog.say("     No market answered: the questions go on with recorded prices.")
+        dialog.say("No market answered: the questions go on with recorded prices.")
     return choice, figures
 
 
@@ -183,10 +184,10 @@ def _named_gpu(dialog: Dialog, text: str | None, default: str) -> GpuChoice:
             return choice
         near = similar_gpus(text)
         if not near:
-            dialog.say(f"     No GPU is called {text!r}; the names are in: gpuwatch docs gpu-names")
+            dialog.say(f"No GPU is called {text!r}; the names are in: gpuwatch docs gpu-names")
             text = dialog.ask("GPU", default)
             continue
-        dialog.say("     " + "  ".join(f"{number}) {name}" for number, name in enumerate(near, 1)))
+        dialog.say("" + "  ".join(f"{number}) {name}" for number, name in enumerate(near, 1)))
         text = dialog.ask("Number or name", "1")
 
 
@@ -216,7 +217,7 @@ def _ask_reserve(dialog: Dialog, figures: PriceFigures, around: Surroundings) ->
             percent = Decimal(-1)
         if 0 <= percent <= 100:
             return {**around.rates, name: percent / 100}
-        dialog.say("     Expected a number from 0 to 100.")
+        dialog.say("Expected a number from 0 to 100.")
 
 
 def _percent(rate: Decimal) -> str:
@@ -227,17 +228,17 @@ def _ask_limit(dialog: Dialog, given: str | None, figures: PriceFigures, rates: 
     suggested = figures.suggested(rates)
     if suggested is not None and given is None:
         text = limit_text(figures, suggested, rates)
-        dialog.say(f"     At most how much for an hour of one GPU, reserve included? ${suggested}: {text}.")
+        dialog.say(f"At most how much for an hour of one GPU, reserve included? ${suggested}: {text}.")
     while True:
         text = given or dialog.ask("At most, in USD per GPU-hour", "" if suggested is None else str(suggested))
         given = None
         try:
             limit = parse_price(text)
         except ValueError as error:
-            dialog.say(f"     That is no price: {error}.")
+            dialog.say(f"That is no price: {error}.")
             continue
         if limit != suggested and (meaning := limit_text(figures, limit, rates)):
-            dialog.say(f"     {shown(limit)}: {meaning}.")
+            dialog.say(f"{shown(limit)}: {meaning}.")
         return limit
 
 
@@ -260,7 +261,7 @@ def _ask_action(dialog: Dialog) -> Action:
         "3/5  What then? alert: a message to you · ask: it rents what you approve · rent: it rents by itself, once."
     )
     while (text := dialog.ask("alert, ask or rent", "alert").lower()) not in _ACTIONS:
-        dialog.say("     Expected alert, ask or rent.")
+        dialog.say("Expected alert, ask or rent.")
     return _ACTIONS[text]
 
 
@@ -271,13 +272,13 @@ def _ask_rental(dialog: Dialog, limit: Decimal) -> tuple[str, bool]:
         try:
             hours = parse_duration(text) / HOUR_S
         except ValueError as error:
-            dialog.say(f"     {error}")
+            dialog.say(f"{error}")
             continue
         if hours > 0:
             break
     cost = dollars(rounded_up(limit * Decimal(str(hours))))
-    dialog.say(f"     At {shown(limit)}/h that is at most {cost} a machine, one machine at a time.")
-    is_real = dialog.confirm("Rent for real, with your money? No: a dry run, which only reports", default=False)
+    dialog.say(f"At {shown(limit)}/h that is at most {cost} a machine, one machine at a time.")
+    is_real = dialog.confirm("Spend real money (no: a dry run, which only reports)", default=False)
     return text, not is_real
 
 
@@ -295,14 +296,14 @@ def _ask_channel(dialog: Dialog, around: Surroundings) -> Mapping[str, ChannelAn
         chosen = around.choices[text].channel if text in around.choices else ""
         if left := next((name for name in around.half_set if text in names and name != chosen), None):
             variables = ", ".join(around.half_set[left])
-            dialog.say(f"     {variables} sets a part of {left}: choose a channel of it, or end here and unset that.")
+            dialog.say(f"{variables} sets a part of {left}: choose a channel of it, or end here and unset that.")
             continue
         if text == NO_CHANNEL:
             if not around.own_channels:
-                dialog.say("     Alerts then stand in the log of gpuwatch run alone.")
+                dialog.say("Alerts then stand in the log of gpuwatch run alone.")
             return {}
         if (choice := around.choices.get(text)) is None:
-            dialog.say(f"     Expected one of: {', '.join(names)}.")
+            dialog.say(f"Expected one of: {', '.join(names)}.")
             continue
         answers = choice.ask(dialog)
         if answers is not None and _has_arrived(dialog, choice.channel, answers, around):
@@ -314,9 +315,9 @@ def _has_arrived(dialog: Dialog, channel: str, answers: ChannelAnswers, around: 
     with dialog.waiting("sending a test message"):
         fault = around.send_test(channel, answers)
     if fault is None:
-        dialog.say("     A test message is on its way to you.")
+        dialog.say("A test message is on its way to you.")
         return True
-    dialog.say(f"     The test message was not delivered: {fault}")
+    dialog.say(f"The test message was not delivered: {fault}")
     return dialog.confirm("Keep this channel anyway", default=False)
 
 
@@ -332,11 +333,11 @@ def _ask_key(dialog: Dialog, around: Surroundings, *, is_needed: bool) -> str:
         key = dialog.ask_secret(f"API key of {title} (not shown; Enter: none)")
         if not key:
             if is_needed:
-                dialog.say("     Without it nothing is rented until you set it.")
+                dialog.say("Without it nothing is rented until you set it.")
             return ""
         with dialog.waiting(f"asking {title}"):
             check = around.check_key(key)
-        dialog.say(f"     {check.text}")
+        dialog.say(f"{check.text}")
         if not check.is_refused or dialog.confirm("Keep this key anyway", default=False):
             return key
 
