@@ -133,6 +133,7 @@ def test_the_readme_is_short_and_in_its_order() -> None:
     places = [README.index(text) for text in order]
     assert places == sorted(places)
     assert len(re.findall(r"(?m)^\| [\w?]", README)) == 10  # rows of the comparison
+    assert f"| {len(providers.names())}, and tells live offers" in README
 
 
 @pytest.mark.parametrize(("russian", "english"), RUSSIAN.items())
