@@ -18,6 +18,7 @@ from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
 from gpuwatch.domain.setup.history_keep import HistoryKeep
 from gpuwatch.storage.setup.side_tables import (
+    JOB_IS_OPEN,
     JOBS_OVER,
     alert,
     chat_update,
@@ -124,7 +125,7 @@ def horizons(connection: Connection, keep: HistoryKeep | None, now: datetime, ve
 
 def _awaited_jobs(connection: Connection) -> frozenset[str]:
     depends = job.c.definition.contains('"depends_on":["')
-    definitions = connection.execute(select(job.c.definition).where(job.c.state.not_in(JOBS_OVER), depends)).scalars()
+    definitions = connection.execute(select(job.c.definition).where(JOB_IS_OPEN, depends)).scalars()
     return frozenset(name for text in definitions for name in msgspec.json.decode(text, type=_Dependent).depends_on)
 
 

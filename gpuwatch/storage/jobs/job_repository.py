@@ -20,12 +20,11 @@ from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import load_pauses, lock_reservations
 from gpuwatch.storage.history.pruned_totals import counted_ever
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import JOBS_OVER, job_changes, job_event, job_run, watch_identity
+from gpuwatch.storage.setup.side_tables import JOB_IS_OPEN, job_changes, job_event, job_run, watch_identity
 from gpuwatch.storage.setup.side_tables import job as jobs
 from gpuwatch.storage.setup.stored_values import AnyRow, QueryCache, from_ms, to_ms, upsert
 from gpuwatch.storage.setup.tables import IS_ALIVE, launch
 
-_OPEN = jobs.c.state.not_in(JOBS_OVER)
 _CHANGES = select(job_changes.c.changes)
 _IDS_PER_QUERY = 500
 _ROWS_AT_ONCE = 500
@@ -63,7 +62,7 @@ class SqlJobRepository:
         last, generation = self._last_read, self._database.generation
         changes = connection.execute(_CHANGES).scalar_one()  # before the rows: they are at least as new
         if last.changes is None or changes < last.changes or generation != last.generation:
-            last, query = _OpenJobs(generation, None, {}), select(jobs).where(_OPEN)
+            last, query = _OpenJobs(generation, None, {}), select(jobs).where(JOB_IS_OPEN)
         elif changes == last.changes:
             return list(last.jobs.values())
         else:
@@ -118,7 +117,7 @@ class SqlJobRepository:
         for start in range(0, len(all_names), _NAMES_PER_QUERY):
             chunk = all_names[start : start + _NAMES_PER_QUERY]
             is_in_array = [jobs.c.name.startswith(f"{name}-", autoescape=True) for name in chunk]
-            ended += self._select(and_(~_OPEN, or_(jobs.c.name.in_(chunk), *is_in_array)))
+            ended += self._select(and_(~JOB_IS_OPEN, or_(jobs.c.name.in_(chunk), *is_in_array)))
         return [job for job in ended if job.name in names or job.definition.group in names]
 
     def save_spent(self, job_id: str, spent_microusd: int) -> None:
@@ -138,7 +137,9 @@ class SqlJobRepository:
         """
         with self._database.write() as connection:
             names = {job.name for job in new_jobs}
-            open_name = connection.execute(select(jobs.c.name).where(_OPEN, jobs.c.name.in_(names))).scalars().first()
+            open_name = (
+                connection.execute(select(jobs.c.name).where(JOB_IS_OPEN, jobs.c.name.in_(names))).scalars().first()
+            )
             if open_name is not None:
                 raise UsageError(f"a job {open_name!r} is already open; cancel it, or choose another name")
             changed = next_change(connection)
@@ -194,7 +195,7 @@ class SqlJobRepository:
 
     def open_with_deadline(self) -> list[Job]:
         """Return open jobs with a deadline. Raises StoreError."""
-        return self._select(and_(_OPEN, jobs.c.deadline_ms.is_not(None)))
+        return self._select(and_(JOB_IS_OPEN, jobs.c.deadline_ms.is_not(None)))
 
     def jobs_on_instance(self) -> list[Job]:
         """Return jobs whose instance runs. Raises StoreError."""

@@ -83,7 +83,7 @@ def _ended_by(end: EndReason) -> ColumnElement[bool]:
 
 # Built once: these run between an offer and its rent.
 _RELEVANT_LAUNCHES = select(launches).where(
-    or_(IS_ALIVE, launches.c.ended_at_ms >= bindparam("since")),
+    or_(IS_ALIVE, and_(launches.c.state.in_(OVER_STATES), launches.c.ended_at_ms >= bindparam("since"))),
     launches.c.dry_run.is_(False),
 )
 _TOTAL_COUNT = select(func.count()).where(

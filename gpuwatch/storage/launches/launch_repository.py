@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, bindparam, delete, insert, literal, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, exists, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.launch import (
@@ -113,8 +113,8 @@ class SqlLaunchRepository:
 
     def reopened(self) -> list[Launch]:
         """Return active launches that had ended before. Raises StoreError."""
-        had_ended = select(launch_event.c.launch_id).where(launch_event.c.from_state.in_(OVER_STATES))
-        found = self._read(select(launches).where(IS_ALIVE, launches.c.launch_id.in_(had_ended)))
+        is_end = launch_event.c.launch_id == launches.c.launch_id, launch_event.c.from_state.in_(OVER_STATES)
+        found = self._read(select(launches).where(IS_ALIVE, exists().where(*is_end)))
         return [launch for launch in found if owner_of(launch.watch) == self._database.owner]
 
     def events(self, launch_id: str) -> list[LaunchEvent]:

@@ -26,6 +26,7 @@ from sqlalchemy import (
     TextClause,
     UniqueConstraint,
     event,
+    literal_column,
     text,
 )
 
@@ -247,6 +248,7 @@ job = Table(
     "changed: the number of its last change in job_changes",
 )
 
+JOB_IS_OPEN = job.c.state.not_in([literal_column(f"'{state}'") for state in JOBS_OVER])
 job_changes = Table(
     "job_changes",
     metadata,
@@ -343,7 +345,6 @@ seen_value = Table(
     Column("first_seen_ms", BigInteger, nullable=False),
     comment="GPU spellings, field names and skip reasons that were reported already, or are simply known",
 )
-
 
 lake = Table(
     "lake",
