@@ -102,7 +102,9 @@ class Service:
         self.channels = {owned_name(settings.owner, name): channel for name, channel in named.items()}
         attach_buttons(store, self.channels.values())
         routing = build_routing(settings, self.channels)
-        self.deliverer = AlertDelivery(Outbox(store), self.channels, routing=routing, log_alert=log_alert)
+        self.deliverer = AlertDelivery(
+            Outbox(store), self.channels, routing=routing, log_alert=log_alert, public_url=settings.web.public_url
+        )
         self.fallback_alerts = FallbackAlerts(self.channels, new_id, log_alert)
         self.hooks = build_hooks(settings, store, http, base.ending, time_source)
         self.job_queue = build_job_queue(base)

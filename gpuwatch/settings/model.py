@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
@@ -25,6 +26,7 @@ from gpuwatch.secret import Secret
 DEFAULT_LISTEN = "127.0.0.1:8642"
 SCOPES = ("read", "approve", "manage")
 _HASH = re.compile(r"scrypt\$\d{1,2}\$\d{1,2}\$\d{1,2}\$[0-9a-f]{16,128}\$[0-9a-f]{64,128}")
+_PUBLIC_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d{1,5})?/?", re.ASCII)
 _HOST = re.compile(r"\w([\w.-]*\w)?", re.ASCII)
 _MIN_TOKEN_LENGTH = 16  # characters: fewer can be guessed
 
@@ -38,6 +40,12 @@ def _listen(value: Any) -> str:
 
 def _probe_listen(value: Any) -> str:
     return "" if isinstance(value, str) and not value.strip() else _listen(value)
+
+
+def _public_url(value: Any) -> str:
+    if not isinstance(value, str) or (value.strip() and not _PUBLIC_URL.fullmatch(value.strip())):
+        raise ValueError('expected the address of the page without a path, such as "https://gpu.example.org"')
+    return value.strip().rstrip("/")
 
 
 def _password_hash(value: Any) -> Secret | None:
@@ -174,11 +182,21 @@ class WebSettings(Spec, frozen=True, kw_only=True):
         BeforeValidator(_probe_listen),
         about("Address and port that serve /healthz and /metrics alone, for probes by address; empty: none."),
     ] = ""
+    public_url: Annotated[
+        str,
+        BeforeValidator(_public_url),
+        about("Where you open the page, such as https://gpu.example.org: alerts link to it. Empty: no links."),
+    ] = ""
     tls_certificate: Annotated[Line | None, about("PEM file with the certificate and its chain.")] = None
     tls_key: Annotated[Line | None, about("PEM file with its key.")] = None
 
     def __repr__(self) -> str:
         return f"WebSettings({self.enabled}, {self.listen!r})"
+
+    @property
+    def public_host(self) -> str | None:
+        """The host of `public_url`."""
+        return urlsplit(self.public_url).hostname
 
     @property
     def has_credentials(self) -> bool:

@@ -27,6 +27,7 @@ from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts import health_alerts
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
+from gpuwatch.engine.alerts.page_links import with_page_links
 from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import as_text
@@ -81,7 +82,11 @@ def _match(approval: bool = False) -> Alert:
 
 
 def alerts_by_kind() -> dict[AlertKind, Alert]:
-    """One of each kind."""
+    """One of each kind, as a channel gets it from an installation with a web page."""
+    return {kind: with_page_links(alert, "https://gpu.example.org") for kind, alert in _alerts_by_kind().items()}
+
+
+def _alerts_by_kind() -> dict[AlertKind, Alert]:
     launch = a_running_launch(launch_id="k3f7q2mzt5ab", machine_id="60006")
     texts = LaunchAlerts(_id)
     over = msgspec.structs.replace(

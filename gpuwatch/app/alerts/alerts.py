@@ -17,6 +17,7 @@ from gpuwatch.domain.alerts.alert import AlertView, view_fields
 from gpuwatch.domain.alerts.service_texts import TEST
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.watches.owner_names import owned_name
+from gpuwatch.engine.alerts.page_links import with_page_links
 from gpuwatch.errors import DeliveryError, UsageError
 from gpuwatch.ports import AlertKind, MovableChannel, Severity
 from gpuwatch.storage.alerts.alert_rows import EventFilter, Silence, SqlSilences, StoredEvent, events
@@ -40,7 +41,7 @@ def event_filter(since_s: float, kinds: Sequence[str] = (), severity: str = Seve
 def stored_events(settings: Settings, event_filter: EventFilter) -> list[StoredEvent]:
     """Past events, oldest first. Raises StoreError."""
     with open_store_read_only(settings) as store:
-        return list(events(store, event_filter))
+        return [_with_link(event, settings) for event in events(store, event_filter)]
 
 
 def follow_events(
@@ -48,7 +49,12 @@ def follow_events(
 ) -> Iterator[StoredEvent]:
     """Past events, then new ones as they occur, each once, until the caller stops. Raises StoreError."""
     with open_store_read_only(settings) as store:
-        yield from _follow(store, event_filter, sleep)
+        for event in _follow(store, event_filter, sleep):
+            yield _with_link(event, settings)
+
+
+def _with_link(event: StoredEvent, settings: Settings) -> StoredEvent:
+    return msgspec.structs.replace(event, alert=with_page_links(event.alert, settings.web.public_url))
 
 
 def _follow(store: Database, event_filter: EventFilter, sleep: Callable[[float], None]) -> Iterator[StoredEvent]:

@@ -145,6 +145,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         severity: default: that of its kind.
         subject: a watch, a provider, a launch id, a channel; default: the watch.
         approval_id: the approval that the alert requests.
+        page_url: where the web page shows what it is about; set when it is delivered, never stored.
     """
 
     alert_id: str
@@ -161,6 +162,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity = None  # type: ignore[assignment]  # set by __post_init__: never None
     subject: str = ""
     approval_id: str | None = None
+    page_url: str | None = None
 
     def __post_init__(self) -> None:
         """Set the defaults that depend on other fields."""
@@ -320,6 +322,7 @@ class AlertView(JsonView, frozen=True, kw_only=True):
     why: str
     did: str
     can_do: tuple[str, ...]
+    page_url: str | None
 
 
 def view_fields(alert: Alert) -> dict[str, Any]:

@@ -28,6 +28,7 @@ LAUNCH_FACTS = (  # `of` is the launch
     ("Instance", "{instance}"),
     ("Cost", "{cost}"),
     ("Cost so far", "{cost_so_far}"),
+    ("Cost at its latest end", "{cost_at_end}, in {left}"),
     ("Self-destruct", "{own_end}"),
 )
 INTERRUPTIBLE = ", interruptible (spot)"

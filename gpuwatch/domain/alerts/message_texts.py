@@ -12,6 +12,7 @@ YOU_CAN, NEXT_CHEAPEST = "You can", "Next cheapest"
 FOOTER, PART_FOOTER = "gpuwatch · alert {alert_id}", "alert {alert_id}"
 OFFER_LINE = " per GPU-hour · {gpu} × {gpu_count}{spot} · {place} · {reliability} · {provider}{marks}, offer {offer_id}"
 SPOT = ", spot"
+OPEN_PAGE = "Open it in gpuwatch"
 OPEN_OFFER, OPEN_CONSOLE = "Open offer {offer_id} at {provider}", "Open the console of {provider}"
 
 # --- several alerts ---------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ MATCH = AlertSpec(
         ("Rank", "{rank.text} of {line.gpu} {rank_among} at {line.provider}"),
         ("Listed", "${line.listed_usd_gpu_hour} per GPU-hour, before {commission:g} % commission"),
         ("Total", "{total} per hour for {line.gpu_count} GPUs"),
+        ("Until its end", "{until_end} at most, {runtime} after it starts"),
         ("Rental", "{rental}"),
         ("Job", "{job_cost} in all: {job_parts}"),
         ("Hours", "{job.high.hours:.1f}, {job.how}"),

@@ -20,7 +20,8 @@ import msgspec
 
 from gpuwatch.domain.alerts import message_texts as texts
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
-from gpuwatch.engine.alerts.launch_alerts import goes_on, job_id_of
+from gpuwatch.engine.alerts.launch_alerts import goes_on
+from gpuwatch.engine.alerts.page_links import job_id_of, launch_id_of
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.ports.alerts import DATA_BYTES, ButtonRows, MessageButton
@@ -30,7 +31,6 @@ SILENCE_FOR = timedelta(hours=6)
 _SILENCE_OFFERED_FOR = timedelta(days=2)
 _PARTS = 5  # approvals of one message that get buttons
 _LABEL = 20  # characters of a watch's name in a button
-_LAUNCH_ID = re.compile(r"[a-z2-7]{12}")
 _JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,18}")
 _SHAPE = re.compile(r"([a-z]{1,2})\.([A-Za-z0-9_-]{0,18})\.([0-9a-f]{8})\.([a-z0-9]{6})\.([0-9a-f]{6})\.([\w-]{16})")
 
@@ -207,9 +207,9 @@ class AlertButtons:
             ]
         elif (job_id := job_id_of(alert)) is not None and _JOB_ID.fullmatch(job_id):
             yield [self._signer.button(label, action, job_id, now + LIVES_FOR) for label, action in _of_job(alert)]
-        elif alert.subject != alert.watch and _LAUNCH_ID.fullmatch(alert.subject):
+        elif (launch_id := launch_id_of(alert)) is not None:
             yield [
-                self._signer.button(label, action, alert.subject, now + LIVES_FOR)
+                self._signer.button(label, action, launch_id, now + LIVES_FOR)
                 for label, action in _OF_LAUNCHES.get(alert.kind, ())
             ]
 

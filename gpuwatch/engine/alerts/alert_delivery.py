@@ -23,6 +23,7 @@ from gpuwatch.engine.alerts.channel_failures import (
     ChannelFailover,
     ChannelReports,
 )
+from gpuwatch.engine.alerts.page_links import with_page_links
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
 from gpuwatch.ports import (
@@ -62,6 +63,7 @@ class AlertDelivery:
         channels: the configured channels by name; they also take over alerts that the outbox holds for other channels.
         routing: selects the channels of each alert; None: every channel gets every alert at once.
         log_alert: writes an alert to the log, once for each alert unless the process crashes.
+        public_url: address of the web page, which the messages link to; empty: they do not.
         patience_s: how long one call waits for its channels; a slow channel continues in the background.
     """
 
@@ -72,6 +74,7 @@ class AlertDelivery:
         *,
         routing: AlertRouting | None = None,
         log_alert: Callable[[Alert], None] = lambda alert: None,
+        public_url: str = "",
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         patience_s: float = 0.5,
@@ -80,6 +83,7 @@ class AlertDelivery:
         self._channels = dict(channels)
         self._routing = routing or AlertRouting(channels=tuple(channels))
         self._log_alert = log_alert
+        self._public_url = public_url
         self._logged: set[str] = set()  # logged but not routed yet, because the outbox failed
         self._monotonic = monotonic
         self._jitter = jitter
@@ -223,7 +227,7 @@ class AlertDelivery:
 
     def _send(self, channel: Channel, message: OutgoingMessage, clock: Callable[[], datetime]) -> int:
         """Send it and store the result; return how many failures this adds to the batch."""
-        alert = message.alert
+        alert = with_page_links(message.alert, self._public_url)
         try:
             if self._routing.is_below(channel.name, alert) and isinstance(channel, SilentChannel):
                 channel.send_silently(alert, message.taken)

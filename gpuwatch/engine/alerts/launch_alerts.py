@@ -26,10 +26,11 @@ from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR, MA
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.life.launch_events import Notification
 from gpuwatch.domain.launches.life.launch_record import stored_watch
-from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd, remaining_cost
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text, usd
 from gpuwatch.domain.market.offer import clean
-from gpuwatch.domain.watches.watch import Purpose, Watch
+from gpuwatch.domain.setup.durations import format_duration
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.redaction import redact
 
@@ -131,6 +132,7 @@ class LaunchAlerts:
             "instance": launch.instance_id,
             "cost": dollars(usd(cost)) if has_cost and is_over else None,
             "cost_so_far": dollars(usd(cost)) if has_cost and not is_over else None,
+            **_latest_end(launch, now),
             "own_end": self._own_end(launch),
         }
 
@@ -142,6 +144,19 @@ class LaunchAlerts:
         if launch.state in _OVER or launch.instance_id is None:
             return None
         return ends.text(launch.disk_microusd_hour, launch.price_microusd_hour)
+
+
+def _latest_end(launch: Launch, now: datetime) -> dict[str, str | None]:
+    """What a running launch costs in all if it runs to its latest end."""
+    if launch.state is not LaunchState.RUNNING or launch.max_runtime_s is None or launch.running_at is None:
+        return {"cost_at_end": None, "left": None}
+    ends_at = launch.running_at + timedelta(seconds=launch.max_runtime_s)
+    _, further = remaining_cost(launch, now, ends_at)
+    left_s = max(0.0, (ends_at - now).total_seconds())
+    return {
+        "cost_at_end": dollars(usd(cost_microusd(launch, now) + further)),
+        "left": format_duration(left_s // 60 * 60),
+    }
 
 
 def _state_text(launch: Launch) -> str:
@@ -220,12 +235,6 @@ def job_alert(job: Job, spec: AlertSpec, now: datetime, *, log: Sequence[str] = 
         job_id=job.job_id,
         run=job.run_number,
     )
-
-
-def job_id_of(alert: Alert) -> str | None:
-    """Return which job an alert is about; None: it is not about a job."""
-    is_job = Purpose.of(alert.watch or "").job is not None and alert.subject == alert.watch
-    return next((value for label, value in alert.facts if label == "Job"), None) if is_job else None
 
 
 def goes_on(alert: Alert) -> bool:

@@ -68,6 +68,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         line=lines[0],
         rank=rank_of(best.offer),
         **_price_values(best, with_total=approval is None),
+        **_end_values(watch, best),
         **_job_values(watch, best),
         **_limit_values(watch, best.offer),
         **_quote_values(approval, watch, zone),
@@ -159,6 +160,15 @@ def _price_values(match: Match, *, with_total: bool) -> dict[str, Any]:
         "total": dollars(usd(price.price_microusd_hour)) if offer.gpu_count > 1 and with_total else None,
         "rental": texts.SPOT if offer.spot else texts.ON_DEMAND,
     }
+
+
+def _end_values(watch: Watch, match: Match) -> dict[str, Any]:
+    """What it costs if it is rented now and runs as long as the watch lets it."""
+    runtime_s = None if watch.launch is None else watch.launch.max_runtime_s
+    if runtime_s is None:
+        return dict.fromkeys(("until_end", "runtime"))
+    cost = usd(most_microusd_hour(match, watch)) * Decimal(str(runtime_s)) / 3600
+    return {"until_end": dollars(cost), "runtime": format_duration(runtime_s)}
 
 
 def _job_values(watch: Watch, match: Match) -> dict[str, Any]:

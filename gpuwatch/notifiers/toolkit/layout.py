@@ -97,12 +97,11 @@ def _body(alert: Alert) -> Iterator[Line]:
         yield _fact(texts.WHY_NOW, alert.why)
     if alert.did:
         yield _fact(texts.DONE, alert.did)
-    link = _offer_link(alert.offers[0]) if alert.offers and not alert.parts else None
-    if link is not None or alert.can_do:
+    links = [] if alert.parts else list(_links(alert))
+    if links or alert.can_do:
         yield GAP
         yield Line(Role.HEADING, (Piece(texts.YOU_CAN, bold=True),))
-        if link is not None:
-            yield Line(Role.LINK, (Piece("• "), link))
+        yield from (Line(Role.LINK, (Piece("• "), link)) for link in links)
         yield from map(_hint, alert.can_do)
     yield from _parts(alert.parts)
     if len(alert.offers) > 1:  # the facts are about the first one
@@ -162,6 +161,13 @@ def _offer(number: int, offer: OfferLine) -> Line:
     )
     price = Piece(f"${cleaned(offer.price_usd_gpu_hour)}", bold=True)
     return Line(Role.ITEM, (Piece(f"{number}. "), price, Piece(details)))
+
+
+def _links(alert: Alert) -> Iterator[Piece]:
+    if alert.page_url:
+        yield Piece(texts.OPEN_PAGE, url=alert.page_url)
+    if alert.offers and (link := _offer_link(alert.offers[0])) is not None:
+        yield link
 
 
 def _offer_link(offer: OfferLine) -> Piece | None:

@@ -36,6 +36,8 @@ def _show_market(view: View) -> Mapping[str, Any]:
     return {
         "asked": query,
         "problem": problem,
+        "wanted": view.query.get("offer", "").strip(),
+        "found": [one for one in offers if one.primary.offer.offer_id == view.query.get("offer", "").strip()],
         "as_of": current.as_of if current else None,
         "is_old": current is not None and is_old(current.as_of, view.now),
         "count": len(offers),

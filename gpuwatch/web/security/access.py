@@ -44,7 +44,7 @@ def require_trusted_host(connection: HTTPConnection, web: WebSettings, also: str
     """
     host = _host_of(connection.headers.get("host", ""))
     listening = split_listen(web.listen)[0]
-    own = {*map(str.lower, web.trusted_hosts), *({listening.lower()} - _WILDCARDS), also}
+    own = {*map(str.lower, web.trusted_hosts), *({listening.lower()} - _WILDCARDS), web.public_host, also}
     server = connection.scope.get("server") or ("",)
     if host and (is_loopback(host) or host in own or (host == server[0] and _is_address(host))):
         return
