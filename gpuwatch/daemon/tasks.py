@@ -161,7 +161,7 @@ def _hunt_task(service: Service, name: str, worker: ProviderWorker) -> PeriodicT
         jitter_s=min(1.0, poll_s / 20),
         is_essential=True,
         progress_within_s=_HUNT_INTERVALS * worker.interval_s + 4 * worker.settings.timeout_s,
-        steps=lambda: worker.finished_rounds,
+        steps=lambda: worker.steps,
     )
 
 

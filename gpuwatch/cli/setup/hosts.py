@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     left("host", "host"),
-    left("role", "role", drop=3),
+    left("role", "role", drop=1),
     left("state", "state"),
     left("since", "since"),
     right("epoch", "epoch", drop=4),
-    left("version", "version", drop=2),
-    left("last seen", "seen_at"),
+    left("version", "version", drop=3),
+    left("last seen", "seen_at", drop=2),
     left("started", "started_at", drop=5),
 )
 
@@ -31,7 +31,10 @@ _COLUMNS = (
 @json_option
 @settings_option
 def hosts(as_json: bool, settings: Settings) -> None:
-    """List the daemons on this database: which one leads since when, and which stand by."""
+    """List the daemons on this database: which one leads since when, and which stand by.
+
+    An account that several owners search with is a line of its own, with the host whose turn it is.
+    """
     from gpuwatch.app.setup.hosts import known_hosts
 
     found = known_hosts(settings)

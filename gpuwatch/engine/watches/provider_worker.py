@@ -62,12 +62,17 @@ class ProviderWorker:
         self.recorder = recorder
         self.hunter = hunter
         self.sweeper = sweeper
-        self.finished_rounds = 0  # for the watchdog
+        self.finished_rounds = 0
         self._history = history
         self._clock = clock
         self._swept_at = swept_at
         self._paced_ages = {} if paced_ages is None else paced_ages
         self._next_plan: RowPlan | None = None
+
+    @property
+    def steps(self) -> int:
+        """Rounds and queries, for the watchdog: a round takes longer where owners share an account."""
+        return self.finished_rounds + (0 if self.hunter is None else self.hunter.attempts)
 
     @property
     def interval_s(self) -> float:

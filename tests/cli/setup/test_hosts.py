@@ -8,8 +8,10 @@ from contextlib import ExitStack, closing
 
 import pytest
 
+from gpuwatch.storage.market.search_turns import SqlSearchTurns
 from gpuwatch.storage.setup.daemon_lease import LEASE_SESSION, HostIdentity, RowLease
 from gpuwatch.storage.setup.database import open_database
+from tests.builders import NOON
 from tests.cli.conftest import Shell
 from tests.conftest import Postgres
 
@@ -59,3 +61,17 @@ def test_a_daemon_on_sqlite_is_alone(shell: Shell) -> None:
     shell.settings("")
     shell.new_store()
     assert json.loads(shell("hosts", "--json").out) == []
+
+
+def test_an_account_that_owners_share_has_a_line_with_whose_turn_it_is(leases: list[RowLease], shell: Shell) -> None:
+    a, _ = leases
+    other, clock = HostIdentity(holder="c", role="main/lab", host="c.example", version="1.0"), iter((0.0, 0.0, 60.0))
+    lab = RowLease(a.database, other, lambda: next(clock))
+    for lease in (a, lab):
+        lease.tick()
+    assert [host["role"] for host in json.loads(shell("hosts", "--json").out)] == ["main", "main/lab"]
+    assert SqlSearchTurns(a.database, lab, "vastai", lambda: "a key", lambda: NOON).take(6.0) == 0.0
+    *_, account = json.loads(shell("hosts", "--json").out)
+    assert account["role"].startswith("vastai/key:")
+    assert [account[key] for key in ("host", "state", "epoch", "holder")] == ["c.example", "searches", 1, "c"]
+    assert account["role"] in shell("hosts").out

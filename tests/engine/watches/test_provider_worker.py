@@ -135,12 +135,15 @@ def test_a_round_that_took_too_long_is_followed_by_the_next_at_once() -> None:
 
     def slow(query: Query) -> Answer:
         post.now += timedelta(seconds=36 if len(post.market.asked) < 2 else 12)
+        steps.append(post.worker.steps)
         return plain(query)
 
+    steps: list[int] = []
     post.market.search = slow  # type: ignore[method-assign]
     post.worker.hunt()
     assert len(post.market.asked) == 3
     assert post.worker.finished_rounds == 3
+    assert steps == [1, 3, 5]  # each query is progress for the watchdog, and each round
 
 
 def test_a_stop_ends_rounds_that_follow_each_other() -> None:
