@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.alerts.alerts import silences, stored_events
+from gpuwatch.app.alerts.alerts import stored_events
+from gpuwatch.app.alerts.needs import APPROVAL
 from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_chart, price_history
 from gpuwatch.app.history.svg_charts import picture
-from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.market.current_offers import current_offers
-from gpuwatch.app.market.provider_status import provider_statuses
+from gpuwatch.app.setup.status import provider_down, status_now
 from gpuwatch.app.watches.nearest import nearest_view
-from gpuwatch.app.watches.pauses import pause_lines, pauses
 from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply
 from gpuwatch.domain.history.market_history import MarketFilter
@@ -23,7 +22,7 @@ from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import MICRO, dollars, price_text, usd
+from gpuwatch.domain.market.money import MICRO, dollars, per_hour, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, subject_key
@@ -40,33 +39,23 @@ _ALERT_LOOKBACK = timedelta(days=9)
 
 
 def status(context: ChatContext, argument: str) -> ChatReply:
-    """Show providers, pending approvals, launches and their cost per hour."""
-    settings, now = context.settings, context.now
-    zone = ZoneInfo(settings.timezone)
-    report = cost_report(settings, "provider")
-    alive = [launch for launch in all_launches(settings) if not launch.is_over]
-    approvals = open_approvals(settings, now)
-    mode = "dry run: gpuwatch rents nothing" if settings.dry_run else "renting is on"
-    items = [("gpuwatch", f": {count_text(len(settings.watches), 'watch', 'watches')}, {mode}")]
-    for status in provider_statuses(settings):
-        if status.is_on:
-            newest = status.health.complete_at
-            when = "no complete answer yet" if newest is None else f"last complete answer {format_moment(newest, zone)}"
-            blind_since = status.health.blind_since
-            health = "" if blind_since is None else f"not answering since {format_moment(blind_since, zone)}; "
-            if status.empty is not None:
-                health += f"{status.empty.reason}, since {format_moment(status.empty.set_at, zone)}; "
-            items.append((status.provider, f": {health}{when}"))
-    items.append(("Launches", f": {len(alive)} active, {dollars(usd(report.burn.effective))} per hour"))
-    if approvals:
-        items.append(("Approvals", f": {len(approvals)} pending: /approve"))
-    items += [("Paused", f": {line}") for line in pause_lines(pauses(settings), now, settings.timezone)]
-    items += [
-        ("Silenced", f": {silence.watch} until {format_moment(silence.until, zone)}") for silence in silences(settings)
-    ]
-    if settings.rescue:
-        items.append(("Rescue mode", f": {settings.rescue}"))
-    return listing(f"Status at {format_moment(now, zone)}", items)
+    """Show what needs the owner, the providers, the launches and their cost per hour."""
+    settings = context.settings
+    zone, now = ZoneInfo(settings.timezone), status_now(settings)
+    mode = "dry run: gpuwatch rents nothing" if now.dry_run else "renting is on"
+    items = [("gpuwatch", f": {count_text(len(now.watches), 'watch', 'watches')}, {mode}")]
+    items += [("Needs you", f": {need.text}") for need in now.needs if need.kind != APPROVAL]
+    for provider in now.providers:
+        newest, down = provider.health.complete_at, provider_down(provider, zone)
+        when = "no complete answer yet" if newest is None else f"last complete answer {format_moment(newest, zone)}"
+        items.append((provider.provider, f": {when if down is None else f'{down.what}; {when}'}"))
+    burn = per_hour(usd(now.spending.burn.effective))
+    items.append(("Launches", f": {len(now.spending.alive)} active, {burn}"))
+    if approvals := sum(need.kind == APPROVAL for need in now.needs):
+        items.append(("Approvals", f": {approvals} pending: /approve"))
+    items += [("Paused", f": {line}") for line in now.paused]
+    items += [("Silenced", f": {line}") for line in now.silenced]
+    return listing(f"Status at {format_moment(now.at, zone)}", items)
 
 
 def watches(context: ChatContext, argument: str) -> ChatReply:

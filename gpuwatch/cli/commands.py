@@ -149,6 +149,7 @@ _CONFIG = GroupEntry(
 SECTIONS: dict[str, dict[str, Entry | GroupEntry]] = {
     "Watch": {
         "check": ("Poll once: which watches are at or under their threshold.", "watches.check:check"),
+        "status": ("One screen: what needs you, what runs, what it costs.", "setup.status:status"),
         "run": ("Run the daemon: poll, alert, rent.", "setup.run_daemon:run"),
         "web": ("Serve the web page and the HTTP API.", "setup.run_daemon:web"),
         "watches": _WATCHES,

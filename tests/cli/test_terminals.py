@@ -81,6 +81,7 @@ COMMANDS: dict[str, Facts] = {
     "offers": offers,
     "offers --group-by gpu": groups,
     "check --gpu H100 --max-price 5 --no-store": lambda found: offers(found["watches"][0]["offers"]),
+    "status": lambda found: [one["launch_id"] for one in found["launches"]] + [one["name"] for one in found["watches"]],
     "watches list": lambda found: [
         text for one in found for text in (one["name"], one["state"], f"${one['limit_usd_gpu_hour']:.3f}/GPU-h")
     ],

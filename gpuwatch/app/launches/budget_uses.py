@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.domain.launches.money.launch_costs import BurnRate, burn_rate, month_of
-from gpuwatch.domain.launches.money.month_forecast import BudgetUse, budget_uses, past_uses
+from gpuwatch.domain.launches.money.launch_costs import BurnRate, burn_rate, midnight, month_of
+from gpuwatch.domain.launches.money.month_forecast import BudgetUse, budget_uses, past_uses, spent_since
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 
@@ -21,11 +21,18 @@ if TYPE_CHECKING:
 
 
 class SpendingNow(msgspec.Struct, frozen=True, kw_only=True):
-    """The active launches, newest first, what they cost an hour, and the used part of each dollar limit."""
+    """The active launches, newest first, what they cost an hour, and the used part of each dollar limit.
+
+    Attributes:
+        today_microusd: spent since midnight (UTC), commission included, as budgets count it.
+        month_microusd: the same since the first of the month.
+    """
 
     alive: Sequence[Launch]
     burn: BurnRate
     budgets: Sequence[BudgetUse]
+    today_microusd: int
+    month_microusd: int
 
 
 def spending_now(settings: Settings, now: datetime) -> SpendingNow:
@@ -37,6 +44,8 @@ def spending_now(settings: Settings, now: datetime) -> SpendingNow:
         alive=[launch for launch in launches if not launch.is_over],
         burn=burn_rate(launches, now),
         budgets=list(uses_of_budgets(settings, launches, began, None, now)),
+        today_microusd=spent_since(launches, midnight(now.astimezone(UTC).date()), now).effective,
+        month_microusd=spent_since(launches, month_start(now), now).effective,
     )
 
 

@@ -279,7 +279,7 @@ def cost_report_view(report: CostReport, by: str) -> CostReportView:
         total=_line_view(report.total),
         burn=BurnRateView.of(burn, **_usd(burn, "listed", "effective", unit="_usd_hour")),
         forecast=None if report.forecast is None else _forecast_view(report.forecast),
-        budgets=list(map(_budget_view, report.budgets)),
+        budgets=list(map(budget_use_view, report.budgets)),
     )
 
 
@@ -336,7 +336,8 @@ def _forecast_view(ahead: Forecast) -> CostForecastView:
     )
 
 
-def _budget_view(use: BudgetUse) -> BudgetUseView:
+def budget_use_view(use: BudgetUse) -> BudgetUseView:
+    """One limit as other programs see it."""
     return BudgetUseView(
         watch=use.watch,
         limit=use.limit_name,

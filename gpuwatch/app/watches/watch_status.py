@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
@@ -18,7 +18,7 @@ from gpuwatch.app.watches.nearest import nearest_view
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import commissions_of, stored_max_age, stored_pace
-from gpuwatch.domain.market.figure_text import percent_text
+from gpuwatch.domain.market.figure_text import count_text, percent_text
 from gpuwatch.domain.market.json_view import Moment
 from gpuwatch.domain.market.money import MICRO, per_gpu_hour
 from gpuwatch.domain.setup.durations import format_moment
@@ -114,6 +114,31 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
         if self.seen_at is None or self.is_empty:
             return "no data"
         return "matched" if self.matches else "waiting"
+
+
+def watches_text(statuses: Sequence[WatchStatus]) -> str:
+    """All of them in one line: "4 watches: 1 matched, 3 waiting"."""
+    blocked = sum(status.state == "matched" and status.blocked is not None for status in statuses)
+    counts = {
+        "matched": sum(status.state == "matched" for status in statuses) - blocked,
+        "matched but blocked": blocked,
+        "waiting": sum(status.state == "waiting" for status in statuses),
+        "paused": sum(status.state == "paused" for status in statuses),
+        "without data": sum(status.state == "no data" for status in statuses),
+    }
+    parts = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"{count_text(len(statuses), 'watch', 'watches')}{f': {parts}' if parts else ''}"
+
+
+def reason_lines(statuses: Sequence[WatchStatus]) -> Iterator[str]:
+    """Why watches do not act on what they find, or find nothing out; one line each."""
+    for status in statuses:
+        if status.blocked is not None:
+            yield f"{status.watch.name}: {status.blocked.text}"
+        elif status.paused is not None:
+            yield f"{status.watch.name}: paused: {status.paused}"
+        elif status.state == "no data":
+            yield f"{status.watch.name}: {status.why}"
 
 
 def _nearest_text(status: WatchStatus) -> str:

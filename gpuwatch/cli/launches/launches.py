@@ -65,7 +65,7 @@ def list_(show_all: bool, as_json: bool, settings: Settings) -> None:
         for launch in launches
         if show_all or launch.ended_at is None or (now - launch.ended_at).days < _RECENT_DAYS
     ]
-    _print(selected, now, settings.timezone)
+    print_launches(selected, now, settings.timezone)
     if len(selected) < len(launches):
         note(f"{len(launches) - len(selected)} older launches hidden; show them with --all")
 
@@ -150,7 +150,7 @@ def _active_launch_ids(settings: Settings) -> list[str]:
     now = real_now()
     stop_plan = plan_stop_all(settings)
     if stop_plan.launches:
-        _print(stop_plan.launches, now, settings.timezone)
+        print_launches(stop_plan.launches, now, settings.timezone)
     for provider, instance in stop_plan.unknown:
         label = displayable(instance.label or "")
         at = f"instance {instance.instance_id} at {provider}, label {label}"
@@ -169,7 +169,8 @@ def _confirm_all(count: int) -> bool:
     return not sys.stdin.isatty() or click.confirm(f"End {subject}?", err=True)
 
 
-def _print(launches: Sequence[Launch], now: datetime, timezone: str) -> None:
+def print_launches(launches: Sequence[Launch], now: datetime, timezone: str) -> None:
+    """Print a line for each launch."""
     if not launches:
         click.echo("no launches yet")
         return

@@ -11,7 +11,7 @@ from gpuwatch.cli.base import Command, Group
 from gpuwatch.cli.options import completes, json_option, settings_option
 from gpuwatch.cli.output import displayable, json_out, local
 from gpuwatch.cli.terminal_tables import Column, left, right, table
-from gpuwatch.domain.market.figure_text import count_text, percent_text
+from gpuwatch.domain.market.figure_text import percent_text
 from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour
 from gpuwatch.errors import ResourceNotFound
 
@@ -51,10 +51,7 @@ def list_(names: tuple[str, ...], as_json: bool, settings: Settings) -> None:
         for number, status in enumerate(statuses):
             click.echo("\n" * bool(number) + "\n".join(_detail_lines(status, times_under, settings.timezone)))
     else:
-        click.echo(_summary(statuses))
-        table(STATUS_COLUMNS, statuses, timezone=settings.timezone)
-        for line in reason_lines(statuses):
-            click.echo(line)
+        print_watches(statuses, settings.timezone)
 
 
 def _selected(settings: Settings, names: Sequence[str]) -> list[Watch]:
@@ -77,21 +74,6 @@ def _near_commands(root: click.Command, names: Sequence[str]) -> list[str]:
     return get_close_matches(names[0], known, n=1) if names else []
 
 
-def _summary(statuses: Sequence[WatchStatus]) -> str:
-    """One sentence about all of them."""
-    parts = [count_text(len(statuses), "watch", "watches")]
-    acts = sum(status.state == "matched" and status.blocked is None for status in statuses)
-    blocked = sum(status.state == "matched" and status.blocked is not None for status in statuses)
-    counts = {
-        "matched": acts,
-        "matched but blocked": blocked,
-        "waiting": sum(status.state == "waiting" for status in statuses),
-        "paused": sum(status.state == "paused" for status in statuses),
-        "without data": sum(status.state == "no data" for status in statuses),
-    }
-    return f"{parts[0]}: {', '.join(f'{count} {what}' for what, count in counts.items() if count)}"
-
-
 def _price(status: WatchStatus) -> str | None:
     best = status.nearest
     return None if best is None else per_gpu_hour(best.price_microusd_gpu_hour / MICRO, least=3, most=3)
@@ -103,18 +85,16 @@ def _limit(status: WatchStatus, least: int = 3, most: int = 3) -> str:
     return "any" if status.watch.unlimited else per_gpu_hour(status.limit_usd_gpu_hour, least=least, most=most)
 
 
-def reason_lines(statuses: Sequence[WatchStatus]) -> Iterator[str]:
-    """Why watches do not act on what they find, or find nothing out; one line each."""
-    for status in statuses:
-        if status.blocked is not None:
-            yield displayable(f"{status.watch.name}: {status.blocked.text}")
-        elif status.paused is not None:
-            yield displayable(f"{status.watch.name}: paused: {status.paused}")
-        elif status.state == "no data":
-            yield displayable(f"{status.watch.name}: {status.why}")
+def print_watches(statuses: Sequence[WatchStatus], timezone: str) -> None:
+    """Print a line for all watches, one for each, and why some do not act."""
+    from gpuwatch.app.watches.watch_status import reason_lines, watches_text
+
+    table(_COLUMNS, statuses, title=watches_text(statuses), timezone=timezone)
+    for line in reason_lines(statuses):
+        click.echo(displayable(line))
 
 
-STATUS_COLUMNS: tuple[Column, ...] = (
+_COLUMNS: tuple[Column, ...] = (
     left("watch", lambda status: status.watch.name),
     left("state", "state"),
     right("price", _price),

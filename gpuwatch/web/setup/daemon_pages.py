@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuwatch.app.alerts.alerts import event_filter, silences, stored_events
+from gpuwatch.app.alerts.needs import APPROVAL, HELD, needs_of_owner
 from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.launches.budget_uses import spending_now
 from gpuwatch.app.market.provider_status import blind_lanes, provider_statuses
 from gpuwatch.app.setup.hosts import HostView, known_hosts
 from gpuwatch.app.watches import pauses
 from gpuwatch.app.watches.watch_status import watch_statuses
+from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.daemon.log_records import SafeRecord
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.setup.durations import parse_duration
@@ -35,8 +37,12 @@ def _show_now(view: View) -> Mapping[str, Any]:
     spending = spending_now(settings, now)
     launches = spending.alive
     statuses = provider_statuses(settings, only_enabled=True, with_polling=False)
+    watches = watch_statuses(settings)
+    with open_store_read_only(settings) as store:
+        needs = needs_of_owner(settings, store, watches, launches, now)
     return {
-        "watches": watch_statuses(settings),
+        "watches": watches,
+        "needs": [need for need in needs if need.kind not in {APPROVAL, HELD}],
         "providers": [(status, blind_lanes(status)) for status in statuses],
         "launches": launches,
         "held": [launch for launch in launches if launch.state is LaunchState.HELD],

@@ -1,0 +1,123 @@
+"""What waits for the owner, each with the command that settles it: the first part of `gpuwatch status`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from gpuwatch.domain.jobs.job import JobState
+from gpuwatch.domain.launches.launch import LaunchState, RefusalReason
+from gpuwatch.domain.launches.life.admission import BlockReason
+from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
+from gpuwatch.domain.market.json_view import JsonView
+from gpuwatch.domain.market.money import per_hour, usd
+from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.app.watches.watch_status import WatchStatus
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.database import Database
+
+APPROVAL, HELD = "approval", "held"  # kinds that have a page of their own
+_FAILED_FOR = timedelta(days=7)  # an older failed job is no news
+_DELIVERED_WITHIN = timedelta(minutes=10)
+# blocks that last until the owner does something: the others end by themselves, or are meant
+_SETTLED_BY: Mapping[str, str] = {
+    BlockReason.NOT_READY: "gpuwatch doctor",
+    RefusalReason.CHECKLIST: "gpuwatch watches checklist {watch}",
+    RefusalReason.RENAMED: "gpuwatch config show",
+}
+
+
+class NeedView(JsonView, frozen=True, kw_only=True):
+    """Something that waits for the owner."""
+
+    kind: str
+    text: str
+    command: str
+
+
+def needs_of_owner(
+    settings: Settings, store: Database, statuses: Sequence[WatchStatus], alive: Sequence[Launch], now: datetime
+) -> list[NeedView]:
+    """What waits for the owner, most urgent first. Raises StoreError.
+
+    Args:
+        alive: the active launches.
+    """
+    zone = ZoneInfo(settings.timezone)
+    needs = [
+        *_launch_needs(settings, store, alive),
+        *_approval_needs(store, now, zone),
+        *_watch_needs(store, statuses),
+        *_job_needs(store, now),
+        *_alert_needs(settings, store, now, zone),
+    ]
+    if settings.rescue:
+        needs.insert(0, NeedView(kind="rescue", text=f"rescue mode: {settings.rescue}", command="gpuwatch doctor"))
+    return needs
+
+
+def _launch_needs(settings: Settings, store: Database, alive: Sequence[Launch]) -> Iterator[NeedView]:
+    for launch in alive:
+        if launch.state is LaunchState.HELD:
+            text = f"launch {launch.launch_id} is held: check at {launch.provider} whether its instance exists"
+            yield NeedView(kind=HELD, text=text, command=f"gpuwatch launches resolve {launch.launch_id} --absent")
+    repository = SqlLaunchRepository(store)
+    for name in settings.providers:
+        for unknown in repository.unknown_instances(name):
+            text = f"instance {unknown.instance_id} at {name} has gpuwatch's label and belongs to no launch"
+            command = f"gpuwatch launches adopt {shlex.quote(unknown.instance_id)} --provider {name}"
+            yield NeedView(kind="unknown_instance", text=text, command=command)
+
+
+def _approval_needs(store: Database, now: datetime, zone: ZoneInfo) -> Iterator[NeedView]:
+    for approval in SqlApprovalRepository(store).recent(now):
+        if approval.state_at(now) is ApprovalState.OPEN:
+            offer, price = approval.match.offer, per_hour(usd(approval.match.price.price_microusd_hour))
+            what = f"{offer.gpu_count}× {offer.gpu} at {offer.provider} for {price}"
+            text = f"approve {what} (watch {approval.watch}), open until {format_moment(approval.deadline, zone)}"
+            yield NeedView(kind=APPROVAL, text=text, command=f"gpuwatch approvals approve {approval.approval_id}")
+
+
+def _watch_needs(store: Database, statuses: Sequence[WatchStatus]) -> Iterator[NeedView]:
+    for breaker in SqlPauseRepository(store).load().open_breakers():
+        text = f"watch {breaker.watch} is paused by its circuit breaker: {breaker.why}"
+        yield NeedView(kind="breaker", text=text, command=f"gpuwatch watches resume {shlex.quote(breaker.watch)}")
+    for status in statuses:
+        command = None if status.blocked is None else _SETTLED_BY.get(status.blocked.reason)
+        if status.blocked is not None and command is not None:
+            name = status.watch.name
+            text = f"watch {name} matches and cannot act: {status.blocked.text}"
+            yield NeedView(kind=status.blocked.reason.value, text=text, command=command.format(watch=shlex.quote(name)))
+
+
+def _job_needs(store: Database, now: datetime) -> Iterator[NeedView]:
+    repository = SqlJobRepository(store)
+    for job in repository.recent(20, JobState.PAUSED):
+        yield _job_need(job.name, f"is paused: {job.reason or 'by you'}", "retry")
+    for job in repository.recent(20, JobState.FAILED):
+        if job.ended_at is not None and now - job.ended_at < _FAILED_FOR:
+            yield _job_need(job.name, f"failed: {job.reason or 'see its output'}", "show")
+
+
+def _job_need(name: str, what: str, verb: str) -> NeedView:
+    return NeedView(kind="job", text=f"job {name} {what}", command=f"gpuwatch jobs {verb} {shlex.quote(name)}")
+
+
+def _alert_needs(settings: Settings, store: Database, now: datetime, zone: ZoneInfo) -> Iterator[NeedView]:
+    for pending in Outbox(store).pending():
+        if pending.channel in settings.channels and now - pending.oldest_at > _DELIVERED_WITHIN:
+            since = format_moment(pending.oldest_at, zone)
+            why = f": {pending.last_error}" if pending.last_error else ""
+            text = f"{pending.count} undelivered on {pending.channel} since {since}{why}"
+            yield NeedView(kind="undelivered", text=text, command="gpuwatch alerts test")
