@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuwatch.storage.setup.database import Database
 
 APPROVAL, HELD = "approval", "held"  # kinds that have a page of their own
-_FAILED_FOR = timedelta(days=7)  # an older failed job is no news
+_FAILED_FOR = timedelta(days=7)  # a job that failed earlier is not shown
 _DELIVERED_WITHIN = timedelta(minutes=10)
 # blocks that last until the owner does something: the others end by themselves, or are meant
 _SETTLED_BY: Mapping[str, str] = {

@@ -41,7 +41,7 @@ def house(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _everything_at_once(house: House) -> str:
-    """A quote, a held launch, one that runs, an instance of nobody, a failed job, a breaker, an outage."""
+    """A quote, a held launch, one that runs, an unclaimed instance, a failed job, a breaker, an outage."""
     quote, now, rows = house.fires(), real_now(), Rows(house.shell.folder)
     rows.move(rows.move(rows.reserve(HELD, offer_id="7"), LaunchState.UNKNOWN), LaunchState.HELD)
     rows.move(rows.reserve(RUNS, offer_id="8"), LaunchState.RUNNING, running_at=now, instance_id="48000099")
