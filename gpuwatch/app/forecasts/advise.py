@@ -95,9 +95,7 @@ def give_advice(settings: Settings, request: AdviceRequest) -> AdviceResult:
     scope = msgspec.structs.replace(request.scope, gpus=gpus)
     market_history = load_prices(settings, scope, request.since, request.until, request.data)
     price = pricer(settings, market_history)
-    prices = [price(interval.listing, interval) for interval in market_history.intervals]
-    of = dict(zip(map(id, market_history.intervals), prices, strict=True))
-    hourly = known_until(series_of(market_history, lambda _, interval: of[id(interval)]), request.until)
+    hourly = known_until(series_of(market_history, price), request.until)
     series = on_own_step(hourly)
     why_none = why_too_little_data(series, request.hours)
     past = advice_record(settings, request.until) if request.data is None else None
@@ -108,11 +106,7 @@ def give_advice(settings: Settings, request: AdviceRequest) -> AdviceResult:
     if under is None and advice is not None:
         under = advice.reached[1][1]
     max_microusd = None if under is None else under * _MICRO + 0.5
-    lifetimes = (
-        []
-        if max_microusd is None
-        else offer_lifetimes(market_history, max_microusd, lambda _, interval: of[id(interval)])
-    )
+    lifetimes = [] if max_microusd is None else offer_lifetimes(market_history, max_microusd, price)
     every_s = request.poll_every_s or _configured_s(settings, scope.provider)
     return AdviceResult(
         gpus=gpus,

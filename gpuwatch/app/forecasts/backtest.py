@@ -23,10 +23,10 @@ from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, replay
 from gpuwatch.domain.forecasts.backtest.replay_result import result_of, sweep_thresholds, with_threshold
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates, fitting_series
 from gpuwatch.domain.forecasts.backtest.replayed_offers import without_unrecorded_clauses
-from gpuwatch.domain.history.market_history import COVERAGE_S, MarketFilter, MarketHistory
+from gpuwatch.domain.history.market_history import COVERAGE_S, MarketFilter, MarketHistory, MarketIntervals
 from gpuwatch.domain.history.market_polls import joined_polls, poll_times
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
-from gpuwatch.domain.market.offer import OfferKind, clean
+from gpuwatch.domain.market.offer import ListedOffer, OfferKind, clean
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.forecasts.auto_limits import BACKTEST_RECOMPUTE_EVERY, AutoPrices, BacktestWaits
 from gpuwatch.errors import UsageError
@@ -272,15 +272,13 @@ def _joined_history(histories: Sequence[MarketHistory]) -> MarketHistory:
     first, *others = histories
     if not any(market_history.polls for market_history in others):
         return first
-    listings, intervals = list(first.listings), list(first.intervals)
-    for market_history in others:
-        intervals += [
-            interval._replace(listing=interval.listing + len(listings)) for interval in market_history.intervals
-        ]
+    listings, intervals = list[ListedOffer](), MarketIntervals()
+    for market_history in histories:
+        moved = (one._replace(listing=one.listing + len(listings)) for one in market_history.intervals)
+        intervals.extend(moved)
         listings += market_history.listings
-    intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
     polls = joined_polls([market_history.polls for market_history in histories])
-    return msgspec.structs.replace(first, listings=tuple(listings), intervals=intervals, polls=polls)
+    return msgspec.structs.replace(first, listings=tuple(listings), intervals=intervals.by_time(), polls=polls)
 
 
 def _setting(settings: Settings, request: BacktestRequest) -> ReplaySettings:

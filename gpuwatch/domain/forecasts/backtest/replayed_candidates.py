@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gpuwatch.domain.forecasts.backtest.replayed_offers import replayed_offer, without_unrecorded_clauses
-from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll, OfferInterval, interval_columns
 from gpuwatch.domain.history.price_series import PriceSeries, gpu_pricer, series_of
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, Commission, OfferPrice, microusd, threshold_microusd
 from gpuwatch.domain.market.offer import ListedOffer, Offer
@@ -195,7 +195,7 @@ def fitting_offers(
         return is_asked and is_accepted(wide, listing, commissions, reference_disk_gb)
 
     fitting = [fits(listing) for listing in market_history.listings]
-    intervals = [interval for interval in market_history.intervals if fitting[interval.listing]]
+    intervals = interval_columns(market_history.intervals).of_listings(fitting)
     gpu_price = gpu_pricer(market_history, commissions, reference_disk_gb if watch.disk_gb is None else watch.disk_gb)
     return msgspec.structs.replace(market_history, intervals=intervals), gpu_price
 

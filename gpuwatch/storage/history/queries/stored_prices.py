@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from itertools import groupby
-from operator import itemgetter
 
 from sqlalchemy import Connection, bindparam, func, or_, select
 
@@ -15,6 +12,7 @@ from gpuwatch.domain.history.market_history import (
     COVERAGE_S,
     MarketFilter,
     MarketHistory,
+    MarketIntervals,
     OfferInterval,
     SnapshotOffer,
 )
@@ -33,6 +31,7 @@ from gpuwatch.storage.setup.stored_values import AnyRow
 from gpuwatch.storage.setup.tables import place, price_interval, segment, series
 
 Names = Callable[[str], bool]
+_AT_ONCE = 4096  # prices held as rows
 
 _SEGMENTS = select(segment).where(segment.c.gpu_count > 0, segment.c.provider != "").order_by(segment.c.id)
 _INTERVALS = (
@@ -47,6 +46,7 @@ _INTERVALS = (
     .join(series, series.c.id == price_interval.c.series_id)
     .where(series.c.segment_id == bindparam("segment"), COUNTS_IN_SPAN)
     .order_by(series.c.id)
+    .execution_options(yield_per=_AT_ONCE)
 )
 _LISTINGS = (
     select(
@@ -95,17 +95,18 @@ def read_market_history(
     """
     span = seconds_since_1970(since), seconds_since_1970(until)
     listings: list[ListedOffer] = []
-    intervals: list[OfferInterval] = []
+    intervals = MarketIntervals()
     with database.read() as connection:
         market_filter = _MarketFilter(connection, scope, names)
         read = market_filter.polls(connection, span[0] - COVERAGE_S, span[1])
         polls = polls_by_time({scope: of_scope.between(span[0], LAST_S) for scope, of_scope in read.items()})
-        covers = {scope: of_scope.covering().at_s for scope, of_scope in read.items()}
+        covered = {scope: of_scope.covering().at_s for scope, of_scope in read.items()}
+        newest = {scope: at_s[-1] for scope, at_s in covered.items() if at_s}
         for row in market_filter.segments:
-            _add_segment(connection, row, span, covers, (listings, intervals))
-    intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
+            newest_s = max(newest.get((row.provider, gpu, row.spot), 0) for gpu in (row.gpu, ""))
+            _add_segment(connection, row, span, newest_s, (listings, intervals))
     return MarketHistory(
-        listings=tuple(listings), intervals=intervals, polls=polls, source="the store", until_s=span[1]
+        listings=tuple(listings), intervals=intervals.by_time(), polls=polls, source="the store", until_s=span[1]
     )
 
 
@@ -170,28 +171,26 @@ def _add_segment(
     connection: Connection,
     segment: AnyRow,
     span: tuple[int, int],
-    times: Mapping[CoverScope, Sequence[int]],
-    result: tuple[list[ListedOffer], list[OfferInterval]],
+    newest_s: int,
+    result: tuple[list[ListedOffer], MarketIntervals],
 ) -> None:
-    start_s, end_s = span
+    """Add the prices of a part of the market in a span, and their offers; `newest_s`: the last poll that covers it."""
+    end_s = span[1]
     listings, intervals = result
-    rows = connection.execute(_INTERVALS, {"segment": segment.id, "until_s": end_s, "since_s": start_s}).all()
-    if not rows:
-        return
-    of_model, of_all = ((segment.provider, gpu, segment.spot) for gpu in (segment.gpu, ""))
-    polls = sorted((*times.get(of_model, ()), *times.get(of_all, ())))
-    facts = {row[0]: row for row in connection.execute(_LISTINGS, {"segment": segment.id}).all()}
-    for number, group in groupby(rows, key=itemgetter(0)):
-        for _, from_s, to_s, ended_s, machine, disk in group:
-            seen_s = to_s if to_s is not None and to_s < end_s else _last_before(polls, end_s, from_s)
-            known_end_s = ended_s if ended_s is not None and ended_s < end_s else None
-            intervals.append(OfferInterval(len(listings), from_s, seen_s, known_end_s, machine, disk))
-        listings.append(_listing(segment, facts[number]))
+    parameters = {"segment": segment.id, "until_s": end_s, "since_s": span[0]}
+    places: dict[int, int] = {}  # series → listing
+    first = len(listings)
 
+    def interval(number: int, from_s: int, to_s: int | None, ended_s: int | None, *price: int) -> OfferInterval:
+        seen_s = to_s if to_s is not None and to_s < end_s else max(from_s, newest_s)
+        known_end_s = ended_s if ended_s is not None and ended_s < end_s else None
+        return OfferInterval(places.setdefault(number, first + len(places)), from_s, seen_s, known_end_s, *price)
 
-def _last_before(polls: list[int], before_s: int, min_s: int) -> int:
-    index = bisect_left(polls, before_s)
-    return max(min_s, polls[index - 1]) if index else min_s
+    for part in connection.execute(_INTERVALS, parameters).partitions():
+        intervals.extend([interval(*row) for row in part])
+    if places:
+        facts = {row[0]: row for row in connection.execute(_LISTINGS, {"segment": segment.id})}
+        listings.extend(_listing(segment, facts[number]) for number in places)
 
 
 def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
