@@ -23,7 +23,13 @@ from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, replay
 from gpuwatch.domain.forecasts.backtest.replay_result import result_of, sweep_thresholds, with_threshold
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates, fitting_series
 from gpuwatch.domain.forecasts.backtest.replayed_offers import without_unrecorded_clauses
-from gpuwatch.domain.history.market_history import COVERAGE_S, MarketFilter, MarketHistory, MarketIntervals
+from gpuwatch.domain.history.market_history import (
+    COVERAGE_S,
+    MarketFilter,
+    MarketHistory,
+    MarketIntervals,
+    interval_columns,
+)
 from gpuwatch.domain.history.market_polls import joined_polls, poll_times
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import ListedOffer, OfferKind, clean
@@ -33,7 +39,7 @@ from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.backtest.replay_result import BacktestResult
-    from gpuwatch.domain.forecasts.backtest.replayed_candidates import BacktestCandidate
+    from gpuwatch.domain.forecasts.backtest.replayed_candidates import WatchCandidates
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
 
@@ -135,7 +141,7 @@ def run_backtest(
     markets = []
     results: list[tuple[Watch, BacktestResult | None]] = []
     for group in _groups(watches, request):
-        market = _judged_market(_history(settings, group, listing, request, stage), group, setting, request, stage)
+        market = _judged_market(_history(settings, group, listing, request, stage), group, setting, request)
         auto = [judged for _, judged, _ in market.rules if judged.auto is not None]
         if request.thresholds:
             results += _replayed_thresholds(market, setting, request, stage)
@@ -162,7 +168,7 @@ class _JudgedMarket(NamedTuple):
     """What a replay needs of a market: its polls, and the prices that fit each watch, so that the others are freed."""
 
     rules: Sequence[tuple[Watch, Watch, tuple[str, ...]]]  # as set; without the clauses that the history cannot judge
-    candidates: Sequence[Sequence[BacktestCandidate]]  # of each of these watches
+    candidates: Sequence[WatchCandidates]  # of each of these watches
     history: MarketHistory  # without prices
     prices: Mapping[str, int]  # GPU → number of prices read
 
@@ -184,21 +190,31 @@ def _judged_market(
     watches: Sequence[Watch],
     setting: ReplaySettings,
     request: BacktestRequest,
-    stage: ReportProgress,
 ) -> _JudgedMarket:
     rules = [(watch, *_with_judged_rule(watch, history, request)) for watch in watches]
     highest = max(request.thresholds, default=None)
     wide = [judged if highest is None else with_threshold(judged, highest) for _, judged, _ in rules]
     return _JudgedMarket(
         rules=rules,
-        candidates=[_candidates(judged, history, setting, stage) for judged in wide],
+        candidates=[
+            find_candidates(judged, history, setting.commissions, setting.reference_disk_gb) for judged in wide
+        ],
         history=msgspec.structs.replace(history, listings=(), intervals=()),
-        prices=Counter(history.listings[interval.listing].gpu for interval in history.intervals),
+        prices=_prices_by_gpu(history),
     )
 
 
+def _prices_by_gpu(history: MarketHistory) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for listing, count in Counter(interval_columns(history.intervals).listing).items():
+        found[history.listings[listing].gpu] += count
+    return found
+
+
 def _seconds_polled(histories: Sequence[MarketHistory]) -> int:
-    return len(np.unique(np.concatenate([np.asarray(poll_times(one.polls), np.int64) for one in histories])))
+    times = np.concatenate([np.asarray(poll_times(one.polls), np.int64) for one in histories])
+    times.sort()
+    return int(np.count_nonzero(times[1:] != times[:-1])) + bool(len(times))
 
 
 def _replayed(
@@ -234,16 +250,6 @@ def _with_judged_rule(
     return rule, ignored
 
 
-def _candidates(
-    watch: Watch, market_history: MarketHistory, setting: ReplaySettings, stage: ReportProgress
-) -> list[BacktestCandidate]:
-
-    def report(done: int, of: int) -> None:
-        stage("judging prices", done, of)
-
-    return find_candidates(watch, market_history, setting.commissions, setting.reference_disk_gb, report)
-
-
 def _history(
     settings: Settings,
     watches: Sequence[Watch],
@@ -277,8 +283,9 @@ def _joined_history(histories: Sequence[MarketHistory]) -> MarketHistory:
         moved = (one._replace(listing=one.listing + len(listings)) for one in market_history.intervals)
         intervals.extend(moved)
         listings += market_history.listings
+    intervals.order_by_time()
     polls = joined_polls([market_history.polls for market_history in histories])
-    return msgspec.structs.replace(first, listings=tuple(listings), intervals=intervals.by_time(), polls=polls)
+    return msgspec.structs.replace(first, listings=tuple(listings), intervals=intervals, polls=polls)
 
 
 def _setting(settings: Settings, request: BacktestRequest) -> ReplaySettings:
@@ -318,4 +325,6 @@ def _with_limits(
     series = {
         watch.name: fitting_series(watch, history, setting.commissions, setting.reference_disk_gb) for watch in judged
     }
-    return msgspec.structs.replace(setting, limit=AutoPrices(BacktestWaits(series), BACKTEST_RECOMPUTE_EVERY).renew)
+    return msgspec.structs.replace(
+        setting, limit=AutoPrices(BacktestWaits(series), BACKTEST_RECOMPUTE_EVERY).renew_until
+    )

@@ -68,7 +68,8 @@ class MarketIntervals(Sequence[OfferInterval]):
     def __getitem__(self, place: int | slice) -> OfferInterval | MarketIntervals:
         if isinstance(place, slice):
             return MarketIntervals([column[place] for column in self._columns])
-        return _interval(*(column[place] for column in self._columns))
+        listing, from_s, seen_s, ended_s, machine, disk = self._columns
+        return _interval(listing[place], from_s[place], seen_s[place], ended_s[place], machine[place], disk[place])
 
     def __iter__(self) -> Iterator[OfferInterval]:
         return map(_interval, *self._columns)
@@ -83,13 +84,13 @@ class MarketIntervals(Sequence[OfferInterval]):
         chosen = bytes(map(wanted.__getitem__, self._columns[0]))
         return MarketIntervals([array(column.typecode, compress(column, chosen)) for column in self._columns])
 
-    def by_time(self) -> MarketIntervals:
-        """Return them by beginning, then by listing."""
+    def order_by_time(self) -> None:
+        """Sort them by beginning, then by listing."""
         import numpy as np  # noqa: PLC0415 most daemons read no history
 
         order = np.lexsort([np.asarray(column) for column in self._columns[:2]])
-        ordered = (array(column.typecode, np.asarray(column)[order].tobytes()) for column in self._columns)
-        return MarketIntervals(list(ordered))
+        for number, column in enumerate(self._columns):
+            self._columns[number] = array(column.typecode, np.asarray(column)[order].tobytes())
 
 
 def _interval(listing: int, from_s: int, seen_s: int, ended_s: int, machine: int, disk: int) -> OfferInterval:

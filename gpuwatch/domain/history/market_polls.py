@@ -55,6 +55,15 @@ class MarketPolls(Sequence[MarketPoll]):
         return MarketPolls(at_s, kinds, self.polls_by_kind)
 
 
+def poll_columns_of(polls: Sequence[MarketPoll]) -> MarketPolls:
+    """Return polls by time as columns."""
+    if isinstance(polls, MarketPolls):
+        return polls
+    kinds: dict[MarketPoll, int] = {}
+    numbers = array("H", [kinds.setdefault(poll._replace(at_s=0), len(kinds)) for poll in polls])
+    return MarketPolls(array("q", [poll.at_s for poll in polls]), numbers, list(kinds))
+
+
 def complete_polls(polls: Sequence[MarketPoll]) -> Sequence[MarketPoll]:
     """Return the polls that prove the absence of an offer."""
     return polls.proving_absence() if isinstance(polls, MarketPolls) else [one for one in polls if one.proves_absence]

@@ -78,6 +78,11 @@ class PollColumns:
             return self
         return PollColumns(self.at_s[low:high], self.numbers[low:high], self.flags[low:high], self.bounds[low:high])
 
+    def newest_cover_s(self) -> int | None:
+        """Return when the last one that covers was sent, or None."""
+        newest_first = zip(reversed(self.at_s), reversed(self.flags), strict=True)
+        return next((at_s for at_s, flags in newest_first if flags & _COVERS), None)
+
     def covering(self) -> PollColumns:
         """Return those that cover: an offer that such a poll does not show is gone."""
         if all(map(_COVERS.__and__, self.flags)):

@@ -1,6 +1,7 @@
 """Decides whether a watch fires: from one observation, the earlier reports, and the time. Pure.
 
 - `decide`: the decision, with its reason and the memory to keep;
+- `same_until`: how long the same observation leads to the same decision;
 - `PollCycle`: the polling cycles of a watch: every provider and rental type once. A miss is one whole cycle without a
   match;
 - `StockProofs`: when complete polls last showed no fitting offer for a watch with `restock`, so that the next one is a
@@ -149,6 +150,27 @@ def decide(
     return Decision(watch=watch.name, reason=reason, decided_at=now, matches=observation.matches, memory=memory)
 
 
+def same_until(watch: Watch, observation: Observation, decision: Decision) -> datetime | None:
+    """Return the time before which a repeated observation leads to the same decision, with the same memory.
+
+    None: maybe not even the next one does.
+    """
+    memory, reason = decision.memory, decision.reason
+    if reason is DecisionReason.NO_DATA or (
+        reason is DecisionReason.NO_OFFER and memory == _missed(memory, observation)
+    ):
+        return datetime.max.replace(tzinfo=UTC)
+    if watch.active:
+        return None
+    if reason is DecisionReason.HOLDING and memory.under_since is not None:
+        return memory.under_since + timedelta(seconds=watch.hold_for_s)
+    if reason is DecisionReason.NOTHING_NEW and memory.fired_at is not None and not watch.restock:
+        if watch.repeat_every_s is None:
+            return datetime.max.replace(tzinfo=UTC)
+        return memory.fired_at + timedelta(seconds=watch.repeat_every_s)
+    return None
+
+
 def _reason(
     watch: Watch, observation: Observation, memory: WatchMemory, now: datetime, zone: tzinfo | str
 ) -> DecisionReason:
@@ -239,17 +261,23 @@ class PollCycle:
             paces: those queries that make up its cycle.
         """
         all_known = expected <= known
-        self._answered.update(just_polled)
-        whole_round = all_known and paces <= self._answered
-        if found or whole_round:
-            self._answered.clear()
         return Observation(
             matches=found,
             known=bool(found) or all_known,
-            completes_cycle=whole_round,
+            completes_cycle=self.note(just_polled, paces, has_match=bool(found), all_known=all_known),
             near=near,
             observed_at=observed_at,
         )
+
+    def note(
+        self, just_polled: Collection[PollQuery], paces: Set[PollQuery], *, has_match: bool, all_known: bool
+    ) -> bool:
+        """Note answered queries; return whether they complete a cycle. A match begins a new one, too."""
+        self._answered.update(just_polled)
+        whole_round = all_known and paces <= self._answered
+        if has_match or whole_round:
+            self._answered.clear()
+        return whole_round
 
 
 def cycle_members(expected: Set[Q], age_of: Callable[[str], timedelta]) -> frozenset[Q]:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from math import inf
 
 import msgspec
 
@@ -125,6 +126,15 @@ class AutoPrices:
             with self._lock:
                 self._compute(watch, self._waits.begin_wait(watch, now), now)
         return self.with_current_limit(watch, now)
+
+    def renew_until(self, watch: Watch, now: datetime) -> tuple[Watch, float]:
+        """Return the same, and the time (seconds since 1970) before which it stays so, unless a wait starts again."""
+        renewed = self.renew(watch, now)
+        found = None if watch.auto is None else self._computed[watch.name]
+        if found is None or now >= found.deadline:
+            return renewed, inf
+        next_hour = found.deadline - timedelta(hours=whole_hours_left(found.deadline, now))
+        return renewed, min(found.at + self._every, next_hour).timestamp()
 
     def forget_except(self, watches: Collection[str]) -> None:
         """Forget all other watches."""

@@ -18,6 +18,7 @@ from gpuwatch.domain.watches.decide import (
     Observation,
     WatchMemory,
     decide,
+    same_until,
 )
 from gpuwatch.domain.watches.watch import Watch
 from tests.builders import NOON, a_match, a_watch, an_offer
@@ -310,3 +311,33 @@ def test_whatever_is_seen_a_watch_speaks_only_when_it_may(
         assert (found is DecisionReason.NO_DATA) is (kind == "blind")
         if found in FIRING_REASONS:
             armed, reported_at, reported_price = False, watch.now, price
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.lists(st.tuples(st.sampled_from(["near", "none", "blind", "1.0", "1.9"]), st.integers(1, 5000)), max_size=12),
+    st.lists(st.integers(1, 20_000), min_size=1, max_size=6),
+)
+def test_until_it_says_so_the_same_observation_leads_to_the_same_decision(
+    seen: list[tuple[str, int]], later: list[int]
+) -> None:
+    """Whatever came before, also where only a part of the queries was answered again."""
+    for rule in (
+        {},
+        {"hold_for_s": 600.0},
+        {"repeat_every_s": 3600.0, "improve_by": 0.0},
+        {"active": ("11:00-13:00",)},
+    ):
+        watch, memory, now = a_watch(**({"repeat_every_s": None} | rule)), WatchMemory(), NOON
+        for what, after_s in seen:
+            now += timedelta(seconds=after_s)
+            look = a_look(*([float(what)] if what[0].isdigit() else ()), known=what != "blind", near=what == "near")
+            decision = decide(watch, look, memory, now)
+            memory, until = decision.memory, same_until(watch, look, decision)
+            for ahead_s in sorted(later):
+                then = now + timedelta(seconds=ahead_s)
+                for whole in (True, False):
+                    again = msgspec.structs.replace(look, observed_at=then, completes_cycle=whole)
+                    if until is not None and then < until:
+                        same = decide(watch, again, memory, then)
+                        assert (same.reason, same.matches, same.memory) == (decision.reason, look.matches, memory)

@@ -111,6 +111,26 @@ def test_over_a_history_a_limit_knows_nothing_of_what_comes_later(sqlite_databas
         assert limits_over(market_history.before(round(cut.timestamp())), cut) == limits_over(market_history, cut)
 
 
+@pytest.mark.slow
+def test_until_it_says_so_the_limit_of_a_backtest_stays(sqlite_database: Database) -> None:
+    record(sqlite_database, 24 * 10, lambda at: 2.0 if at.hour < 6 else 2.5)
+    scope = MarketFilter(gpus=("H100 SXM",))
+    market_history = read_market_history(sqlite_database, scope, NOON - timedelta(days=20), NOON)
+    watch = msgspec.structs.replace(WATCH, auto=AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=5.3 * 86_400.0))
+    series = fitting_series(watch, market_history, {"vastai": Commission("0.20")}, 8.0)
+    every_time, seldom = (AutoPrices(BacktestWaits({watch.name: series}), timedelta(hours=6)) for _ in range(2))
+    at, until_s, asked, limits = NOON - timedelta(days=10), 0.0, 0, set()
+    while at < NOON - timedelta(days=3):
+        if at.timestamp() >= until_s:
+            limited, until_s = seldom.renew_until(watch, at)
+            asked += 1
+        assert limited == every_time.renew(watch, at)
+        limits.add(limited.max_price_usd_gpu_hour)
+        at += timedelta(minutes=13)
+    assert len(limits) > 1
+    assert asked < 24 * 6 + 24, "once an hour, and at each renewal until the deadline"
+
+
 def limits_over(market_history: MarketHistory, until: datetime) -> list[tuple[datetime, Decimal]]:
     auto = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=9.5 * 86_400.0)
     watch = msgspec.structs.replace(WATCH, auto=auto)

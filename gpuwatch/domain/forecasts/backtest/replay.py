@@ -11,28 +11,22 @@ history is cut after any poll, everything before it stays the same.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from decimal import Decimal
-from functools import cache
-from itertools import groupby
+from math import inf
 from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.forecasts.backtest.replayed_candidates import (
-    HUNT,
-    BacktestCandidate,
-    BacktestProgress,
-    KnownOffers,
-    QueryKey,
-)
+from gpuwatch.domain.forecasts.backtest.known_offers import KnownOffers, WatchPoll, is_at_most
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import QueryKey, WatchCandidates
 from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll
+from gpuwatch.domain.history.market_polls import MarketPolls, poll_columns_of
 from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.market.money import Commission, threshold_microusd
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.decide import (
     Decision,
     DecisionReason,
@@ -41,16 +35,19 @@ from gpuwatch.domain.watches.decide import (
     WatchMemory,
     cycle_members,
     decide,
+    same_until,
 )
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
 from gpuwatch.domain.watches.windows import is_open
 
+BacktestProgress = Callable[[int, int], None]  # done, total
 SimulatedLaunch = tuple[Launch, Match]
 ASSUMED_LIFETIME = timedelta(hours=24)  # the assumption of budgets without a `max_runtime`
 
 _PROGRESS_EVERY = 1024
 _NONE = -1.0
+_HUNT = "hunt"
 _SEVERAL = ""  # a poll for several or all GPUs
 
 
@@ -65,7 +62,8 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True):
     job: timedelta | None = None  # how long a launch is needed; None: its `max_runtime`
     reference_disk_gb: float = 0.0  # disk size in a quote without a requested disk
     able: Callable[[Sequence[Match]], Sequence[Match]] = lambda found: found  # keeps the offers that can be rented
-    limit: Callable[[Watch, datetime], Watch] = lambda watch, now: watch  # the watch with its limit at this time
+    # the watch with its limit at this time, and the time (seconds since 1970) before which that stays
+    limit: Callable[[Watch, datetime], tuple[Watch, float]] = lambda watch, now: (watch, inf)
 
     def age_of(self, provider: str) -> timedelta:
         """The maximum age of a provider's answer."""
@@ -95,7 +93,7 @@ class WatchReplay(msgspec.Struct, kw_only=True):
 
 
 def replay(
-    watches: Sequence[tuple[Watch, Sequence[BacktestCandidate]]],
+    watches: Sequence[tuple[Watch, WatchCandidates]],
     market_history: MarketHistory,
     setting: ReplaySettings,
     progress: BacktestProgress | None = None,
@@ -103,149 +101,165 @@ def replay(
     """What these watches would have done together, with a shared budget."""
     simulated = SimulatedLaunches([watch for watch, _ in watches], setting.budget, setting.zone, setting.job)
     replayers = [_WatchReplayer(watch, found, setting, simulated) for watch, found in watches]
-    asked = _AskedFor(replayers)
-    for number, (at_s, polls) in enumerate(_polls_by_second(market_history)):
+    polls = poll_columns_of(market_history.polls)
+    polled = _PolledWatches(replayers, polls.polls_by_kind)
+    for number, (at_s, kinds) in enumerate(_polls_by_second(polls)):
         if progress is not None and number % _PROGRESS_EVERY == 0:
-            progress(
-                at_s - (market_history.starts_s or 0), (market_history.ends_s or 0) - (market_history.starts_s or 0)
-            )
-        now = datetime.fromtimestamp(at_s, UTC)
-        simulated.advance(now)
-        for replayer in asked(polls):
-            replayer.process(polls, at_s, now)
+            progress(at_s - polls.at_s[0], polls.at_s[-1] - polls.at_s[0])
+        if simulated.has_alive:
+            simulated.advance(datetime.fromtimestamp(at_s, UTC))
+        for replayer, watch_polls in polled(kinds):
+            replayer.process(watch_polls, at_s)
     return [replayer.watch_replay for replayer in replayers], simulated
 
 
-def _polls_by_second(market_history: MarketHistory) -> Iterator[tuple[int, list[MarketPoll]]]:
-    """Group all queries of one second into one poll, because their order is not recorded."""
-    for at_s, polls in groupby(market_history.polls, key=lambda poll: poll.at_s):
-        yield at_s, list(polls)
+def _polls_by_second(polls: MarketPolls) -> Iterator[tuple[int, Sequence[int]]]:
+    """Group the kinds of all queries of one second into one poll, because their order is not recorded."""
+    times_s, start, count = polls.at_s, 0, len(polls)
+    while start < count:
+        at_s, end = times_s[start], start + 1
+        while end < count and times_s[end] == at_s:
+            end += 1
+        yield at_s, polls.kinds[start:end]
+        start = end
 
 
-class _AskedFor:
+class _PolledWatches:
     """Finds the watches for which polls were sent: of many watches, a poll is about few."""
 
-    def __init__(self, replayers: Sequence[_WatchReplayer]) -> None:
-        self._replayers = replayers
-        self._by_query: dict[tuple[str, str, bool], Sequence[_WatchReplayer]] = {}
+    def __init__(self, replayers: Sequence[_WatchReplayer], polls_by_kind: Sequence[MarketPoll]) -> None:
+        self._by_kind = [[(one, found) for one in replayers if (found := one.poll_of(kind))] for kind in polls_by_kind]
+        self._of_one = [[(replayer, (poll,)) for replayer, poll in polled] for polled in self._by_kind]
+        self._order = {replayer: number for number, replayer in enumerate(replayers)}
 
-    def __call__(self, polls: Sequence[MarketPoll]) -> Sequence[_WatchReplayer]:
-        if len(polls) > 1:
-            return self._replayers
-        (poll,) = polls
-        query = (poll.provider, poll.gpu, poll.spot)
-        asked = self._by_query.get(query)
-        if asked is None:
-            asked = self._by_query[query] = [replayer for replayer in self._replayers if replayer.keys_of(poll)]
-        return asked
+    def __call__(self, kinds: Sequence[int]) -> Iterable[tuple[_WatchReplayer, Sequence[WatchPoll]]]:
+        if len(kinds) == 1:
+            return self._of_one[kinds[0]]
+        polled: dict[_WatchReplayer, list[WatchPoll]] = {}
+        for kind in kinds:
+            for replayer, poll in self._by_kind[kind]:
+                polled.setdefault(replayer, []).append(poll)
+        return sorted(polled.items(), key=lambda item: self._order[item[0]])
 
 
 class _WatchReplayer:
     """The replay of one watch."""
 
     def __init__(
-        self, watch: Watch, found: Sequence[BacktestCandidate], setting: ReplaySettings, simulated: SimulatedLaunches
+        self, watch: Watch, found: WatchCandidates, setting: ReplaySettings, simulated: SimulatedLaunches
     ) -> None:
         self.watch_replay = WatchReplay(watch=watch)
         self._watch = watch
         self._setting = setting
         self._simulated = simulated
-        # a method instead would keep all offers alive until the garbage is collected
-        self._age_s = cache(lambda provider: int(setting.age_of(provider).total_seconds()))
-        self._known_offers = KnownOffers(watch, found, self._age_s)
+        self._known_offers = KnownOffers(watch, found)
         self._memory = WatchMemory()
         self._rounds = PollCycle()
         self._expected: frozenset[QueryKey] | None = None
         self._paces: frozenset[QueryKey] = frozenset()
-        self._keys_by_query: dict[tuple[str, str, bool], tuple[QueryKey, ...]] = {}
         self._own_label = watch.gpu_names[0] if len(watch.gpu_names) == 1 else _SEVERAL
-        self._hunted_s: dict[QueryKey, int] = {}
-        self._judged: tuple[Match, ...] = ()
-        self._under: tuple[Match, ...] = ()
-        self._limit: Decimal | None = None
+        self._rents = watch.action is Action.LAUNCH
+        self._limited, self._limited_until_s = watch, -inf
+        # at the newest decision:
+        self._has_match = False
+        self._is_blind = False
+        self._taken = _NONE
+        self._all_known = False  # every query had a recent complete answer, or there was a match
+        self._changes = -1  # of the known offers
+        self._same_until_s = -inf  # before that, only such changes lead to another decision
 
-    def process(self, polls: Sequence[MarketPoll], at_s: int, now: datetime) -> None:
-        """Process one poll, if it was sent for this watch."""
-        keys = [key for poll in polls for key in self._queries_to_decide(poll)]
+    def poll_of(self, poll: MarketPoll) -> WatchPoll | None:
+        """What polls of this kind are to the watch; None: nothing."""
+        watch = self._watch
+        if not (watch.providers is None or poll.provider in watch.providers) or not _wants(watch.spot, poll.spot):
+            return None
+        names = [name for name in watch.gpu_names if poll.gpu in (_SEVERAL, name)]
+        queries = [self._known_offers.query((poll.provider, name, poll.spot)) for name in names]
+        return (
+            WatchPoll(
+                queries=queries,
+                age_s=int(self._setting.age_of(poll.provider).total_seconds()),
+                is_own=poll.lane == _HUNT and poll.gpu == self._own_label,
+                proves_absence=poll.proves_absence,
+                failed=poll.failed,
+            )
+            if queries
+            else None
+        )
+
+    def process(self, polls: Sequence[WatchPoll], at_s: int) -> None:
+        """Process the polls of one second, if one was sent for this watch."""
+        known_offers = self._known_offers
+        keys = known_offers.apply(polls[0], at_s)
+        for poll in polls[1:]:
+            keys += known_offers.apply(poll, at_s)
         if not keys:
             return
+        if at_s > known_offers.valid_until_s:
+            known_offers.drop_older(at_s)
+        if known_offers.changes != self._changes or at_s >= self._same_until_s:
+            self._decide_and_rent(keys, at_s)
+        elif not self._has_match:
+            self._rounds.note(keys, self._paces, has_match=False, all_known=self._all_known)
+        watch_replay, cheapest = self.watch_replay, known_offers.cheapest
+        watch_replay.at_s.append(at_s)
+        watch_replay.cheapest.append(_NONE if cheapest is None else cheapest)
+        watch_replay.taken.append(self._taken)
+        watch_replay.blind += self._is_blind
+
+    def _decide_and_rent(self, keys: Sequence[QueryKey], at_s: int) -> None:
+        now = datetime.fromtimestamp(at_s, UTC)
         decision = self._decide(keys, at_s, now)
         begun, refusal = self._rent(decision, now)
-        self._note(decision, begun, refusal, at_s)
-
-    def _queries_to_decide(self, poll: MarketPoll) -> Iterator[QueryKey]:
-        """The queries to decide on. If the daemon hunted for this watch, it decided on hunts and not on sweeps."""
-        is_own = poll.lane == HUNT and poll.gpu == self._own_label
-        keys = self.keys_of(poll)
-        least_s = poll.at_s - self._age_s(poll.provider) if keys else 0
-        for key in keys:
-            if poll.proves_absence:
-                self._known_offers.note_complete(key, poll.at_s)
-            if is_own:
-                self._hunted_s[key] = poll.at_s
-            if is_own or self._hunted_s.get(key, least_s - 1) < least_s:
-                self._known_offers.apply_query(key, poll)
-                yield key
-
-    def keys_of(self, poll: MarketPoll) -> tuple[QueryKey, ...]:
-        """The queries of this watch that a poll answers."""
-        polled = (poll.provider, poll.gpu, poll.spot)
-        keys = self._keys_by_query.get(polled)
-        if keys is None:
-            watch, (provider, gpu, spot) = self._watch, polled
-            is_mine = (watch.providers is None or provider in watch.providers) and _wants(watch.spot, spot)
-            gpus = (name for name in watch.gpu_names if gpu in (_SEVERAL, name))
-            keys = self._keys_by_query[polled] = tuple((provider, name, spot) for name in gpus) if is_mine else ()
-        return keys
+        self._note_step(decision, begun, refusal)
+        best = decision.best
+        self._has_match, self._is_blind = best is not None, decision.reason is DecisionReason.NO_DATA
+        self._taken = best.price_microusd_gpu_hour if best is not None and decision.true_now else _NONE
 
     def _decide(self, keys: Sequence[QueryKey], at_s: int, now: datetime) -> Decision:
         known_offers, setting = self._known_offers, self._setting
-        known_offers.drop_older(at_s)
         expected = known_offers.recent_queries
         if expected is not self._expected:
             self._expected, self._paces = expected, cycle_members(expected, setting.age_of)
-        watch, found = setting.limit(self._watch, now), known_offers.under
-        if watch is not self._watch:
-            found = self._under_limit(watch, found)
-        look = self._rounds.observe(
+        if at_s >= self._limited_until_s:
+            self._limited, self._limited_until_s = setting.limit(self._watch, now)
+        watch = self._limited
+        observation = self._rounds.observe(
             keys,
-            found,
+            self._found(watch),
             near=known_offers.near,
             known=known_offers.known,
             expected=expected,
             paces=self._paces,
             observed_at=now,
         )
-        decision = decide(watch, look, self._memory, now, setting.zone)
+        decision = decide(watch, observation, self._memory, now, setting.zone)
         self._memory = decision.memory
+        until = None if self._rents and decision.true_now else same_until(watch, observation, decision)
+        self._same_until_s = min(self._limited_until_s, at_s if until is None else until.timestamp())
+        self._all_known, self._changes = observation.known, known_offers.changes
         return decision
 
-    def _under_limit(self, watch: Watch, found: tuple[Match, ...]) -> tuple[Match, ...]:
-        """The offers that a watch accepts at its limit: judged again only when the offers or the limit change."""
+    def _found(self, watch: Watch) -> tuple[Match, ...]:
+        """The offers that the watch accepts at its limit, cheapest first; an alert needs only the first."""
         limit = watch.max_price_usd_gpu_hour
-        if found is not self._judged or limit != self._limit:
-            self._judged, self._limit = found, limit
-            self._under = tuple([match for match in found if _is_under(watch, match)])
-        return self._under
+        if not self._rents:
+            return self._known_offers.best_under(limit)
+        found = self._known_offers.under
+        return found if watch is self._watch else tuple([match for match in found if is_at_most(limit, match)])
 
     def _rent(self, decision: Decision, now: datetime) -> tuple[list[SimulatedLaunch], LaunchRefusal | None]:
-        if self._watch.action is not Action.LAUNCH or not decision.true_now:
+        if not self._rents or not decision.true_now:
             return [], None
         return self._simulated.fill(self._watch, self._setting.able(decision.matches), now)
 
-    def _note(
-        self, decision: Decision, begun: Sequence[SimulatedLaunch], refusal: LaunchRefusal | None, at_s: int
-    ) -> None:
-        watch_replay, cheapest, best = self.watch_replay, self._known_offers.cheapest, decision.best
-        watch_replay.at_s.append(at_s)
-        watch_replay.cheapest.append(_NONE if cheapest is None else cheapest)
-        watch_replay.taken.append(best.price_microusd_gpu_hour if best is not None and decision.true_now else _NONE)
-        watch_replay.blind += decision.reason is DecisionReason.NO_DATA
+    def _note_step(self, decision: Decision, begun: Sequence[SimulatedLaunch], refusal: LaunchRefusal | None) -> None:
+        watch_replay = self.watch_replay
         if refusal is not None:
             watch_replay.refused[refusal.reason.value] = watch_replay.refused.get(refusal.reason.value, 0) + 1
         last = watch_replay.steps[-1] if watch_replay.steps else None
         if decision.fires or begun or last is None or _differs(last, decision, refusal):
-            step = ReplayStep(decision.decided_at, decision.reason, best, tuple(begun), refusal)
+            step = ReplayStep(decision.decided_at, decision.reason, decision.best, tuple(begun), refusal)
             watch_replay.steps.append(step)
 
 
@@ -260,11 +274,6 @@ def _wants(policy: SpotPolicy, spot: bool) -> bool:
     return policy is SpotPolicy.ANY or spot is (policy is SpotPolicy.ONLY)
 
 
-def _is_under(watch: Watch, match: Match) -> bool:
-    most = threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
-    return match.price.price_microusd_hour <= most
-
-
 class SimulatedLaunches:
     """All launches of one replay. A launch lasts for its `max_runtime`, or for the duration that the owner states."""
 
@@ -277,6 +286,11 @@ class SimulatedLaunches:
         self._over: list[Launch] = []
         self._known: dict[str, Launch] = {}  # ended launches, by id
         self._totals: dict[str, int] = {}
+
+    @property
+    def has_alive(self) -> bool:
+        """Does one run?"""
+        return bool(self._alive)
 
     def newest(self, launch: Launch) -> Launch:
         """The current state of a launch."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuwatch.domain.forecasts.advice import saving_interval
 from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, ReplayStep, SimulatedLaunches, WatchReplay, replay
-from gpuwatch.domain.forecasts.backtest.replayed_candidates import BacktestCandidate
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import WatchCandidates
 from gpuwatch.domain.forecasts.optimal_stopping import Numbers, PollPrices, next_known, wait_outcomes
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory
 from gpuwatch.domain.history.nonparametric import kaplan_meier
@@ -324,7 +324,7 @@ def with_threshold(watch: Watch, price: Decimal) -> Watch:
 
 def sweep_thresholds(
     watch: Watch,
-    found: Sequence[BacktestCandidate],
+    found: WatchCandidates,
     market_history: MarketHistory,
     setting: ReplaySettings,
     prices: Sequence[Decimal],

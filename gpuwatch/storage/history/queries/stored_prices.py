@@ -98,16 +98,22 @@ def read_market_history(
     intervals = MarketIntervals()
     with database.read() as connection:
         market_filter = _MarketFilter(connection, scope, names)
-        read = market_filter.polls(connection, span[0] - COVERAGE_S, span[1])
-        polls = polls_by_time({scope: of_scope.between(span[0], LAST_S) for scope, of_scope in read.items()})
-        covered = {scope: of_scope.covering().at_s for scope, of_scope in read.items()}
-        newest = {scope: at_s[-1] for scope, at_s in covered.items() if at_s}
+        polls, newest = _polls_and_covers(market_filter.polls(connection, span[0] - COVERAGE_S, span[1]), span[0])
         for row in market_filter.segments:
             newest_s = max(newest.get((row.provider, gpu, row.spot), 0) for gpu in (row.gpu, ""))
             _add_segment(connection, row, span, newest_s, (listings, intervals))
+    intervals.order_by_time()
     return MarketHistory(
-        listings=tuple(listings), intervals=intervals.by_time(), polls=polls, source="the store", until_s=span[1]
+        listings=tuple(listings), intervals=intervals, polls=polls, source="the store", until_s=span[1]
     )
+
+
+def _polls_and_covers(
+    read: Mapping[CoverScope, PollColumns], since_s: int
+) -> tuple[MarketPolls, Mapping[CoverScope, int]]:
+    """Return the polls from then on, and the newest covering one of each scope."""
+    newest = {scope: at_s for scope, polls in read.items() if (at_s := polls.newest_cover_s()) is not None}
+    return polls_by_time({scope: polls.between(since_s, LAST_S) for scope, polls in read.items()}), newest
 
 
 def read_covering_polls(

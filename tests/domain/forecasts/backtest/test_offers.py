@@ -97,9 +97,10 @@ def test_what_somebody_recorded_is_judged_as_it_is_live() -> None:
 def test_what_is_accepted_is_what_the_watch_accepts(prices: list[tuple[str, float]], rearm: float) -> None:
     market_history = history_of([(at * 60, {machine: price}) for at, (machine, price) in enumerate(prices)])
     watch = a_rule(2.0, rearm=rearm, action=Action.LAUNCH)
-    for candidate, interval in zip(
-        find_candidates(watch, market_history, {}, 8.0), market_history.intervals, strict=True
-    ):
+    found = find_candidates(watch, market_history, {}, 8.0)
+    assert sum(map(len, found.by_query.values())) == len(market_history.intervals)
+    for place, interval in enumerate(market_history.intervals):
+        candidate = found.candidate(place)
         offer = replayed_offer(market_history.listings[interval.listing], interval, 8.0)
         assert candidate.accepted is bool(matches(watch, [offer], {}, offer.observed_at))
         assert candidate.match is None or candidate.match.offer == offer

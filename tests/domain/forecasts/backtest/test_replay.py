@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
+from math import inf
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.forecasts.backtest.replayed_candidates import KnownOffers, find_candidates
+from gpuwatch.domain.forecasts.backtest.known_offers import KnownOffers, WatchPoll
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
 from gpuwatch.domain.forecasts.backtest.replayed_offers import replayed_offer
 from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll
 from gpuwatch.domain.launches.launch import Launch
@@ -178,8 +180,8 @@ def test_nothing_is_rented_where_nothing_can_be() -> None:
 def test_the_limit_may_change_with_time() -> None:
     market_history = history_of([(minute * 60, {"a": 1.5}) for minute in range(3)])
 
-    def limit(watch: Watch, now: object) -> Watch:
-        return msgspec.structs.replace(watch, max_price_usd_gpu_hour=Decimal(next(rising)))
+    def limit(watch: Watch, now: datetime) -> tuple[Watch, float]:
+        return msgspec.structs.replace(watch, max_price_usd_gpu_hour=Decimal(next(rising))), now.timestamp() + 60
 
     rising = iter(["1.0", "1.4", "1.5"])
     assert [step[:2] for step in reported(played(market_history, a_rule(2.0), limit=limit)[0])] == [
@@ -208,13 +210,25 @@ def test_cutting_the_future_off_changes_nothing_before_it(looks: list, cut_s: in
         assert list(cut.taken) == list(whole.taken)[: len(cut.taken)]
 
 
+@given(a_story(), a_story(10))
+def test_a_decision_is_left_out_only_where_it_would_be_the_same(looks: list, others: list) -> None:
+    """With a limit that may change at any time, every poll is decided."""
+    market_history = together(history_of(looks), history_of(others, provider="runpod"))
+    rules = (*RULES, a_rule(1.9, hold_for_s=3600.0, repeat_every_s=7200.0), a_rule(2.0, active=("13:00-15:30",)))
+    budget = Budget(max_usd_day=Decimal("9.00"))
+    ours = played(market_history, *rules, budget=budget)
+    theirs = played(market_history, *rules, budget=budget, limit=lambda watch, now: (watch, -inf))
+    assert ours == theirs
+
+
 @given(a_story())
 def test_the_known_offers_shows_at_each_look_what_the_watch_s_own_rules_find_in_all_that_stands(looks: list) -> None:
     market_history, watch = history_of(looks), a_rule(1.9, rearm=1.2)
     found = find_candidates(watch, market_history, TWENTY, 8.0)
-    known_offers = KnownOffers(watch, found, lambda provider: 10**9)
+    known_offers = KnownOffers(watch, found)
+    query = known_offers.query(("vastai", "H100 SXM", False))
     for poll in market_history.polls:
-        known_offers.apply_query(("vastai", "H100 SXM", False), poll)
+        known_offers.apply(WatchPoll([query], 10**9, False, poll.proves_absence, poll.failed), poll.at_s)
         standing = [
             replayed_offer(market_history.listings[interval.listing], interval, 8.0)
             for interval in market_history.intervals
@@ -223,6 +237,7 @@ def test_the_known_offers_shows_at_each_look_what_the_watch_s_own_rules_find_in_
         standing = [] if poll.failed else standing
         now = standing[0].observed_at if standing else None
         assert known_offers.under == (matches(watch, standing, TWENTY, now) if now else ())
+        assert known_offers.best_under(Decimal("1.9")) == known_offers.under[:1]
         assert known_offers.near == (is_near(watch, standing, TWENTY, now) if now else False)
         lowest = min((price_for(watch, offer, TWENTY).price_microusd_hour for offer in standing), default=None)
         assert known_offers.cheapest == (lowest and pytest.approx(lowest, abs=1))

@@ -106,7 +106,9 @@ def test_nothing_on_offer_is_no_price() -> None:
 
 
 def test_a_watch_that_nobody_asked_for_has_no_result() -> None:
-    courses, simulated = replay([(a_rule(gpu_names=("B200",), providers=("gcp",)), [])], hourly(2.0), a_setting())
+    watch = a_rule(gpu_names=("B200",), providers=("gcp",))
+    found = find_candidates(watch, hourly(2.0), {}, 0.0)
+    courses, simulated = replay([(watch, found)], hourly(2.0), a_setting())
     assert result_of(courses[0], simulated, timedelta(hours=1)) is None
 
 
