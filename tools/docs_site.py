@@ -28,6 +28,7 @@ TOP_PAGES = {
 }
 _TOP_FILES = {page: file for file, page in TOP_PAGES.items()}
 _LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
+_ITEM = re.compile(r"(?:[-*+]|\d+\.) +")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.S | re.M)
 # what a search shows first: answers, then the pages of a task, then what explains how gpuwatch is built
 _BOOST = {"faq.md": 6.0, "privacy.md": 2.0, "evidence.md": 0.3, "faults.md": 0.3, "mutation.md": 0.2}
@@ -71,10 +72,31 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["search"] = {"boost": _DECISION_BOOST}
     elif uri in _BOOST:
         page.meta["search"] = {"boost": _BOOST[uri]}
-    return "".join(
+    linked = "".join(
         part if part.startswith("`") else _LINK.sub(lambda found: site_link(found[1], uri), part)
         for part in _CODE.split(markdown)
     )
+    return indented(linked)
+
+
+def indented(markdown: str) -> str:
+    """Indent what belongs to a list item by four columns a level: GitHub needs less, the site's Markdown does not."""
+    lines: list[str] = []
+    starts: list[int] = []  # columns at which the text of the open items begins
+    fenced = False
+    for line in markdown.split("\n"):
+        text = line.lstrip(" ")
+        column = len(line) - len(text)
+        if not fenced and text:
+            while starts and column < starts[-1]:
+                starts.pop()
+        inner = column - (starts[-1] if starts else 0)
+        lines.append(" " * (4 * len(starts) + max(0, inner)) + text if text else "")
+        if text.startswith("```"):
+            fenced = not fenced
+        elif not fenced and (item := _ITEM.match(text)):
+            starts.append(column + item.end())
+    return "\n".join(lines)
 
 
 def site_link(link: str, page: str) -> str:

@@ -11,6 +11,7 @@ import re
 import shlex
 import signal
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,8 +124,12 @@ def test_tell_me_when_it_is_cheap(market: Marketplace, tmp_path: Path) -> None:
         double.token, double.chats = TOKEN, {CHAT}
         reader = Reader(tmp_path, market)
         follow(reader, page["What does it cost now?"], run=_never)
+        asked, shown, *secrets = page["Write the settings"]
+        reader.types(asked)
+        written = tomllib.loads((tmp_path / "gpuwatch.toml").read_text())
+        assert written == {k: v for k, v in tomllib.loads(shown.removeprefix("toml\n")).items() if k != "notify"}
         reader.env["GPUWATCH_NOTIFY__TELEGRAM__BASE_URL"] = double.base_url
-        follow(reader, page["Write the settings"], run=_never)
+        follow(reader, [shown, *secrets], run=_never)
         follow(reader, page["Does it reach you?"], run=_never)
         assert [one.text for one in double.shown if "test" in one.text.lower()]
         assert page["Start it"] == ["gpuwatch run"]
