@@ -118,16 +118,26 @@ class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule cost in hours that it was not fitted on. NaN: unknown from the history."""
 
     kind: RuleKind
-    rule: StoppingRule  # fitted on the whole history
+    fitted: Callable[[int], Sequence[float]]  # its limits, by the number of hours that they are fitted on
     costs: Numbers  # by the hour in which the wait starts
     waits: Flags  # it would not have bought in that hour
     missed: Flags  # nothing was on offer at the deadline, and the rule had not bought before
 
+    @property
+    def rule(self) -> StoppingRule:
+        """The rule fitted on the whole history, anew each time."""
+        return StoppingRule(limits=tuple(self.fitted(len(self.costs))), relative=self.kind is RuleKind.OPTIMAL_RELATIVE)
 
-class BestRule(EvaluatedRule, frozen=True, kw_only=True):
-    """The rule that won, beside buying at the first price available."""
 
-    at_once: Numbers  # cost of that
+class BestRule(msgspec.Struct, frozen=True, kw_only=True):
+    """The rule that won, fitted on the whole history, what following the best one so far cost, and buying at once."""
+
+    kind: RuleKind
+    rule: StoppingRule
+    costs: Numbers  # these as in `EvaluatedRule`
+    waits: Flags
+    missed: Flags
+    at_once: Numbers
 
 
 def wait_outcomes(polls: PollPrices, starts: Indices, deadline_s: float) -> WaitOutcomes:
@@ -278,7 +288,7 @@ def _judged(
     hours: int,
     miss: float | None,
 ) -> EvaluatedRule:
-    """Apply the limits fitted on the hours before each stretch to it, and fit the current limits on all hours."""
+    """Apply the limits fitted on the hours before each stretch to it."""
     costs = np.full(len(signal), np.nan)
     waits, missed = np.zeros(len(signal), bool), np.zeros(len(signal), bool)
     ends = np.stack([_costs_at_the_end(path, miss), _costs_at_the_end(path, np.inf)])
@@ -289,13 +299,7 @@ def _judged(
         costs[stretch] = followed[0, : stretch.stop - stretch.start]
         waits[stretch] = ~(signal[stretch] <= limits[-1])
         missed[stretch] = np.isinf(followed[1, : stretch.stop - stretch.start])
-    return EvaluatedRule(
-        kind=kind,
-        rule=StoppingRule(limits=tuple(fitted(len(signal))), relative=kind is RuleKind.OPTIMAL_RELATIVE),
-        costs=costs,
-        waits=waits & path.polled,
-        missed=missed,
-    )
+    return EvaluatedRule(kind=kind, fitted=fitted, costs=costs, waits=waits & path.polled, missed=missed)
 
 
 def _stretches(path: PricePath) -> Iterator[slice]:
@@ -314,29 +318,42 @@ def fit_limits(path: PricePath, signal: Numbers, hours: int, miss: float | None)
     ranked, prices = signal[order], path.prices[order]
     costs = _extended(_costs_at_the_end(path, miss), hours)
     for waited in range(1, hours + 1):
-        later = costs[waited:][order]
-        limits.append(_cheapest_limit(ranked, prices - later, limits[-1], sure))
-        bought = int(np.searchsorted(ranked, limits[-1], side="right"))  # limits never rise: the rest is done
-        order, ranked, prices = order[:bought], ranked[:bought], prices[:bought]
-        costs[waited + order] = np.where(np.isnan(later[:bought]), np.nan, prices)
+        if not len(order) or ranked[0] == limits[-1]:  # only one price is left, and it stays the limit
+            return limits + limits[-1:] * (hours + 1 - waited)
+        hours_left = order + waited
+        later = costs[hours_left]
+        gains = prices - later
+        known = gains == gains  # noqa: PLR0124 - NaN is not
+        limits.append(_cheapest_limit(ranked, gains, known, limits[-1], sure))
+        np.copyto(later, prices, where=known)
+        bought = int(ranked.searchsorted(limits[-1], side="right"))  # limits never rise: the rest is done
+        costs[hours_left[:bought]] = later[:bought]
+        if bought < len(order):
+            order, ranked, prices = order[:bought], ranked[:bought], prices[:bought]
     return limits
 
 
-def _cheapest_limit(ranked: Numbers, gains: Numbers, most: float, sure: float) -> float:
+def _cheapest_limit(ranked: Numbers, gains: Numbers, known: Flags, most: float, sure: float) -> float:
     """The limit with the lowest total cost, of prices that are at most `most`.
 
     Of equally good limits it is the highest, because a price in hand is certain. But it is not a limit that was never
     observed until a deadline: nobody knows yet whether a price that has just appeared lasts.
+
+    Args:
+        ranked: rising.
     """
-    known = ~np.isnan(gains)
-    if not known.any():
+    count = np.count_nonzero(known)
+    if not count:
         return most
-    ranked, sums = ranked[known], np.cumsum(gains[known])
-    ends = np.ones(len(ranked), bool)
+    if count < len(known):
+        ranked, gains = ranked[known], gains[known]
+    sums = gains.cumsum()
+    ends = np.empty(count, bool)
     np.greater(ranked[1:], ranked[:-1], out=ends[:-1])
-    good = ranked[ends & (sums <= sums[ends].min() + _HAIR)]
-    watched = good[good <= sure]
-    return float(watched[-1] if len(watched) else good[0])
+    ends[-1] = True
+    good = ranked[ends & (sums <= np.minimum.reduce(sums[ends]) + _HAIR)]
+    watched = int(good.searchsorted(sure, side="right"))
+    return float(good[max(watched - 1, 0)])
 
 
 def rule_costs(path: PricePath, signal: Numbers, limits: Sequence[float], miss: float | None) -> Numbers:
