@@ -14,7 +14,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
@@ -55,9 +55,16 @@ class PtyTerminal:
         self._write(f"{text}\n")
         return shown
 
-    def interrupt(self) -> None:
-        """Press Ctrl-C."""
-        self._write("\x03")
+    def interrupt(self) -> int:
+        """Press Ctrl-C until the program ends; return the exit code.
+
+        One that arrives just before readline waits is only noticed at the next key (a race of Python's `input`).
+        """
+        for _ in range(5):
+            self._write("\x03")
+            with suppress(subprocess.TimeoutExpired):
+                return self.wait(within_s=5.0)
+        return self.wait()
 
     def wait_for(self, text: str, within_s: float = WITHIN_S) -> str:
         """Wait until the terminal shows a text, in any wrapping; return what it showed since the last one."""
@@ -76,7 +83,7 @@ class PtyTerminal:
         until = time.monotonic() + within_s
         while self._read_more(max(until - time.monotonic(), 0.0)):
             pass
-        return self.child.wait(max(until - time.monotonic(), 1.0))
+        return self.child.wait(max(until - time.monotonic(), 0.5))
 
     def _write(self, text: str) -> None:
         os.write(self._master, text.encode())

@@ -86,7 +86,6 @@ def record(goal: str, folder: Path, more: Mapping[str, str] | None = None) -> Se
             took_s = terminal.elapsed_s
             assert len(market.ledger.creates) == (goal == RENTAL)
             terminal.interrupt()
-            terminal.wait()
     return Session(goal, took_s, tuple(terminal.answers), tuple(terminal.events), message)
 
 
