@@ -138,7 +138,7 @@ def run_demo(print_line: PrintLine, show_page: ShowPage | None = None) -> bool:
     print_line("")
     print_line("Next:")
     print_line("  gpuwatch check --gpu H100 --max-price 2.50   poll the real market, no key")
-    print_line("  gpuwatch init                                write a commented gpuwatch.toml")
+    print_line("  gpuwatch init                                five questions, then your settings")
     print_line("  gpuwatch run                                 start the daemon, as a dry run")
     return True
 

@@ -113,9 +113,10 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     count = count_text(len(settings.watches), "watch", "watches")
     yield Finding(area="settings", state="ok", text=f"{source}: {count}")
     if not settings.watches:
-        yield Finding(
-            area="settings", state="note", text="no [[watch]] is defined", mend="write an example: gpuwatch init"
+        mend = (
+            "add one; see: gpuwatch docs settings" if settings.source_file else "answer five questions: gpuwatch init"
         )
+        yield Finding(area="settings", state="note", text="no [[watch]] is defined", mend=mend)
     yield from _commands(settings)
     renting = [watch.name for watch in settings.watches if watch.action is Action.LAUNCH]
     if renting and settings.dry_run:
