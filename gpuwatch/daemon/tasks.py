@@ -329,7 +329,7 @@ def start_up_warnings(settings: Settings, store: Database | None = None) -> Iter
 
 def _no_watch(settings: Settings) -> str:
     where = settings.source_file or "the settings (no file was found)"
-    mend = "add a [[watch]]" if settings.source_file else "write an example with: gpuwatch init"
+    mend = "add a [[watch]]" if settings.source_file else "set up the first with: gpuwatch init"
     gpus = settings.record.gpu_names
     effect = f"gpuwatch only records the prices of {', '.join(gpus[:5])}" if gpus else "gpuwatch polls no marketplace"
     more = f" and {len(gpus) - 5} more" if len(gpus) > 5 else ""

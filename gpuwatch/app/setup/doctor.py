@@ -113,9 +113,7 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     count = count_text(len(settings.watches), "watch", "watches")
     yield Finding(area="settings", state="ok", text=f"{source}: {count}")
     if not settings.watches:
-        mend = (
-            "add one; see: gpuwatch docs settings" if settings.source_file else "answer five questions: gpuwatch init"
-        )
+        mend = "add one; see: gpuwatch docs settings" if settings.source_file else "set up the first: gpuwatch init"
         yield Finding(area="settings", state="note", text="no [[watch]] is defined", mend=mend)
     yield from _commands(settings)
     renting = [watch.name for watch in settings.watches if watch.action is Action.LAUNCH]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -24,6 +24,7 @@ from gpuwatch.app.setup.first_watch.setting_up import (
     replaced_variables,
     write_first_watch,
 )
+from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import SettingsError
@@ -34,6 +35,10 @@ from tests.smtp_server import smtp_server
 from tests.telegram_double import TOKEN, telegram
 
 NAMES = ("H100 SXM",)
+COLUMNS = (
+    "observed_at", "provider", "offer_key", "region", "gpu_name_raw", "gpu_count", "gpu_mem_gib", "spot",
+    "price_usd_hour",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -88,23 +93,11 @@ def test_markets_that_rate_no_hosts_do_not_require_it(
 
 
 def test_the_own_history_counts_from_three_days_on(market: Marketplace, tmp_path: Path) -> None:
-    now = datetime.now(UTC).replace(microsecond=0)
+    now = real_now()
     path = tmp_path / "prices.csv"
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(
-            [
-                "observed_at",
-                "provider",
-                "offer_key",
-                "region",
-                "gpu_name_raw",
-                "gpu_count",
-                "gpu_mem_gib",
-                "spot",
-                "price_usd_hour",
-            ]
-        )
+        rows.writerow(COLUMNS)
         for day, price in enumerate(["1.40", "1.60", "1.50"], 1):
             at = f"{now - timedelta(days=day):%Y-%m-%dT%H:%M:%SZ}"
             rows.writerow([at, "vastai", "1/ondemand", "", "H100 SXM", 1, 80, "false", price])
