@@ -112,6 +112,7 @@ def serve(
                 break
             lead.hand_over(_spacing_s(settings))
             settings = new_settings
+            lead.note_rescue(bool(settings.rescue))
     return 0
 
 

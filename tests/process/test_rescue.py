@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -141,3 +142,26 @@ def test_a_secret_file_ends_what_is_rented_although_only_the_kept_copy_names_it(
     assert {"backup.db", "gpuwatch.db", "last-settings.bin"} <= {path.name for path in files}
     for secret in (b"demo-key", TOKEN.encode()):
         assert not [path for path in files if secret in path.read_bytes()]
+
+
+def test_a_leader_in_rescue_mode_hands_over_to_a_healthy_host(
+    market: Marketplace, tmp_path: Path, store_url: str
+) -> None:
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    a, b = (Home(folder, market.url, database_url=store_url, max_total=0, max_active=2) for folder in folders)
+    crashed_while_renting(a, market)
+    edited(a, "max_price = 2.40", 'max_price = "cheap"')
+    with a.daemon() as rescued:
+        wait_for(lambda: a.log().count("this host leads") == 2)  # it waits longer than a healthy one would
+        assert "rescue mode" in a.log()
+        bargain(market, 1.2)
+        with b.daemon() as healthy:
+            wait_for(lambda: b.states().count("running") == 2, within_s=60)
+            assert "a healthy one that stands by will lead" in a.log()
+            hosts = json.loads(b.run("hosts", "--json").stdout)
+            states = {(one["state"], one["is_rescued"]) for one in hosts}  # and the one that was killed
+            assert states >= {("leads", False), ("stands by", True)}
+            assert [terminate(child)[0] for child in (rescued, healthy)] == [0, 0]
+    assert "Traceback" not in a.log() + b.log()

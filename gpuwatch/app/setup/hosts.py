@@ -32,6 +32,7 @@ class HostView(msgspec.Struct, frozen=True, kw_only=True):
         state: leads, steps down, stands by, or gone: it was not seen for 45 seconds; of an account "searches".
         since: when its lead began, or its turn; None: it does not lead.
         epoch: the number of its lead, or of its turn.
+        is_rescued: it is in rescue mode, and rents nothing.
     """
 
     host: str
@@ -43,6 +44,12 @@ class HostView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     seen_at: datetime
     holder: str
+    is_rescued: bool
+
+    @property
+    def state_text(self) -> str:
+        """Its state as a person reads it."""
+        return f"{self.state}, rescue mode" if self.is_rescued and self.state in {LEADS, STANDS_BY} else self.state
 
     def json(self) -> dict[str, Any]:
         """JSON of `gpuwatch hosts`."""
@@ -87,6 +94,7 @@ def _view(host: KnownHost, lease: LeaseHolder | None, now: datetime) -> HostView
         started_at=host.started_at,
         seen_at=now - timedelta(seconds=host.seen_ago_s),
         holder=host.holder,
+        is_rescued=host.is_rescued,
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COLUMNS = (
     left("host", "host"),
     left("role", "role", drop=1),
-    left("state", "state"),
+    left("state", "state_text"),
     left("since", "since"),
     right("epoch", "epoch", drop=4),
     left("version", "version", drop=3),

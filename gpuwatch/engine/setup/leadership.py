@@ -61,7 +61,7 @@ class Leadership:
         if identity is not None and not database.is_sqlite:
             own = open_database(database.url, limits=LEASE_SESSION, lineage=database.lineage)
             own.owner = database.owner
-            self._rows = RowLease(own, identity, monotonic, LEASE_S if is_rescued else 0.0)
+            self._rows = RowLease(own, identity, monotonic, is_rescued)
             self._due_s = monotonic() + self._rows.tick()
             log.info("this host leads" if self._rows.leads else "another host leads; this one stands by")
 
@@ -69,6 +69,11 @@ class Leadership:
     def lease(self) -> Lease:
         """The lease."""
         return self._rows or NO_LEASE
+
+    def note_rescue(self, is_rescued: bool) -> None:
+        """Note whether new settings end the rescue mode of this process, or begin it."""
+        if self._rows is not None:
+            self._rows.is_rescued = is_rescued
 
     def open_for_role(self) -> Database:
         """Return the database for the present role: a standby has one connection, which it shares with its lease."""
@@ -134,6 +139,8 @@ class Leadership:
 
 
 def _changed(lease: RowLease) -> str:
+    if lease.hands_over and lease.is_rescued:
+        return "this host is in rescue mode; a healthy one that stands by will lead"
     if lease.hands_over:
         return "the owner asked this host to step down; another one will lead"
     if lease.leads:

@@ -139,12 +139,18 @@ _HAS_OTHERS = exists().where(  # another owner's host leads, or did within a min
     _others.c.role != bindparam("of_role"),
     _others.c.expires_at_ms > NOW_MS - OTHERS_FOR_S * 1000,
 )
+_HAS_HEALTHY = exists().where(  # a host of this role that could rent
+    host_rows.c.role == bindparam("of_role"),
+    host_rows.c.holder != bindparam("of_holder"),
+    host_rows.c.is_rescued.is_(False),
+    host_rows.c.seen_ms > NOW_MS - (SEEN_EVERY_S + STEP_DOWN_AFTER_S) * 1000,  # not the one whose lease it took over
+)
 _IS_FREE = or_(not_(IS_VALID), lease_rows.c.holder == bindparam("of_holder"))
 _RENEW = (
     update(lease_rows)
     .where(_IS_TERM, IS_VALID)
     .values(expires_at_ms=NOW_MS + bindparam("for_ms"))
-    .returning(lease_rows.c.steps_down, _HAS_OTHERS.label("has_others"))
+    .returning(lease_rows.c.steps_down, _HAS_OTHERS.label("has_others"), _HAS_HEALTHY.label("has_healthy"))
 )
 _TAKE = (
     update(lease_rows)
@@ -159,7 +165,8 @@ _TAKE = (
     )
     .returning(lease_rows.c.epoch, _HAS_OTHERS.label("has_others"))
 )
-_SEEN = update(host_rows).where(host_rows.c.holder == bindparam("of_holder")).values(seen_ms=NOW_MS)
+_NOW_SEEN = {"seen_ms": NOW_MS, "is_rescued": bindparam("of_rescued")}
+_SEEN = update(host_rows).where(host_rows.c.holder == bindparam("of_holder")).values(**_NOW_SEEN)
 _FORGET_AFTER_MS = 24 * 3600 * 1000
 _RELEASE = update(lease_rows).where(_IS_TERM).values(expires_at_ms=NOW_MS + bindparam("for_ms"), steps_down=False)
 
@@ -248,14 +255,14 @@ class RowLease(Lease):
     Args:
         database: a connection of its own (`LEASE_SESSION`).
         monotonic: seconds, at real pace.
-        patience_s: how long it lets others take a lease that is free.
+        is_rescued: in rescue mode it rents nothing: it lets others take a lease that is free, and hands over to them.
     """
 
     def __init__(
-        self, database: Database, identity: HostIdentity, monotonic: Callable[[], float], patience_s: float = 0.0
+        self, database: Database, identity: HostIdentity, monotonic: Callable[[], float], is_rescued: bool = False
     ) -> None:
         self.database = database
-        self._patience_s = patience_s
+        self.is_rescued = is_rescued
         self._identity = identity
         self._monotonic = monotonic
         self._keys = {"of_role": identity.role, "of_holder": identity.holder}
@@ -312,18 +319,18 @@ class RowLease(Lease):
             return
         self._renewed_s = began_s  # before the request: by the database's clock the lease ends later
         self.has_others = row.has_others
-        if row.steps_down and not self.hands_over:
+        if (row.steps_down or (self.is_rescued and row.has_healthy)) and not self.hands_over:
             self.hands_over = True
             self._change(leads=True)
 
     def _stand_by(self, began_s: float) -> float:
         with self.database.read() as connection:
             state = connection.execute(_STATE, self._keys).first()
-        left_s = -math.inf if state is None else state[1] / 1000
+        left_s, patience_s = -math.inf if state is None else state[1] / 1000, LEASE_S if self.is_rescued else 0.0
         is_own = state is not None and state[0] == self._identity.holder
         if not is_own:
             self._led_until_s = began_s + left_s
-        if began_s < self._rests_until_s or (left_s > -self._patience_s and not is_own):
+        if began_s < self._rests_until_s or (left_s > -patience_s and not is_own):
             if self.leads:
                 self._change(leads=False)
             if began_s - self._seen_s >= SEEN_EVERY_S:
@@ -364,10 +371,11 @@ class RowLease(Lease):
         if began_s - self._seen_s < SEEN_EVERY_S:
             return
         self._seen_s = began_s
-        if connection.execute(_SEEN, self._keys).rowcount == 0:
+        rescued = {"of_rescued": self.is_rescued}
+        if connection.execute(_SEEN, self._keys | rescued).rowcount == 0:
             one = self._identity
             row = {"holder": one.holder, "role": one.role, "host": storable_text(one.host, 200), "version": one.version}
-            connection.execute(insert(host_rows).values(started_ms=NOW_MS, seen_ms=NOW_MS, **row))
+            connection.execute(insert(host_rows).values(started_ms=NOW_MS, **_NOW_SEEN, **row), rescued)
             connection.execute(delete(host_rows).where(host_rows.c.seen_ms < NOW_MS - _FORGET_AFTER_MS))
 
     def release(self, after_s: float = 0.0) -> None:

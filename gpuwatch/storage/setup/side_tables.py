@@ -1,7 +1,4 @@
-"""The tables beside those of prices and launches (`tables.py`): alerts, chats, forecasts, identities, jobs, providers.
-
-And the metadata object of all tables, with the names of their constraints.
-"""
+"""The tables beside those of prices and launches (`tables.py`), and the metadata object of all tables."""
 
 from __future__ import annotations
 
@@ -396,5 +393,6 @@ daemon_host = Table(
     Column("version", String(32), nullable=False),
     Column("started_ms", BigInteger, nullable=False),
     Column("seen_ms", BigInteger, nullable=False),
+    Column("is_rescued", Boolean, nullable=False, server_default=text("false")),
     comment="daemons that share this database, leading or standing by; a row goes with its daemon, or after a day",
 )

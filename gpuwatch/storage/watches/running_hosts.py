@@ -28,7 +28,7 @@ class LeaseHolder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A daemon that was seen within a day."""
+    """A daemon that was seen within a day. `is_rescued`: it rents nothing, because its settings are invalid."""
 
     holder: str
     role: str
@@ -36,6 +36,7 @@ class KnownHost(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     started_at: datetime
     seen_ago_s: float
+    is_rescued: bool
 
 
 def is_turn(role: str) -> bool:
@@ -66,6 +67,7 @@ def load_hosts(connection: Connection) -> tuple[list[LeaseHolder], list[KnownHos
             version=row.version,
             started_at=from_ms(row.started_ms),
             seen_ago_s=max(row.now_ms - row.seen_ms, 0) / 1000,
+            is_rescued=row.is_rescued,
         )
         for row in connection.execute(query)
     ]

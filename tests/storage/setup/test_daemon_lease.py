@@ -161,6 +161,30 @@ def test_a_host_in_rescue_mode_leads_only_if_no_other_does(url: str, pair: tuple
     database.close()
 
 
+def test_a_leader_in_rescue_mode_hands_over_to_a_healthy_host(url: str) -> None:
+    """Between two in rescue mode the lead stays; whoever got correct settings keeps it."""
+    rescued, other, healthy = (Host(url, name) for name in ("r", "o", "h"))
+    rescued.lease.is_rescued = other.lease.is_rescued = True
+    for host in (rescued, other):
+        host.lease.tick()
+    rescued.lease.tick()
+    assert (rescued.lease.leads, rescued.lease.hands_over) == (True, False)
+    healthy.lease.tick()
+    assert not healthy.lease.leads
+    rescued.lease.is_rescued = False
+    rescued.lease.tick()
+    assert not rescued.lease.hands_over
+    rescued.lease.is_rescued = True
+    rescued.lease.tick()
+    assert rescued.lease.hands_over
+    rescued.lease.release()
+    for host in (rescued, other, healthy):
+        host.lease.tick()
+    assert [host.lease.leads for host in (rescued, other, healthy)] == [False, False, True]
+    for host in (rescued, other, healthy):
+        host.database.close()
+
+
 def test_nobody_takes_the_lease_while_a_decision_is_open(pair: tuple[Host, Host]) -> None:
     a, b = pair
     with a.database.engine.connect() as connection, connection.begin():
