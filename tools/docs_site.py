@@ -73,7 +73,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     elif uri in _BOOST:
         page.meta["search"] = {"boost": _BOOST[uri]}
     linked = "".join(
-        part if part.startswith("`") else _LINK.sub(lambda found: site_link(found[1], uri), part)
+        part.replace("\\|", "|")  # GitHub's tables need the backslash, those of the site show it
+        if part.startswith("`")
+        else _LINK.sub(lambda found: site_link(found[1], uri), part)
         for part in _CODE.split(markdown)
     )
     return indented(linked)
