@@ -47,7 +47,7 @@ class Installation(NamedTuple):
 
 
 def install_hint(extra: str, installed: Installation | None = None) -> str:
-    """The command that installs an extra, such as `pip install 'gpuwatch-daemon[apprise]'`.
+    """The command that installs an extra, such as `pip install 'gpuwatch-daemon[analysis]'`.
 
     Args:
         installed: None: this gpuwatch.

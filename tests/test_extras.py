@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -43,3 +45,15 @@ def test_only_the_page_and_the_other_database_load_them() -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=100, check=True,
     )  # fmt: skip
     assert {name for name in done.stdout.split() if not name.startswith("gpuwatch.web.")} == _LOAD_THEM
+
+
+def test_every_hint_names_an_extra_that_installs_something() -> None:
+    """Those of the page, of metrics and of Apprise are empty: they stay for older commands."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "gpuwatch").rglob("*.py"), ROOT / "README.md"]
+    pattern = re.compile(r"""install_hint\(['"](\w[\w-]*)['"]\)|gpuwatch-daemon\[([\w,-]+)\]|(?<!\w)extra `([\w-]+)`""")
+    named = {
+        name for page in pages for found in pattern.findall(page.read_text()) for name in "".join(found).split(",")
+    }
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not extras.get(name)] == []

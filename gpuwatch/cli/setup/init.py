@@ -142,15 +142,15 @@ class TerminalDialog:
 
     def ask(self, question: str, default: str = "") -> str:
         """Ask for a line."""
-        return str(click.prompt(f"   › {question}", default=default, show_default=bool(default))).strip()
+        return str(click.prompt(f"   > {question}", default=default, show_default=bool(default))).strip()
 
     def ask_secret(self, question: str) -> str:
         """Ask for a line that is not shown."""
-        return str(click.prompt(f"   › {question}", default="", show_default=False, hide_input=True)).strip()
+        return str(click.prompt(f"   > {question}", default="", show_default=False, hide_input=True)).strip()
 
     def confirm(self, question: str, *, default: bool) -> bool:
         """Ask for yes or no."""
-        return click.confirm(f"   › {question}?", default=default)
+        return click.confirm(f"   > {question}?", default=default)
 
     def waiting(self, text: str) -> AbstractContextManager[object]:
         """A spinner, where the terminal has one."""

@@ -28,6 +28,7 @@ from gpuwatch.ports.dialog import ChannelAnswers, Dialog
 
 DEFAULT_GPU = "H100"
 NO_CHANNEL = "none"
+_LEAST_RUNTIME_S = 60
 _ACTIONS = {"alert": Action.ALERT, "ask": Action.ASK, "rent": Action.LAUNCH, "launch": Action.LAUNCH}
 
 
@@ -129,7 +130,7 @@ def ask_first_watch(dialog: Dialog, given: GivenAnswers, around: Surroundings) -
     gpu, figures = _ask_gpu(dialog, given.gpu, around)
     rates = _ask_reserve(dialog, figures, around)
     limit = _ask_limit(dialog, given.max_price, figures, rates)
-    action = _ACTIONS[given.action] if given.action else _ask_action(dialog)
+    action = _ACTIONS[given.action] if given.action else _ask_action(dialog, limit)
     max_runtime, dry_run = DEFAULT_RUNTIME, True
     if action is not Action.ALERT:
         max_runtime, dry_run = _ask_rental(dialog, limit)
@@ -256,9 +257,11 @@ def parse_price(text: str) -> Decimal:
 # --- 3: what then -----------------------------------------------------------------------------------------------------
 
 
-def _ask_action(dialog: Dialog) -> Action:
+def _ask_action(dialog: Dialog, limit: Decimal) -> Action:
+    cost = _cost_text(limit, parse_duration(DEFAULT_RUNTIME))
     dialog.say(
-        "3/5  What then? alert: a message to you · ask: it rents what you approve · rent: it rents by itself, once."
+        "3/5  What then? alert: a message to you · ask: it rents what you approve · rent: it rents by itself, once"
+        f" ({DEFAULT_RUNTIME} cost at most {cost})."
     )
     while (text := dialog.ask("alert, ask or rent", "alert").lower()) not in _ACTIONS:
         dialog.say("Expected alert, ask or rent.")
@@ -270,16 +273,21 @@ def _ask_rental(dialog: Dialog, limit: Decimal) -> tuple[str, bool]:
     while True:
         text = dialog.ask("For how long at most? Then the machine is destroyed", DEFAULT_RUNTIME)
         try:
-            hours = parse_duration(text) / HOUR_S
+            seconds = parse_duration(text)
         except ValueError as error:
-            dialog.say(f"{error}")
+            dialog.say(f"{error}.".capitalize())
             continue
-        if hours > 0:
+        if seconds >= _LEAST_RUNTIME_S:
             break
-    cost = dollars(rounded_up(limit * Decimal(str(hours))))
+        dialog.say("Expected at least a minute.")
+    cost = _cost_text(limit, seconds)
     dialog.say(f"At {shown(limit)}/h that is at most {cost} a machine, one machine at a time.")
     is_real = dialog.confirm("Spend real money (no: a dry run, which only reports)", default=False)
     return text, not is_real
+
+
+def _cost_text(limit: Decimal, seconds: float) -> str:
+    return dollars(rounded_up(limit * Decimal(str(seconds)) / HOUR_S))
 
 
 # --- 4 and 5: where to, and which key ---------------------------------------------------------------------------------

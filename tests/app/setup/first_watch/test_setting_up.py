@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,7 +14,7 @@ from threading import Thread
 
 import pytest
 
-from gpuwatch.app.setup.first_watch.first_settings import FirstWatch
+from gpuwatch.app.setup.first_watch.first_settings import FirstWatch, channel_lines
 from gpuwatch.app.setup.first_watch.gpu_choice import GpuChoice
 from gpuwatch.app.setup.first_watch.market_reader import OWN_SOURCE
 from gpuwatch.app.setup.first_watch.questions import Answered
@@ -28,7 +29,9 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import SettingsError
+from gpuwatch.notifiers.telegram.telegram_setup import ask_telegram
 from gpuwatch.ports.dialog import ChannelAnswers
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load
 from tests.app.setup.first_watch.test_questions import ScriptedDialog
 from tests.smtp_server import smtp_server
@@ -190,6 +193,21 @@ def test_a_bot_that_cannot_be_read_gets_its_chat_by_hand(
             answers = around.choices["telegram"].ask(dialog)
             assert answers == ChannelAnswers(values={"chat_id": "5001"}, secrets={"bot_token": TOKEN})
     assert any(("webhook" if webhook else "Another program polls") in line for line in dialog.said)
+
+
+def test_a_group_names_who_may_press_its_buttons(tmp_path: Path) -> None:
+    """In a private chat that is its user; in a group nobody, unless the settings name them."""
+    with telegram() as double, closing(PooledHttpClient()) as http:
+        double.chats = {"-4001"}
+        double.write("/start c0de", 5001, chat=-4001)
+        dialog = ScriptedDialog(TOKEN)
+        answers = ask_telegram(dialog, http, {"base_url": double.base_url}, new_code=lambda: "c0de")
+    assert answers == ChannelAnswers(values={"chat_id": "-4001", "users": ("5001",)}, secrets={"bot_token": TOKEN})
+    assert list(channel_lines("telegram", answers))[1:] == [
+        "chat_id = -4001                 # bot_token: in .env",
+        "users = [5001]",
+    ]
+    assert [shown.chat_id for shown in double.shown] == ["-4001"]
 
 
 def test_what_the_environment_sets_is_not_written_and_another_value_is_named(
