@@ -156,10 +156,21 @@ def test_the_migrations_are_inside_the_package(wheel: Path) -> None:
 
 def test_the_pages_of_the_documentation_are_inside(wheel: Path) -> None:
     """Those for users: decision records and pictures stay in the repository."""
-    pages = {path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/providers/*.md")]}
+    folders = ("docs", "docs/providers", "docs/ru")
+    pages = {path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).glob("*.md")}
     assert {name for name in _names(wheel) if name.startswith("gpuwatch/docs/")} == {
         f"gpuwatch/{page}" for page in pages
     }
+
+
+def test_the_unit_is_inside_and_a_service_would_run_this_program(installed: Path, wheel: Path, tmp_path: Path) -> None:
+    assert {name for name in _names(wheel) if name.startswith("gpuwatch/deploy/")} == {
+        "gpuwatch/deploy/gpuwatch.service"
+    }
+    (tmp_path / "gpuwatch.toml").write_text("dry_run = true\n")
+    done = _gpuwatch(installed, tmp_path, "service", "install", "--user", "--print")
+    assert done.returncode == 0, _said(done)
+    assert f"\nExecStart={installed} run --config {tmp_path}/gpuwatch.toml\n" in done.stdout
 
 
 def test_nothing_else_is_inside(wheel: Path) -> None:

@@ -88,7 +88,8 @@ def uninstall(scope: str | None, yes: bool, config: str | None) -> int:
         note(line)
     if (guarded.launches or guarded.unknown) and not yes:
         if not sys.stdin.isatty():
-            raise UsageError("end them first (gpuwatch launches stop --all), or repeat it with --yes")
+            stop = "gpuwatch-as-service" if _scope(scope).value == "system" else "gpuwatch"
+            raise UsageError(f"end them first ({stop} launches stop --all), or repeat it with --yes")
         if not click.confirm("Remove the service?", err=True):
             return Exit.FAILED
     echo(f"{uninstall_service(_scope(scope))}: stopped and removed; settings, database and keys stay")

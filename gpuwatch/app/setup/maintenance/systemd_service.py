@@ -204,11 +204,11 @@ def _service_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _unit(scope: Scope, settings: Settings) -> str:
-    file = Path.cwd() / (settings.source_file or "")
+    file = Path(settings.source_file or "")
     if scope is Scope.SYSTEM:
         config = None if file == systemd_unit.SYSTEM_SETTINGS else file
         return unit_text(scope, run_command(scope, config), None, os.environ)
-    return unit_text(scope, run_command(scope, file), Path.cwd(), os.environ)
+    return unit_text(scope, run_command(scope, Path.cwd() / file), Path.cwd(), os.environ)
 
 
 def _text_or_empty(scope: Scope, config: str | None) -> str:
@@ -229,9 +229,12 @@ def _require_systemd(scope: Scope) -> None:
     if shutil.which("systemctl") is None:
         raise GpuwatchError(f"there is no systemd here: {instead}")
     done = _systemctl(scope, "show", "--property=Version")
-    if done.returncode != 0:
-        whose = "the systemd of this user" if scope is Scope.USER else "systemd"
-        raise GpuwatchError(f"{whose} does not answer ({_last_line(done)}): {instead}")
+    if done.returncode == 0:
+        return
+    if scope is Scope.USER:
+        log_in = "log in as this user, not by su or sudo"
+        raise GpuwatchError(f"the systemd of this user does not answer ({_last_line(done)}): {log_in}; or {instead}")
+    raise GpuwatchError(f"systemd does not answer ({_last_line(done)}): {instead}")
 
 
 def _systemctl(scope: Scope, *words: str, within_s: float = _ANSWER_S) -> subprocess.CompletedProcess[str]:
