@@ -190,6 +190,13 @@ def test_the_limit_may_change_with_time() -> None:
     ]
 
 
+def test_what_is_answered_while_the_decision_stands_counts_for_the_round() -> None:
+    """The second provider fails; when it answers again, the first one has been asked meanwhile: a second miss."""
+    first = history_of([(0, {"a": 2.0}), (60, {}), (80, {}), (95, {"a": 2.0})])
+    second = history_of([(10, {}), (65, {}), (70, None), (90, {})], provider="runpod")
+    assert reported(played(together(first, second), a_rule())[0])[-1][:2] == (95, "first_match")
+
+
 RULES = (
     a_rule(),
     a_rule(1.9, rearm=1.2, hold_for_s=600.0),
