@@ -10,7 +10,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Final, NamedTuple
 
@@ -110,6 +110,21 @@ def poll_columns(polls: Iterable[PackedPoll] = ()) -> PollColumns:
         bytearray(map(_flags, ordered)),
         array("q", [_NO_BOUND if poll.complete_to_microusd is None else poll.complete_to_microusd for poll in ordered]),
     )
+
+
+def poll_columns_of(
+    at_s: Sequence[int],
+    numbers: Sequence[int],
+    completeness: Sequence[str],
+    covers: Sequence[bool],
+    lanes: Sequence[str],
+    bounds: Sequence[int],
+) -> PollColumns:
+    """Return columns of polls by time, then number; bounds as in `PollColumns`."""
+    kinds = list(zip(completeness, covers, lanes, strict=True))
+    flags_of = {kind: _flags(PackedPoll(0, 0, kind[0], kind[1], None, kind[2])) for kind in set(kinds)}
+    flags = bytearray(map(flags_of.__getitem__, kinds))
+    return PollColumns(array("q", at_s), array("q", numbers), flags, array("q", bounds))
 
 
 def _flags(poll: PackedPoll) -> int:

@@ -125,7 +125,8 @@ def _line(error: object) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def selected(dataset: str) -> str:
-    """The columns of a dataset in its order, in DuckDB's SQL."""
-    columns = DATASETS[dataset].columns
+def selected(dataset: str, names: Sequence[str] = ()) -> str:
+    """Columns of a dataset, or all in its order, in DuckDB's SQL."""
+    of_name = {one.name: one for one in DATASETS[dataset].columns}
+    columns = [of_name[name] for name in names or of_name]
     return ", ".join(f"epoch_ms({one.name}) // 1000" if one.kind == "moment" else one.name for one in columns)

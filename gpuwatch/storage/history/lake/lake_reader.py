@@ -15,20 +15,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, bindparam, func, insert, select
+from sqlalchemy import Connection, Select, Table, bindparam, func, insert, select
+from sqlalchemy.dialects import sqlite
 
-from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.market_history import MarketFilter
-from gpuwatch.domain.history.packed_polls import PackedPoll
+from gpuwatch.domain.history.packed_polls import poll_columns_of
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.lake.lake_notes import LakePart, LakeState, lake_parts, lake_state
 from gpuwatch.storage.history.lake.lake_place import LakePlace, open_place
-from gpuwatch.storage.history.lake.lake_query import LakeQuery
-from gpuwatch.storage.history.lake.lake_schema import INTERVALS
-from gpuwatch.storage.history.recording.poll_writer import poll_day_row
-from gpuwatch.storage.history.recording.recorded_polls import known_scopes
+from gpuwatch.storage.history.lake.lake_query import LakeQuery, selected
+from gpuwatch.storage.history.recording.poll_writer import packed_day
+from gpuwatch.storage.history.recording.recorded_polls import known_scopes, packed_to_day
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
@@ -46,13 +45,29 @@ from gpuwatch.storage.setup.tables import (
 )
 
 _MARGIN_S = DAY_S  # queries also read what still counts at the start of a span
+# nobody else sees the copy before it is filled, and nobody keeps it
+_FAST = tuple(
+    f"PRAGMA {one}" for one in ("journal_mode=OFF", "synchronous=OFF", "foreign_keys=OFF", "cache_size=-32000")
+)
+_SQLITE = sqlite.dialect(paramstyle="qmark")
 _CHUNK_ROWS = 5000
+_POLL_FILES = 8  # read at once: the lists of more take a hundred MB
 _RETRIES = 2  # a run of the lake replaces files once a day
 _FACTS = [fact.column for fact in MACHINE_FACTS]
 _LAST_FACTS = ", ".join(f"arg_max({name}, ended_utc)" for name in ("offer_id", "region", "country", *_FACTS))
 _INTERVAL_CELLS = (
     "seen_from_utc", "seen_to_utc", "machine_microusd_hour", "disk_microusd_gb_month", "ended_utc",
 )  # fmt: skip
+_SCOPE_AND_DAY = "source, gpu, spot, epoch_ms(at_utc) // 86400000"
+_IN_ORDER = "ORDER BY at_utc, poll_number"
+_DAYS_OF_POLLS = (
+    f"{_SCOPE_AND_DAY}, "
+    + f"list(epoch_ms(at_utc) // 1000 {_IN_ORDER}), "
+    + ", ".join(
+        f"list({name} {_IN_ORDER})"
+        for name in ("poll_number", "completeness", "covers", "lane", "coalesce(complete_to_microusd_hour, -1)")
+    )
+)
 _INTERVALS = select(price_interval).where(price_interval.c.series_id == bindparam("series"))
 _SERIES = select(series).where(series.c.segment_id == bindparam("segment"))
 _HOURLY = select(hourly).where(hourly.c.segment_id == bindparam("segment"), hourly.c.hour >= bindparam("first_hour"))
@@ -136,15 +151,15 @@ def _filled_copy(
         if state is None or span.since_s >= span.kept_from_s:
             return None
         folder.mkdir()
-        copy = open_database(f"sqlite:///{folder}/copy.db")
-        try:
-            metadata.create_all(copy.engine)
-            with closing(LakeQuery(where, folder)) as query, copy.write() as target:
+        path = folder / "copy.db"
+        with closing(open_database(f"sqlite:///{path}")) as empty, closing(LakeQuery(where, folder)) as query:
+            metadata.create_all(empty.engine)
+            with empty.engine.connect() as target:
+                for fast in (*_FAST, "BEGIN"):
+                    target.exec_driver_sql(fast)
                 _HistoryCopy(source, target, query, scope, span).fill(where, state)
-        except BaseException:
-            copy.close()
-            raise
-        return copy
+                target.exec_driver_sql("COMMIT")
+        return open_database(f"sqlite:///{path}")
 
 
 class _HistoryCopy:
@@ -154,9 +169,10 @@ class _HistoryCopy:
         self, source: Connection, target: Connection, query: LakeQuery, scope: MarketFilter, span: LakeSpan
     ) -> None:
         self._source = source
-        self._target = target
         self._query = query
         self._span = span
+        self._target = target
+        self._statements: dict[Table, str] = {}
         rows = source.execute(select(segment)).all()
         models = frozenset(row.gpu for row in rows)
         families = {row.gpu: row.gpu_family for row in rows}
@@ -246,27 +262,27 @@ class _HistoryCopy:
         for of_segment in self._segments:
             for row in self._source.execute(_SERIES, {"segment": of_segment.id}).all():
                 rank = self._ranks[row.segment_id, row.machine_id]
-                own_rows = self._source.execute(_INTERVALS, {"series": row.id})
+                own_rows = self._stored(_INTERVALS, {"series": row.id})
                 self._insert(price_interval, ((rank, *one[1:]) for one in own_rows))
-        machine = INTERVALS.place("machine_id")
-        order = [INTERVALS.place(name) for name in _INTERVAL_CELLS]  # that of the table
-        where = "ended_utc <= make_timestamp($kept_us) AND seen_from_utc < make_timestamp($until_us)"
+        where = (
+            "ended_utc <= make_timestamp($kept_us) AND ended_utc >= make_timestamp($since_us)"
+            " AND seen_from_utc < make_timestamp($until_us)"
+        )
+        # in the order of the table: most of the file need not be read
+        columns = f"gpu, source, gpu_count, spot, machine_id, {selected('intervals', _INTERVAL_CELLS)}"
+        ranks, numbers = self._ranks, self._numbers
         self._insert(
             price_interval,
             (
-                (
-                    self._ranks[self._segment_of(row), row[machine]],
-                    *(row[index] for index in order),
-                )
-                for row in self._lake_rows(parts, where)
+                (ranks[numbers[name, gpu, count, int(spot)], machine], *cells)
+                for gpu, name, count, spot, machine, *cells in self._lake_rows(parts, where, columns)
             ),
         )
 
     def _copy_hours(self, parts: list[LakePart]) -> None:
         first_hour = self._span.since_s // HOUR_S
         for of_segment in self._segments:
-            rows = self._source.execute(_HOURLY, {"segment": of_segment.id, "first_hour": first_hour})
-            self._insert(hourly, map(tuple, rows))
+            self._insert(hourly, self._stored(_HOURLY, {"segment": of_segment.id, "first_hour": first_hour}))
         where = "hour_utc >= make_timestamp($since_us) AND hour_utc < make_timestamp($until_us)"
         dropped = self._segments_without_hours(parts, where)
         self._insert(
@@ -300,24 +316,28 @@ class _HistoryCopy:
         """Those of the lake as packed days: whole days are in it, and in the store."""
         wanted = set(self._scopes)
         self._insert(poll_total, map(tuple, self._source.execute(select(poll_total))))
+        packed_s = (packed_to_day(self._source) or 0) * DAY_S  # rows of packed days say nothing more
         for name, gpu, spot in self._scopes:
             scope = {"provider": name, "gpu": gpu, "spot": spot, "since_s": self._span.since_s}
-            self._insert(poll_day, map(tuple, self._source.execute(_POLL_DAYS, scope)))
-            self._insert(poll, map(tuple, self._source.execute(_POLL_ROWS, scope)))
+            self._insert(poll_day, self._stored(_POLL_DAYS, scope))
+            self._insert(poll, self._stored(_POLL_ROWS, scope | {"since_s": max(self._span.since_s, packed_s)}))
         gpus = sorted({gpu for _, gpu, _ in wanted})
         where = "at_utc >= make_timestamp($since_us) AND at_utc < make_timestamp($kept_us)"
         values = {"since_us": self._span.since_s // DAY_S * DAY_S * 1_000_000, "gpus": gpus}
         values["kept_us"] = self._span.kept_day * DAY_S * 1_000_000
-        for part in parts:
-            days: dict[tuple[CoverScope, int], list[PackedPoll]] = {}
-            for row in self._query.rows([part], f"{where} AND gpu IN (SELECT unnest($gpus))", values):
-                gpu, spot, name, _, at_s, number, lane, completeness, covers, bound = row
+        condition = f"{where} AND gpu IN (SELECT unnest($gpus)) GROUP BY {_SCOPE_AND_DAY}"
+        for start in range(0, len(parts), _POLL_FILES):
+            some = parts[start : start + _POLL_FILES]
+            for name, gpu, spot, day, *cells in self._query.rows(some, condition, values, _DAYS_OF_POLLS):
                 if (name, gpu, int(spot)) in wanted:
-                    one = PackedPoll(at_s, number, completeness, covers, bound, lane)
-                    days.setdefault(((name, gpu, int(spot)), at_s // DAY_S), []).append(one)
-            self._insert(
-                poll_day, (_cells(poll_day, poll_day_row(scope, day, polls)) for (scope, day), polls in days.items())
-            )
+                    row = packed_day((name, gpu, int(spot)), day, poll_columns_of(*cells))
+                    self._insert(poll_day, [_cells(poll_day, row)])
+
+    def _stored(self, query: Select[Any], values: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
+        """Rows of the store as the driver has them: SQLAlchemy's take twice as long, and are not needed here."""
+        cursor: Any = self._source.execute(query, values).cursor
+        rows: Iterable[tuple[Any, ...]] = iter(cursor)
+        return rows
 
     def _lake_rows(
         self, parts: list[LakePart], where: str, columns: str | None = None, tail: str = ""
@@ -332,9 +352,11 @@ class _HistoryCopy:
 
     def _insert(self, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
         """Rows that are there already stay. By the driver: SQLAlchemy takes twice as long for each row."""
-        statement, remaining = str(insert(table).prefix_with("OR IGNORE").compile(self._target)), iter(rows)
+        if table not in self._statements:
+            self._statements[table] = str(insert(table).prefix_with("OR IGNORE").compile(dialect=_SQLITE))
+        remaining = iter(rows)
         while chunk := list(islice(remaining, _CHUNK_ROWS)):
-            self._target.exec_driver_sql(statement, chunk)
+            self._target.exec_driver_sql(self._statements[table], chunk)
 
 
 def _cells(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:

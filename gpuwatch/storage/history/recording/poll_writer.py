@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Insert, Select, bindparam, case, delete, func, insert, select, update
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
-from gpuwatch.domain.history.packed_polls import PackedPoll, pack_polls, poll_columns
+from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns, pack_polls, poll_columns
 from gpuwatch.domain.setup.durations import DAY_S
 from gpuwatch.storage.history.recording.open_prices import lock_history
 from gpuwatch.storage.history.recording.recorded_polls import (
@@ -70,7 +70,11 @@ def _add_to_day(connection: Connection, scope: CoverScope, day: int, polls: Iter
 
 def poll_day_row(scope: CoverScope, day: int, polls: Iterable[PackedPoll]) -> dict[str, Any]:
     """Return the row of `poll_day` for all polls of a scope on a day."""
-    columns = poll_columns(polls)
+    return packed_day(scope, day, poll_columns(polls))
+
+
+def packed_day(scope: CoverScope, day: int, columns: PollColumns) -> dict[str, Any]:
+    """The same of columns."""
     covering = columns.covering().at_s
     key = dict(zip(("provider", "gpu", "spot"), scope, strict=True)) | {"day": day}
     return key | {"covered_s": covering[-1] if covering else None, "polls": pack_polls(columns, day)}
