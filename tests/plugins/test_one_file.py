@@ -27,7 +27,7 @@ def _installed(beside: Beside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_init_writes_the_sections_that_they_declare(tmp_path: Path) -> None:
-    assert run(["init"]) == Exit.DONE
+    assert run(["init", "--full"]) == Exit.DONE
     text = (tmp_path / "gpuwatch.toml").read_text()
     assert "[providers.acme]                  # Acme, for everybody" in text
     assert "# [notify.pager]\n# # secret, prefer the environment: GPUWATCH_NOTIFY__PAGER__TOKEN" in text

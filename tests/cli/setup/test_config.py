@@ -1,4 +1,4 @@
-"""`gpuwatch config show|schema` and `gpuwatch init`."""
+"""`gpuwatch config show|schema` and `gpuwatch init --full`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
+from dotenv import dotenv_values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,11 +23,7 @@ def test_other_lines_stay_and_a_variable_is_replaced_where_it_stands(tmp_path: P
     assert read_dotenv(tmp_path) == {"VAST_API_KEY": "new", "OTHER": "a b", "TOKEN": "1:x"}
 
 
-@given(st.text(st.characters(blacklist_categories=("C", "Z"), blacklist_characters=""), min_size=1, max_size=40))
-def test_whatever_a_secret_holds_comes_back(tmp_path_factory: object, secret: str) -> None:
-    from io import StringIO
-
-    from dotenv import dotenv_values
-
+@given(st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), min_size=1, max_size=40))
+def test_whatever_a_secret_holds_comes_back(secret: str) -> None:
     text = with_variables("A=1", {"SECRET": secret})
     assert dotenv_values(stream=StringIO(text), interpolate=False) == {"A": "1", "SECRET": secret}
