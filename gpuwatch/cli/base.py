@@ -202,3 +202,32 @@ def refuse_given(reason: str, *names: str) -> None:
     for param in ctx.command.params:
         if param.name in names and ctx.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(f"{param.opts[0]} {reason}")
+
+
+# --- how figures are computed, on request -----------------------------------------------------------------------------
+
+_METHOD = "gpuwatch.method"
+_METHOD_HELP = "Also show how the figures are computed."
+
+
+def method_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--method`, `-v`: `wants_method` returns it."""
+    return click.option("--method", "-v", is_flag=True, expose_value=False, callback=_set_method, help=_METHOD_HELP)(
+        command
+    )
+
+
+def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--verbose`, `-v`: the same for commands in which `--method` is that of a training."""
+    return click.option("--verbose", "-v", is_flag=True, expose_value=False, callback=_set_method, help=_METHOD_HELP)(
+        command
+    )
+
+
+def _set_method(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    ctx.meta[_METHOD] = value
+
+
+def wants_method() -> bool:
+    """Whether the command that runs is to show how its figures are computed."""
+    return bool(click.get_current_context().meta.get(_METHOD))

@@ -59,8 +59,8 @@ def written(path: Path) -> Page:
         (HISTORY, "lowest price", "of 366 h"),
         (CALENDAR, "night: no effect", "hours with a price, of"),
         (BACKTEST, "mean price", "unknown (not polled"),
-        (SWEEP, "lowest mean price at max_price", "unknown (not polled"),
-        (PLAN, "uncertain for 2.00 $", "excluded, of 226 offers"),
+        (SWEEP, "The lowest mean price, $", "unknown (not polled"),
+        (PLAN, "uncertain for $2.00", "excluded, of 226 offers"),
     ],
     ids=["history", "calendar", "backtest", "sweep", "plan"],
 )

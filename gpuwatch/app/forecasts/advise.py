@@ -12,7 +12,7 @@ from gpuwatch.app.forecasts.scores import advice_record, record_json
 from gpuwatch.app.history.past_prices import known_gpu_names_of, load_prices, pricer
 from gpuwatch.bootstrap import new_id, open_store
 from gpuwatch.bootstrap.rules import all_commissions
-from gpuwatch.domain.forecasts.advice import BuyVerdict, advise, why_too_little_data
+from gpuwatch.domain.forecasts.advice import LEAST_SAVING, BuyVerdict, advise, why_too_little_data
 from gpuwatch.domain.forecasts.optimal_stopping import METHOD
 from gpuwatch.domain.forecasts.price_forecasts import ForecastSource, PriceForecast
 from gpuwatch.domain.forecasts.snipe import SNIPE_METHOD_TEXT, offer_lifetimes, snipe_odds
@@ -24,6 +24,7 @@ from gpuwatch.domain.history.price_series import (
     step_name,
 )
 from gpuwatch.domain.market.json_view import rfc3339
+from gpuwatch.domain.market.money import dollars, per_gpu_hour
 from gpuwatch.domain.setup.durations import HOUR_S, format_duration
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _MICRO = 1e6
+_HALF_CENT = 0.005
 
 
 class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +162,28 @@ def _configured_s(settings: Settings, provider: str | None) -> float:
     return min((options.poll_every_s for options in provider_options), default=30.0)
 
 
+def advice_sentence(request: AdviceRequest, answered: AdviceResult) -> str:
+    """The advice in one plain sentence."""
+    advice = answered.advice
+    if advice is None:
+        return f"Cannot tell: not enough data in {answered.source}: {answered.why_none}."
+    within, saving, now = format_duration(request.hours * 3600), advice.saving, advice.now_usd
+    limit = "any price" if advice.limit_usd is None else per_gpu_hour(advice.limit_usd)
+    saved = None if saving is None or now is None else max(0.0, now * saving.share * request.job_hours)
+    amount = "" if saved is None else f"about {dollars(saved)} a GPU" if saved >= _HALF_CENT else "almost nothing"
+    if advice.verdict is BuyVerdict.WAIT and now is None:
+        return f"Wait for an offer at or under {limit}: {advice.why}."
+    if advice.verdict is BuyVerdict.WAIT:
+        return f"Wait for {limit} or less: waiting up to {within} saves {amount}."
+    if now is not None and advice.limit_usd is not None and now <= advice.limit_usd:
+        return f"Buy now: {per_gpu_hour(now)} is as low as it is worth waiting for."
+    if amount and advice.verdict is BuyVerdict.EITHER:
+        return f"Your call: waiting up to {within} saves {amount}, but that may be chance."
+    if amount and saving is not None and 0 <= saving.share < LEAST_SAVING:
+        return f"Buy now: waiting up to {within} saves {amount}, less than the risk."
+    return f"{'Your call' if advice.verdict is BuyVerdict.EITHER else 'Buy now'}: {advice.why}."
+
+
 def advice_json(request: AdviceRequest, answered: AdviceResult) -> dict[str, Any]:
     advice = answered.advice
     return {
@@ -169,6 +193,7 @@ def advice_json(request: AdviceRequest, answered: AdviceResult) -> dict[str, Any
         "judged_hours": advice.hours if advice else None,
         "enough_data": advice is not None,
         "why": advice.why if advice else answered.why_none,
+        "sentence": advice_sentence(request, answered),
         "verdict": advice.verdict.value if advice else None,
         "now_usd_gpu_hour": advice.now_usd if advice else None,
         "limit_usd_gpu_hour": advice.limit_usd if advice else None,

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.json_view import rfc3339
-from gpuwatch.domain.market.money import dollars
+from gpuwatch.domain.market.money import dollars, per_gpu_hour
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.watch import Action
 
@@ -21,12 +21,33 @@ if TYPE_CHECKING:
 
 def rule_text(watch: Watch) -> str:
     """The rule of a watch: its GPUs, its limit and its action."""
-    gpus, max_price = ", ".join(watch.gpu), f"{watch.max_price_usd_gpu_hour:f}"
+    gpus, max_price = ", ".join(watch.gpu), per_gpu_hour(watch.max_price_usd_gpu_hour, most=6)
     if watch.max_job_cost_usd is not None:
-        return f"{gpus}, at most ${watch.max_job_cost_usd:f} for the job, {watch.action.value}"
+        return f"{gpus}, at most {dollars(watch.max_job_cost_usd)} for the job, {watch.action.value}"
     if watch.unlimited:
         return f"{gpus} at any price, {watch.action.value}"
-    return f"{gpus} at or under {max_price} $/GPU-h{' (auto)' if watch.auto else ''}, {watch.action.value}"
+    return f"{gpus} at or under {max_price}{' (auto)' if watch.auto else ''}, {watch.action.value}"
+
+
+def backtest_sentence(watch: Watch, result: BacktestResult) -> str:
+    """What the watch would have done, in one plain sentence."""
+    span = count_text(max(1, round((result.until - result.since) / timedelta(days=1))), "day")
+    best = result.at_once_usd_gpu_hour
+    if not result.fires:
+        price = "" if best is None else f"; renting at once would have cost {per_gpu_hour(best)}"
+        return f"{watch.name} would not have fired in {span}{price}."
+    saved = result.saved_against_at_once
+    against = "" if saved is None else f", {_difference_text(saved)} at once"
+    price = "" if result.paid_usd_gpu_hour is None else f" at {per_gpu_hour(result.paid_usd_gpu_hour)}{against}"
+    if watch.action is not Action.LAUNCH:
+        return f"{watch.name} would have fired {_times(result.fires)} in {span}, first{price}."
+    if not result.launches:
+        return f"{watch.name} would have fired {_times(result.fires)} in {span} and rented nothing."
+    return f"{watch.name} would have rented {_times(result.launches)} in {span} for {dollars(result.cost_usd)}{price}."
+
+
+def _price(usd: float | None) -> str:
+    return "–" if usd is None else per_gpu_hour(usd)
 
 
 def summary_lines(watch: Watch, result: BacktestResult, backtest: Backtest, zone: ZoneInfo) -> Iterator[str]:
@@ -42,8 +63,8 @@ def summary_lines(watch: Watch, result: BacktestResult, backtest: Backtest, zone
         yield _savings_text(watch, result)
     elif result.at_once_usd_gpu_hour is not None:
         yield (
-            f"renting immediately would have cost {result.at_once_usd_gpu_hour:.4f} $/GPU-h; "
-            f"the median price of the cheapest matching offer was {result.median_usd_gpu_hour:.4f}"
+            f"renting immediately would have cost {per_gpu_hour(result.at_once_usd_gpu_hour)}; "
+            f"the median price of the cheapest matching offer was {_price(result.median_usd_gpu_hour)}"
         )
     else:
         yield "no matching offer was on sale at any price"
@@ -79,10 +100,10 @@ def _savings_text(watch: Watch, result: BacktestResult) -> str:
     paid = "paid" if watch.action is Action.LAUNCH else "first match"
     parts = []
     if at_once is not None:
-        parts.append(f"{_difference_text(at_once)} at once ({result.at_once_usd_gpu_hour:.4f})")
+        parts.append(f"{_difference_text(at_once)} at once ({_price(result.at_once_usd_gpu_hour)})")
     if median is not None:
-        parts.append(f"{_difference_text(median)} the median ({result.median_usd_gpu_hour:.4f})")
-    return f"{paid} {result.paid_usd_gpu_hour:.4f} $/GPU-h: {', '.join(parts)}"
+        parts.append(f"{_difference_text(median)} the median ({_price(result.median_usd_gpu_hour)})")
+    return f"{paid} {_price(result.paid_usd_gpu_hour)}: {', '.join(parts)}"
 
 
 def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
@@ -106,9 +127,10 @@ def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
     yield f"{waiting.within_deadline:.0%} of the counted starts found an offer within {span}, {median}"
     if waiting.saved is None:
         return
+    after = f"after {span} the cheapest offer{_missed_wait_text(waiting)}"
     yield (
-        f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {span} the cheapest offer{_missed_wait_text(waiting)}): "
-        f"{_difference_text(waiting.saved)} renting immediately ({waiting.at_once_usd_gpu_hour:.4f})"
+        f"mean price {_price(waiting.paid_usd_gpu_hour)} ({after}): "
+        f"{_difference_text(waiting.saved)} renting immediately ({_price(waiting.at_once_usd_gpu_hour)})"
     )
     if waiting.interval is None:
         yield "too few days to estimate the uncertainty"

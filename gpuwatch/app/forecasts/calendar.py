@@ -23,6 +23,7 @@ from gpuwatch.domain.forecasts.week_effects import (
     HourEffect,
     calendar_of,
 )
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.json_view import rfc3339, usd_number
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_PROVEN = frozenset({EffectVerdict.CHEAPER, EffectVerdict.DEARER, EffectVerdict.VARIES})
 _CLAIMED = {"off-peak", "night", "weekend"}  # guides promise a saving in these
 
 
@@ -69,6 +71,28 @@ def price_calendar(settings: Settings, request: CalendarRequest) -> PriceCalenda
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
+
+
+def calendar_sentence(gpu: str, calendar: Calendar) -> str:
+    """The answer in one plain sentence."""
+    effects = (*calendar.effects, calendar.any_hour)
+    proven = [_proven(effect, calendar) for effect in effects if effect.verdict in _PROVEN]
+    if proven:
+        return f"{gpu} has cheaper hours: {'; '.join(proven)}."
+    tested = [effect for effect in effects if effect.verdict is not EffectVerdict.NOT_ENOUGH]
+    if not tested:
+        return f"Cannot tell whether {gpu} has cheaper hours: the history is too short."
+    names = " and ".join("hours of the day" if effect is calendar.any_hour else effect.name for effect in tested)
+    untold = len(effects) - len(tested)
+    rest = f"; too little history for {count_text(untold, 'other part')} of the week" if untold else ""
+    return f"{gpu} has no hours that are shown to be cheaper ({names}: no effect{rest})."
+
+
+def _proven(effect: CalendarEffect, calendar: Calendar) -> str:
+    if effect is calendar.any_hour:
+        return daily_hours_text(calendar)
+    word = "cheaper" if effect.verdict is EffectVerdict.CHEAPER else "more expensive"
+    return f"{effect.name} ({effect.window}) is {word} by {percent_phrase(abs(effect.cheaper_percent or 0.0))}"
 
 
 def effect_text(effect: CalendarEffect) -> str:
@@ -155,6 +179,7 @@ def calendar_json(result: PriceCalendar, gpu: str) -> dict[str, Any]:
     return {
         "gpu": gpu,
         "zone": result.zone,
+        "sentence": calendar_sentence(gpu, calendar) if calendar.hours else None,
         "source": result.series.source,
         "since": rfc3339(calendar.since),
         "until": rfc3339(calendar.until),

@@ -11,6 +11,7 @@ import msgspec
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.price_forecasts import ForecastRecord, ForecastSource, forecast_record
+from gpuwatch.domain.market.figure_text import count_text, percent_text
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.engine.forecasts.forecast_ledger import scored_until
 from gpuwatch.errors import StoreNotReady
@@ -65,11 +66,31 @@ def _scored(settings: Settings, now: datetime) -> list[Scored]:
         return scored_until(SqlForecasts(store, all_commissions(settings), settings.watches), now)
 
 
+def scores_sentence(scores: ForecastScores) -> str:
+    """How far forecasts can be trusted, in one plain sentence."""
+    scored = sum(record.bought + record.missed for record in scores.records.values())
+    made = sum(record.made for record in scores.records.values())
+    if not scored:
+        return f"No forecast is scored yet: {count_text(made, 'forecast')}, none past its deadline."
+    saved = [record.at_once.saved for record in scores.records.values() if record.at_once.saved is not None]
+    if not saved:
+        return f"{count_text(scored, 'forecast')} scored; nothing to compare with buying at once."
+    best, worst = max(saved), min(saved)
+    span = (
+        percent_text(worst, 1, "+")
+        if best == worst
+        else f"{percent_text(worst, 1, '+')} to {percent_text(best, 1, '+')}"
+    )
+    word = "paid off" if worst > 0 else "cost more than buying at once" if best < 0 else "made no clear difference"
+    return f"Following {count_text(scored, 'scored forecast')} {word}: {span} saved against buying at once."
+
+
 def scores_json(scores: ForecastScores) -> dict[str, Any]:
     """JSON of `gpuwatch forecasts scores`."""
     return {
         "at": rfc3339(scores.at),
         "since": rfc3339(scores.since),
+        "sentence": scores_sentence(scores) if scores.records else None,
         "assumed": list(ASSUMED),
         "sources": {source.value: record_json(record) for source, record in scores.records.items()},
     }

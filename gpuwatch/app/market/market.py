@@ -21,8 +21,9 @@ from gpuwatch.app.history.past_prices import (
 from gpuwatch.app.market.current_offers import max_price_age
 from gpuwatch.bootstrap import open_history, open_store_read_only
 from gpuwatch.domain.history.gpu_status import METHOD, gpu_histories_of, gpu_status_of
-from gpuwatch.domain.market.figure_text import duration_text
+from gpuwatch.domain.market.figure_text import duration_text, percent_text
 from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
+from gpuwatch.domain.market.money import MICRO, per_gpu_hour
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.storage.history.queries.history_queries import first_poll_at, known_gpu_names
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from gpuwatch.domain.history.market_history import MarketFilter
     from gpuwatch.settings import Settings
 
+CHEAP_SHARE = 0.1  # assumed: a price is cheap if it was lower in at most a tenth of the known hours
+_NAMED = 3
 _LOOKBACK = timedelta(days=30, hours=4)  # for the longest change, with some slack
 
 
@@ -120,6 +123,21 @@ def _scope(request: MarketRequest, seen: frozenset[str]) -> MarketFilter:
     )
 
 
+def market_sentence(page: MarketOverview) -> str:
+    """Which GPUs are cheap now, in one plain sentence."""
+    known = [
+        (row.percentile, row.gpu, row.now) for row in page.rows if row.now is not None and row.percentile is not None
+    ]
+    cheap = sorted(entry for entry in known if entry[0] <= CHEAP_SHARE)
+    if cheap:
+        named = ", ".join(f"{gpu} at {per_gpu_hour(now / MICRO)}" for _, gpu, now in cheap[:_NAMED])
+        more = f" and {len(cheap) - _NAMED} more" if len(cheap) > _NAMED else ""
+        return f"Cheap now, by the price in their own history: {named}{more}."
+    if not known:
+        return "Too little history to tell what is cheap now."
+    return f"No GPU is cheap now: each was cheaper in more than {percent_text(CHEAP_SHARE, 0)} of its known hours."
+
+
 class GpuStatusView(JsonView, frozen=True, kw_only=True):
     """One GPU of `gpuwatch market`; null: unknown."""
 
@@ -145,6 +163,7 @@ class MarketView(JsonView, frozen=True, kw_only=True):
     """The overview as other programs see it."""
 
     looked_at: Moment | None
+    sentence: str
     source: str
     method: str
     samples: Annotated[int, Meta(description="Hours with a poll, over all GPUs.")]
@@ -158,6 +177,7 @@ def market_view(page: MarketOverview, request: MarketRequest) -> MarketView:
     return MarketView.of(
         page,
         looked_at=page.polled_at,
+        sentence=market_sentence(page),
         method=METHOD,
         samples=sum(row.known_hours for row in page.rows),
         until=request.until,

@@ -20,6 +20,7 @@ from gpuwatch.domain.plan.buy import (
     BUY_METHOD_TEXT,
     DAY_HOURS,
     MachineUsage,
+    PaybackVerdict,
     RentComparison,
     RentTariff,
     cards_holding,
@@ -146,10 +147,28 @@ def _decimal(value: float) -> Decimal:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
+_ANSWERS = {
+    PaybackVerdict.GREEN: "Buy: the cards pay back in {days} days, compared with renting {tariff}.",
+    PaybackVerdict.AMBER: "Borderline: the cards pay back in {days} days of such work, compared with renting {tariff}.",
+    PaybackVerdict.RED: "Rent: the cards take {days} days to pay back, compared with renting {tariff}.",
+}
+
+
+def buy_sentence(plan: BuyPlan) -> str | None:
+    """Buy or rent, in one plain sentence, by the first tariff; None: there is none."""
+    if not plan.comparisons:
+        return None
+    first = plan.comparisons[0]
+    if first.payback_days is None:
+        return f"Rent: the cards never pay back, compared with renting {first.tariff.name}."
+    return _ANSWERS[first.verdict].format(tariff=first.tariff.name, days=f"{first.payback_days:,.0f}")
+
+
 def plan_buy_json(plan: BuyPlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan buy`."""
     own, log = plan.own, plan.log
     return {
+        "sentence": buy_sentence(plan),
         "method": BUY_METHOD_TEXT,
         "samples": 0 if log is None else log.launches,
         "since": log and rfc3339(log.since),

@@ -16,7 +16,7 @@ from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.plan.plan_request import FIT_OPTIONS, refuse_ignored_workload, refuse_keys
 from gpuwatch.app.plan.plan_size import memory_needed, throughput_table
 from gpuwatch.domain.market.json_view import number, rfc3339
-from gpuwatch.domain.market.money import usd
+from gpuwatch.domain.market.money import per_gpu_hour, per_hour, usd
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.plan.fit import (
     FIT_METHOD_TEXT,
@@ -204,10 +204,24 @@ def _priced_classes(offers: CurrentOffers, *, is_recorded: bool, disk_gb: float 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
+def fit_sentence(plan: FitPlan) -> str | None:
+    """The best class in one plain sentence; None: no offer fits."""
+    if not plan.ranked.choices:
+        return None
+    best = plan.ranked.choices[0]
+    gpus, where = f"{best.priced.cards}× {best.gpu.name}", best.priced.provider
+    price = per_hour(best.usd_hour)
+    if best.priced.cards > 1:
+        price += f" ({per_gpu_hour(best.usd_hour / best.priced.cards)})"
+    doubt = ", but the price is implausibly low" if best.too_cheap else ""
+    return f"The cheapest that fits is {gpus}{f' at {where}' if where else ''} for {price}{doubt}."
+
+
 def plan_fit_json(plan: FitPlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan fit`: every class."""
     needs, ranked = plan.needs, plan.ranked
     return {
+        "sentence": fit_sentence(plan),
         "method": FIT_METHOD_TEXT,
         "samples": len(plan.prices),
         "since": rfc3339(plan.as_of),

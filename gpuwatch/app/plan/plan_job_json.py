@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.market.offers import offer_view
 from gpuwatch.app.plan.plan_job import after_credit, job_verdict, load_range
+from gpuwatch.domain.market.figure_text import percent_text
 from gpuwatch.domain.market.json_view import rfc3339
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import MICRO, dollars, per_hour, usd
 from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobCost
 
 if TYPE_CHECKING:
@@ -16,9 +17,40 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.job_comparison import ComparedHardware
 
 
+def hardware_sentence(plan: HardwarePlan) -> str:
+    """The cheapest of the named cards in one plain sentence."""
+    best = min(plan.compared, key=lambda hardware: hardware.cost.microusd)
+    text = f"{best.candidate.on.text} is the cheapest: {_cost_text(best.cost)}"
+    dearest = max(hardware.cost.microusd for hardware in plan.compared)
+    if len(plan.compared) == 1:
+        text = f"{best.candidate.on.text}: {_cost_text(best.cost)}"
+    elif dearest > best.cost.microusd:
+        saved = percent_text(1 - best.cost.microusd / dearest, 0)
+        text += f", {saved} less than the dearest"
+    return f"{text}."
+
+
+def offers_sentence(plan: OfferPlan) -> str | None:
+    """The cheapest offer for the job in one plain sentence; None: the job fits no offer."""
+    if not plan.ranking.placed:
+        return None
+    best = plan.ranking.placed[0]
+    gpus = f"{best.offer.gpu_count}× {best.offer.gpu}"
+    price = per_hour(usd(best.price.price_microusd_hour))
+    return f"{gpus} at {best.offer.provider} for {price} is the cheapest: {_cost_text(best.cost)}."
+
+
+def _cost_text(cost: JobCost) -> str:
+    low, high = dollars(usd(cost.low.microusd)), dollars(usd(cost.microusd))
+    low_h, high_h = f"{cost.low.hours:,.1f}", f"{cost.high.hours:,.1f}"
+    amount = high if low == high else f"{low} to {high}"
+    return f"{amount} for the job, in {high_h if low_h == high_h else f'{low_h} to {high_h}'} h"
+
+
 def hardware_plan_json(request: JobRequest, plan: HardwarePlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for named hardware."""
     return {
+        "sentence": hardware_sentence(plan),
         "method": JOB_COST_METHOD_TEXT,
         "feasible": job_verdict(request, plan.spec, [hardware.cost for hardware in plan.compared]),
         **_needs_json(plan.needs),
@@ -67,6 +99,7 @@ def offer_plan_json(request: JobRequest, plan: OfferPlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for offers, cheapest job first."""
     as_of = rfc3339(plan.market.as_of)
     return {
+        "sentence": offers_sentence(plan),
         "method": JOB_COST_METHOD_TEXT,
         "samples": plan.ranking.seen,
         "since": as_of,

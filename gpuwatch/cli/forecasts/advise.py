@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command
+from gpuwatch.cli.base import Command, method_option, wants_method
 from gpuwatch.cli.options import (
     Between,
     PastOptions,
@@ -21,7 +21,7 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.terminal_tables import left, right, table
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
-from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.money import dollars, per_gpu_hour
 from gpuwatch.domain.setup.durations import format_duration
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
     "--record", is_flag=True, help="Record the forecast; `gpuwatch forecasts scores` compares it with the outcome."
 )
 @past_options("90d")
+@method_option
 @json_option
 @settings_option
 def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings, **options: Any) -> int:
@@ -83,19 +84,21 @@ def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings
 
 
 def _print(request: AdviceRequest, answered: AdviceResult, zone: str) -> None:
+    from gpuwatch.app.forecasts.advise import advice_sentence
     from gpuwatch.domain.forecasts.optimal_stopping import METHOD
     from gpuwatch.domain.history.price_series import step_name
 
-    click.echo(f"{request.gpu}: wait or buy? You need one within {format_duration(request.hours * 3600)}.\n")
+    click.echo(advice_sentence(request, answered))
     advice = answered.advice
-    if advice is None:
-        click.echo(f"Not enough data in {answered.source}: {answered.why_none}.")
-    else:
-        _print_advice(advice, request.job_hours)
+    if advice is not None:
+        click.echo()
+        _print_advice(advice, request)
     for line in _odds_lines(answered):
         click.echo(line)
     if advice is not None:
-        click.echo(f"\nMethod: {METHOD}.")
+        click.echo()
+        if wants_method():
+            click.echo(f"Method: {METHOD}.")
         click.echo(
             f"{answered.source}: {advice.known_hours} polled {step_name(advice.step_h)}s of {advice.span_hours}, "
             f"from {local(answered.since, zone)} to {local(answered.until, zone)}."
@@ -116,24 +119,26 @@ def _record_lines(answered: AdviceResult) -> Iterator[str]:
         yield f"Recorded as forecast {answered.recorded}; after its deadline, see: gpuwatch forecasts scores."
 
 
-def _print_advice(advice: Advice, hours: float) -> None:
+def _print_advice(advice: Advice, request: AdviceRequest) -> None:
     from gpuwatch.domain.forecasts.advice import limit_changes
     from gpuwatch.domain.forecasts.price_forecasts import RULE_TEXTS
     from gpuwatch.domain.history.price_series import step_name
 
-    click.echo(f"{_VERDICTS[advice.verdict.value]}: {advice.why}.")
     step = step_name(advice.step_h)
+    click.echo(f"  needed     {request.gpu}, within {format_duration(request.hours * 3600)}")
     if advice.step_h > 1:
         period = format_duration(advice.hours * 3600)
         click.echo(
             f"  step       one {step}: the polls are too sparse for hourly steps; a wait of {period} is assessed"
         )
+    click.echo(f"  verdict    {_VERDICTS[advice.verdict.value]}: {advice.why}")
     click.echo(f"  price now  {_usd(advice.now_usd)}\n  limit now  {_limit(advice.limit_usd)}")
-    click.echo(f"  waiting    {_saving_text(advice.saving, advice.now_usd, hours)}\n")
+    click.echo(f"  waiting    {_saving_text(advice.saving, advice.now_usd, request.job_hours)}\n")
     rows = [(format_duration(left * advice.step_h * 3600) if left else f"the last {step}", _limit(usd))
             for left, usd in limit_changes(advice)]  # fmt: skip
     moves = ", if the weekly median does not change" if advice.relative else ""
-    click.echo(f"The rule: {RULE_TEXTS[advice.rule.value]}.")
+    if wants_method():
+        click.echo(f"The rule: {RULE_TEXTS[advice.rule.value]}.")
     click.echo(f"The limit as the deadline approaches{moves}:")
     table((left("time left"), right("buy at or under")), rows)
     click.echo(
@@ -150,11 +155,9 @@ def _print_advice(advice: Advice, hours: float) -> None:
 def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: float) -> str:
     if saving is None:
         return "the saving is unknown: the price was rarely above the limit"
-    dollars = (
-        "" if now_usd is None else f", {decimal_text(now_usd * saving.share * hours, 2, '+')} $ a GPU for {hours:g} h"
-    )
+    amount = "" if now_usd is None else f", {dollars(now_usd * saving.share * hours)} a GPU for {hours:g} h"
     return (
-        f"saved {decimal_text(100 * saving.share)}% on average from such a price{dollars}"
+        f"saved {decimal_text(100 * saving.share)}% on average from such a price{amount}"
         f"\n  counted    {saving.hours} of {saving.starts} such starts, on "
         f"{count_text(saving.days, 'day')}; {saving.missed} of them "
         f"with no offer at the deadline{' (they pay the next offer)' if saving.missed else ''}; "
@@ -169,7 +172,7 @@ def _odds_lines(answered: AdviceResult) -> Iterator[str]:
 
     if answered.under_usd is None:
         return
-    yield f"\nOffers at or under {answered.under_usd:.4f}:"
+    yield f"\nOffers at or under {_usd(answered.under_usd)}:"
     snipe = answered.snipe
     if snipe is None:
         yield "  too few were observed to estimate how long they last"
@@ -183,7 +186,8 @@ def _odds_lines(answered: AdviceResult) -> Iterator[str]:
         )
     spacing = _about(snipe.poll_spacing_s)
     yield f"  The history was polled every {spacing}: shorter-lived offers are not in it."
-    yield f"  Method: {SNIPE_METHOD_TEXT}."
+    if wants_method():
+        yield f"  Method: {SNIPE_METHOD_TEXT}."
 
 
 def _life(snipe: SnipeOdds) -> str:
@@ -200,8 +204,8 @@ def _about(seconds: float) -> str:
 
 
 def _usd(amount: float | None) -> str:
-    return "–" if amount is None else price_text(amount, least=4)
+    return "–" if amount is None else per_gpu_hour(amount)
 
 
 def _limit(amount: float | None) -> str:
-    return "any price" if amount is None else price_text(amount, least=4)
+    return "any price" if amount is None else per_gpu_hour(amount)

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command
+from gpuwatch.cli.base import Command, method_option, wants_method
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page, save_picture
 from gpuwatch.cli.market.offers import gpu_text
@@ -29,6 +29,7 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import Recording, echo, json_out, progress, record_output
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
+from gpuwatch.domain.market.money import per_gpu_hour
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def _thresholds(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 @csv_option("Print CSV: one line per event or per threshold.")
 @png_option
 @html_option
+@method_option
 @json_option
 @config_option
 def backtest(
@@ -195,7 +197,8 @@ def _cheapest_lines(results: Sequence[tuple[Watch, BacktestResult]]) -> list[str
     if not paid:
         return []
     usd, watch = min(paid, key=lambda entry: entry[0])
-    return [f"lowest mean price at max_price {watch.max_price_usd_gpu_hour:f}: {usd:.4f} $/GPU-h"]
+    limit = per_gpu_hour(watch.max_price_usd_gpu_hour, most=6)
+    return [f"The lowest mean price, {per_gpu_hour(usd)}, was reached with a limit of {limit}."]
 
 
 def _paid_vs_wait_chart(results: Sequence[tuple[Watch, BacktestResult]]) -> SvgChart | None:
@@ -208,7 +211,7 @@ def _paid_vs_wait_chart(results: Sequence[tuple[Watch, BacktestResult]]) -> SvgC
         if wait_s is not None and paid is not None:
             labels.setdefault((wait_s / 3600, paid), []).append(_threshold_label(watch, result))
     points = [(wait_h, paid, ", ".join(texts)) for (wait_h, paid), texts in labels.items()]
-    return point_chart("price paid against wait, by max_price", points, "median wait in hours", "mean price, $/GPU-h")
+    return point_chart("price paid against wait, by max_price", points, "median wait in hours", "mean GPU price, $")
 
 
 def _threshold_label(watch: Watch, result: BacktestResult) -> str:
@@ -246,9 +249,14 @@ def _flatten(row: dict[str, Any]) -> dict[str, Any]:
 
 def _print_watches(backtest: Backtest, timezone: str) -> None:
     """The actions of each watch, and their value."""
-    from gpuwatch.app.forecasts.backtest_report import rule_text, summary_lines
+    from gpuwatch.app.forecasts.backtest_report import backtest_sentence, rule_text, summary_lines
 
     zone = ZoneInfo(timezone)
+    for watch, result in backtest.results:
+        if result is not None:
+            echo(backtest_sentence(watch, result))
+    if any(result is not None for _, result in backtest.results):
+        click.echo()
     for number, (watch, result) in enumerate(backtest.results):
         if number:
             click.echo()
@@ -276,7 +284,7 @@ def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
         left("why", lambda event: event.reason.replace("_", " "), drop=4),
         left("offer", lambda event: gpu_text(event.offer)),
         left("where", lambda event: _where(event.offer), drop=2),
-        right("$/GPU-h", "usd_gpu_hour", ".4f"),
+        right("price", lambda event: per_gpu_hour(event.usd_gpu_hour, least=4)),
         right("waited", lambda event: wait_text(event.waited), drop=5),
         right("cheaper later", _cheaper_later, drop=6),
     )
@@ -293,7 +301,7 @@ def _cheaper_later(event: BacktestEvent) -> str | None:
     from gpuwatch.app.forecasts.backtest_report import wait_text
 
     later = event.cheaper_later
-    return None if later is None else f"{later.usd_gpu_hour:.4f} +{wait_text(later.at - event.at)}"
+    return None if later is None else f"{per_gpu_hour(later.usd_gpu_hour)} +{wait_text(later.at - event.at)}"
 
 
 def _print_sweep(backtest: Backtest) -> None:
@@ -307,6 +315,8 @@ def _print_sweep(backtest: Backtest) -> None:
     if not results:
         echo(f"{title}: {_NO_POLLS}")
         return
+    for line in _cheapest_lines(results):
+        echo(f"{line}\n")
     is_launching = watch.action is Action.LAUNCH
     columns = [
         column._replace(heading="launches") if is_launching and column.heading == "fires" else column
@@ -350,8 +360,9 @@ def _step_row(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
 
 def _print_footer(backtest: Backtest) -> None:
     echo(f"\n{backtest.source}: {count_text(backtest.intervals, 'price')}, {count_text(backtest.polls, 'poll')}.")
-    echo("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
-    echo("poll no longer lists it; launches start immediately and run to their end.")
+    if wants_method():
+        echo("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
+        echo("poll no longer lists it; launches start immediately and run to their end.")
 
 
 def _comparison_text(waiting: WaitStatistics) -> str:

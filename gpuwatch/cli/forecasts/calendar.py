@@ -10,13 +10,20 @@ from zoneinfo import ZoneInfo
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command
+from gpuwatch.cli.base import Command, method_option, wants_method
 from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page, save_picture
-from gpuwatch.cli.options import PastOptions, completes, csv_option, json_option, past_options, settings_option
+from gpuwatch.cli.options import (
+    PastOptions,
+    completes,
+    csv_option,
+    json_option,
+    past_options,
+    settings_option,
+)
 from gpuwatch.cli.output import echo, json_out, local, record_output
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table, uses_colour
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.money import per_gpu_hour
 from gpuwatch.domain.market.offer import clean
 
 if TYPE_CHECKING:
@@ -53,6 +60,7 @@ _MAX_PERCENT = 99
 @csv_option("Print the 168 hours of the week as CSV.")
 @png_option
 @html_option
+@method_option
 @json_option
 @settings_option
 def calendar(
@@ -138,7 +146,8 @@ def _part(text: str) -> WeekPart:
 
 
 def _print_calendar(result: PriceCalendar, title: str) -> None:
-    """The heat map, the table, and the conclusions."""
+    """The answer, the heat map, the table, and the conclusions."""
+    from gpuwatch.app.forecasts.calendar import calendar_sentence
     from gpuwatch.domain.forecasts.week_effects import HOURS_METHOD, METHOD
 
     calendar = result.calendar
@@ -146,9 +155,8 @@ def _print_calendar(result: PriceCalendar, title: str) -> None:
         reason = "no offers at any poll" if calendar.hours_polled else "it was never polled"
         echo(f"{title}: no data in {result.series.source}; {reason}.")
         return
-    echo(
-        f"{title} by hour of the week, {result.zone}: percent difference from the median, {_usd(calendar)} per GPU-hour"
-    )
+    echo(f"{calendar_sentence(title, calendar)}\n")
+    echo(f"{title} by hour of the week, {result.zone}: percent difference from the median, {_usd(calendar)}")
     for line in _map(calendar):
         click.echo(line)
     echo(f"{'':4}{_weeks_text(calendar)}; each number is the median of the lowest prices in that hour\n")
@@ -162,11 +170,12 @@ def _print_calendar(result: PriceCalendar, title: str) -> None:
         f"from {local(calendar.since, result.zone)} to {local(calendar.until, result.zone)}; "
         f"the price {_changes_text(calendar.changes)}."
     )
-    echo(f"Method: {METHOD}; hours of the day: {HOURS_METHOD}.")
+    if wants_method():
+        echo(f"Method: {METHOD}; hours of the day: {HOURS_METHOD}.")
 
 
 def _usd(calendar: Calendar) -> str:
-    return "–" if calendar.median_microusd is None else f"{price_text(calendar.median_microusd / 1e6, least=4)} $"
+    return "–" if calendar.median_microusd is None else per_gpu_hour(calendar.median_microusd / 1e6)
 
 
 def _map(calendar: Calendar) -> Iterator[str]:
@@ -260,7 +269,7 @@ def _picture_notes(calendar: Calendar) -> Iterator[str]:
     """What the picture rests on, and the proven effects."""
     span = f"{calendar.since:%Y-%m-%d} to {calendar.until:%Y-%m-%d}, {_weeks_text(calendar)}"
     yield f"{span}, {count_text(calendar.hours, 'hour')} with a price"
-    yield f"percent difference from the median, {_usd(calendar)} per GPU-hour: blue is cheaper, orange more expensive"
+    yield f"percent difference from the median, {_usd(calendar)}: blue is cheaper, orange more expensive"
     yield "; ".join(f"{effect.name}: {effect.verdict.value}{_size(effect)}" for effect in calendar.effects)
 
 

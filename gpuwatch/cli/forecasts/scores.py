@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.base import Command
-from gpuwatch.cli.options import json_option, settings_option
+from gpuwatch.cli.base import Command, method_option, wants_method
+from gpuwatch.cli.options import (
+    json_option,
+    settings_option,
+)
 from gpuwatch.cli.output import json_out, local
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ _NAMES = {"advise": "gpuwatch forecasts advise --record", "auto": 'max_price = "
 
 
 @click.command(cls=Command, examples=("gpuwatch forecasts scores", "gpuwatch forecasts scores --json"))
+@method_option
 @json_option
 @settings_option
 def scores(as_json: bool, settings: Settings) -> None:
@@ -43,14 +47,16 @@ def scores(as_json: bool, settings: Settings) -> None:
 
 
 def _print(scores: ForecastScores, zone: str) -> None:
-    from gpuwatch.app.forecasts.scores import ASSUMED
+    from gpuwatch.app.forecasts.scores import ASSUMED, scores_sentence
 
+    click.echo(f"{scores_sentence(scores)}\n")
     for source, record in scores.records.items():
         click.echo(f"{_NAMES[source.value]}: {_counts(record)}")
         for line in _lines(record):
             click.echo(f"  {line}")
         click.echo()
-    click.echo(f"Forecasts since {local(scores.since, zone)}. Assumed: {'; '.join(ASSUMED)}.")
+    assumed = f" Assumed: {'; '.join(ASSUMED)}." if wants_method() else ""
+    click.echo(f"Forecasts since {local(scores.since, zone)}.{assumed}")
 
 
 def _counts(record: ForecastRecord) -> str:

@@ -15,7 +15,7 @@ from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.terminal_tables import Column, cell_width, left, right, table, terminal_width
 from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.market.figure_text import duration_text, percent_text
-from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.money import per_gpu_hour
 
 if TYPE_CHECKING:
     from gpuwatch.app.market.market import MarketOverview
@@ -82,10 +82,13 @@ def market(
 
 
 def _print_overview(page: MarketOverview, ages: Sequence[str], now: datetime, timezone: str) -> None:
-    """A table with the time of its poll."""
+    """A sentence, and a table with the time of its poll."""
+    from gpuwatch.app.market.market import market_sentence
+
     if page.polled_at is None:
         click.echo("no data: never polled. Is `gpuwatch run` running, and is anything in a watch or under [record]?")
         return
+    click.echo(f"{market_sentence(page)}\n")
     click.echo(heading(local(page.polled_at, timezone), page.source, terminal_width()))
     table(_columns(dict(zip((row.gpu for row in page.rows), ages, strict=True))), page.rows)
     age = now - page.polled_at
@@ -95,7 +98,7 @@ def _print_overview(page: MarketOverview, ages: Sequence[str], now: datetime, ti
 
 def heading(as_of: str, source: str, width: int | None) -> str:
     """What the prices are, and where they come from; on two lines if the terminal is too narrow for one."""
-    prices, origin = f"USD per GPU-hour, commission included, as of {as_of}", f"({source})"
+    prices, origin = f"Prices per GPU-hour, commission included, as of {as_of}", f"({source})"
     fits = width is None or len(prices) + 1 + cell_width(origin) <= width
     return (" " if fits else "\n").join((prices, origin))
 
@@ -128,4 +131,4 @@ def _life(row: GpuStatus) -> str | None:
 
 
 def _price(microusd: int | None) -> str | None:
-    return None if microusd is None else price_text(microusd / 1e6, least=4)
+    return None if microusd is None else per_gpu_hour(microusd / 1e6, least=4)

@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.app.plan.plan_buy import BuyPlan, plan_buy, plan_buy_json
+from gpuwatch.app.plan.plan_buy import BuyPlan, buy_sentence, plan_buy, plan_buy_json
 from gpuwatch.app.plan.plan_request import BUY_OPTIONS, request_of
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option, moment
+from gpuwatch.cli.base import verbose_option, wants_method
+from gpuwatch.cli.options import (
+    config_option,
+    json_option,
+    moment,
+)
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.plan.plan import KeyCommand, key_options
 from gpuwatch.cli.terminal_tables import left, right, table
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import dollars, price_text
-from gpuwatch.domain.plan.buy import BUY_METHOD_TEXT, DAY_HOURS, PaybackVerdict
+from gpuwatch.domain.market.money import dollars, per_hour
+from gpuwatch.domain.plan.buy import BUY_METHOD_TEXT, DAY_HOURS
 from gpuwatch.domain.plan.plan_schema import BuyRequest, OwnedMachine
 
 if TYPE_CHECKING:
@@ -26,11 +31,6 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.buy import RentComparison
 
 _FEW_DAYS = 7
-_VERDICTS = {
-    PaybackVerdict.GREEN: "buy: it pays back in under 30 days",
-    PaybackVerdict.AMBER: "borderline: it pays back in 30 to 90 days, if the work continues",
-    PaybackVerdict.RED: "rent: it takes 90 days or more to pay back, or never does",
-}
 
 
 @click.command(
@@ -44,6 +44,7 @@ _VERDICTS = {
     ),
 )
 @key_options(BuyRequest, BUY_OPTIONS)
+@verbose_option
 @json_option
 @config_option
 def buy(values: dict[str, Any], as_json: bool, config: str | None) -> int:
@@ -67,10 +68,12 @@ def buy(values: dict[str, Any], as_json: bool, config: str | None) -> int:
 
 def _print(plan: BuyPlan, timezone: str) -> None:
     """One row per figure, one column per tariff."""
+    if (sentence := buy_sentence(plan)) is not None:
+        click.echo(f"{sentence}\n")
     own, log, job_hours = plan.own, plan.log, plan.usage.job_hours * plan.own.slower
     click.echo(
         f"Own: {own.cards}× {own.card} for {dollars(own.investment_usd)}; {own.kilowatts:.2f} kW, "
-        f"${price_text(own.usd_hour)} an hour under load.\n"
+        f"{per_hour(own.usd_hour)} under load.\n"
         f"The job takes {_figure(job_hours / DAY_HOURS)} days on them and uses {dollars(own.usd_hour * job_hours)} of "
         "power and cooling."
     )
@@ -81,13 +84,12 @@ def _print(plan: BuyPlan, timezone: str) -> None:
             (left(""), *(right(comparison.tariff.name, drop=at) for at, comparison in enumerate(plan.comparisons))),
             _rows(plan),
         )
-        click.echo()
-        click.echo(f"{best.tariff.name}: {_VERDICTS[best.verdict]}")
     if log is not None:
         note(_log_line(own, log, timezone))
     if not plan.comparisons:
         return
-    note(BUY_METHOD_TEXT)
+    if wants_method():
+        note(BUY_METHOD_TEXT)
     if any(comparison.tariff.name.startswith("spot") for comparison in plan.comparisons):
         note("spot: the cost of interruptions is not included; gpuwatch plan job computes it")
     if log is None and best.day_usd:
@@ -102,11 +104,14 @@ def _rows(plan: BuyPlan) -> list[tuple[str, ...]]:
     comparisons, loss = plan.comparisons, plan.loss_percent
     span = "–".join(dict.fromkeys(f"{percent.normalize():f}" for percent in (min(loss), max(loss))))
     return [
-        ("$ an hour", *(f"{comparison.tariff.usd_hour:,.2f}" for comparison in comparisons)),
-        ("… with storage and traffic", *(f"{comparison.tariff.effective_usd_hour:,.2f}" for comparison in comparisons)),
-        (f"the job, {_figure(plan.usage.job_hours)} h", *(f"{comparison.job_usd:,.2f}" for comparison in comparisons)),
-        ("rent per day", *(f"{comparison.day_usd:,.2f}" for comparison in comparisons)),
-        ("saved per day by owning", *(f"{round(comparison.saved_usd_day, 2) + 0:,.2f}" for comparison in comparisons)),
+        ("price", *(per_hour(comparison.tariff.usd_hour, most=2) for comparison in comparisons)),
+        (
+            "… with storage and traffic",
+            *(per_hour(comparison.tariff.effective_usd_hour, most=2) for comparison in comparisons),
+        ),
+        (f"the job, {_figure(plan.usage.job_hours)} h", *(dollars(comparison.job_usd) for comparison in comparisons)),
+        ("rent per day", *(dollars(comparison.day_usd) for comparison in comparisons)),
+        ("saved per day by owning", *(dollars(comparison.saved_usd_day) for comparison in comparisons)),
         ("pays back in days", *(_days(comparison.payback_days) for comparison in comparisons)),
         ("", *(comparison.verdict.value for comparison in comparisons)),
         (f"rented h in year 1, loss {span} %", *(_hours(comparison) for comparison in comparisons)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.plan.plan import Figure
 from gpuwatch.cli.terminal_tables import left, right, table
 from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.money import dollars, usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.job_comparison import JobOffer
     from gpuwatch.settings import Settings
 
-_CASES = (left("case"), left("provider"), left("GPUs"), right("$"), right("hours", drop=1), left("next", drop=2))
-_HYBRID = (left(""), left("GPUs"), left("provider"), right("$"), right("hours", drop=1), left("offer", drop=2))
+_CASES = (left("case"), left("provider"), left("GPUs"), right("job"), right("hours", drop=1), left("next", drop=2))
+_HYBRID = (left(""), left("GPUs"), left("provider"), right("job"), right("hours", drop=1), left("offer", drop=2))
 
 
 def _market_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,6 +56,9 @@ def cases(provider: tuple[str, ...], poll: bool, data: Path | None, as_json: boo
     if as_json:
         json_out(plan_cases_json(market, case_offers))
     elif market.offers:
+        cheapest = Counter(case_row.best[0].offer.provider for case_row in case_offers if case_row.best)
+        for name, count in cheapest.most_common(1):
+            click.echo(f"{name} is the cheapest in {count} of {count_text(len(case_offers), 'case')}.\n")
         rows = [(case_row.case.name, *_case_cells(case_row.best)) for case_row in case_offers]
         table(_CASES, rows, title=_title(market, settings))
     return _exit(market, any(case_row.best for case_row in case_offers))
@@ -112,10 +117,11 @@ def hybrid(
             (f"{name}, both on one", job_offer)
             for name, job_offer in zip(("train", "infer"), plan.both or (), strict=False)
         ]
-        table(_HYBRID, [(name, *_part_cells(job_offer)) for name, job_offer in parts], title=_title(market, settings))
         if plan.separate_usd is not None and plan.combined_usd is not None:
-            better = "use two machines" if plan.separate_usd < plan.combined_usd else "use one machine"
-            note(f"{better}: {plan.separate_usd:,.2f} $ on two, {plan.combined_usd:,.2f} $ on one, both worst case")
+            better = "Use two machines" if plan.separate_usd < plan.combined_usd else "Use one machine"
+            two, one = dollars(plan.separate_usd), dollars(plan.combined_usd)
+            click.echo(f"{better}: {two} on two, {one} on one, both worst case.\n")
+        table(_HYBRID, [(name, *_part_cells(job_offer)) for name, job_offer in parts], title=_title(market, settings))
     return _exit(market, plan.separate_usd is not None)
 
 
@@ -144,7 +150,7 @@ def _gpus(job_offer: JobOffer) -> str:
 
 
 def _span(job_offer: JobOffer) -> str:
-    return f"{job_offer.cost.low.microusd / 1e6:,.2f}–{job_offer.cost.microusd / 1e6:,.2f}"
+    return f"{dollars(usd(job_offer.cost.low.microusd))}–{dollars(usd(job_offer.cost.microusd))}"
 
 
 def _hours(job_offer: JobOffer) -> str:

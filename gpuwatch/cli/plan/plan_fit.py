@@ -9,17 +9,22 @@ import click
 
 from gpuwatch.app.history.svg_charts import range_chart
 from gpuwatch.app.market.current_offers import is_old
-from gpuwatch.app.plan.plan_fit import FitPlan, plan_fit, plan_fit_json
+from gpuwatch.app.plan.plan_fit import FitPlan, fit_sentence, plan_fit, plan_fit_json
 from gpuwatch.app.plan.plan_request import FIT_OPTIONS, request_of
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.cli import Exit
+from gpuwatch.cli.base import verbose_option, wants_method
 from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import (
+    config_option,
+    json_option,
+)
 from gpuwatch.cli.output import Recording, echo, json_out, local, note, record_output
 from gpuwatch.cli.plan.plan import KeyCommand, key_options, note_model, put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.terminal_tables import Column, left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.money import per_gpu_hour, per_hour
 from gpuwatch.domain.plan.fit import FIT_METHOD_TEXT, CostMeasure, GpuTask, price_ratio, remarks
 from gpuwatch.domain.plan.job_comparison import TOO_CHEAP_TEXT
 from gpuwatch.domain.plan.plan_schema import FitRequest
@@ -49,6 +54,7 @@ _CHEAPEST_BY = {
 @key_options(FitRequest, FIT_OPTIONS)
 @watch_options("Print the [[watch]] for the best class at its price, instead of the classes.")
 @html_option
+@verbose_option
 @json_option
 @config_option
 def fit(
@@ -108,6 +114,7 @@ def _print_classes(plan: FitPlan, limit: int) -> None:
     """Classes, best first; the cheapest by each measure; what is excluded and why."""
     choices = plan.ranked.choices
     if choices:
+        echo(f"{fit_sentence(plan)}\n")
         shows_tokens = plan.needs.task is GpuTask.INFERENCE and plan.needs.vram_gb > 0
         cells = [_cells(plan, choice, shows_tokens) for choice in choices[:limit]]
         table(_columns(plan, shows_tokens), cells, title=_title(plan.needs))
@@ -137,11 +144,11 @@ def _columns(plan: FitPlan, shows_tokens: bool) -> tuple[Column, ...]:
     return (
         left("offer"),
         left("where", drop=1),
-        right("$/h"),
-        right("$/GPU-h"),
-        right("$/GB-h", drop=4),
-        right("$/TFLOP-h", drop=3),
-        right("$/(TB/s)-h", drop=5),
+        right("price", drop=2),
+        right("GPU price"),
+        right("per GB", drop=4),
+        right("per TFLOP", drop=3),
+        right("per TB/s", drop=5),
         *token,
         *against,
         text("", drop=6),
@@ -164,8 +171,8 @@ def _cells(plan: FitPlan, choice: ClassChoice, shows_tokens: bool) -> tuple[str,
     return (
         f"{choice.priced.cards}× {choice.gpu.name}{' spot' if choice.priced.spot else ''}",
         choice.priced.provider or "–",
-        f"{choice.usd_hour:,.3f}",
-        f"{choice.usd_hour / choice.priced.cards:,.3f}",
+        per_hour(choice.usd_hour, least=3, most=3),
+        per_gpu_hour(choice.usd_hour / choice.priced.cards, least=3, most=3),
         *(_measure(choice, by) for by in (CostMeasure.MEMORY, CostMeasure.COMPUTE, CostMeasure.BANDWIDTH)),
         *token,
         *against,
@@ -175,7 +182,7 @@ def _cells(plan: FitPlan, choice: ClassChoice, shows_tokens: bool) -> tuple[str,
 
 def _measure(choice: ClassChoice, by: CostMeasure) -> str:
     value = choice.per(by)
-    return "–" if value is None else f"{value:.{3 if by is CostMeasure.BANDWIDTH else 5}f}"
+    return "–" if value is None else f"${value:.{3 if by is CostMeasure.BANDWIDTH else 5}f}"
 
 
 def _best_lines(ranked: RankedClasses) -> str:
@@ -192,4 +199,5 @@ def _print_source(plan: FitPlan, timezone: str) -> None:
         note(f"{count_text(len(plan.prices), 'price')} of {plan.source}{as_of}{old}, commission included")
     else:
         note(f"not enough data: {plan.source} has no price; use --poll for current prices, or --price for your own")
-    note(FIT_METHOD_TEXT)
+    if wants_method():
+        note(FIT_METHOD_TEXT)

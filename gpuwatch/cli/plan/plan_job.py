@@ -11,8 +11,12 @@ from gpuwatch.app.plan.plan_job import plan_on_hardware, plan_on_offers
 from gpuwatch.app.plan.plan_request import JOB_OPTIONS, job_request
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.cli import Exit
+from gpuwatch.cli.base import verbose_option
 from gpuwatch.cli.html import html_option, refuse_html_with, save_page
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import (
+    config_option,
+    json_option,
+)
 from gpuwatch.cli.output import record_output
 from gpuwatch.cli.plan.plan import (
     KeyCommand,
@@ -46,6 +50,7 @@ from gpuwatch.errors import UsageError
 @by_option
 @watch_options("On offers: print the [[watch]] for this job, instead of the offers.")
 @html_option
+@verbose_option
 @json_option
 @config_option
 def job(

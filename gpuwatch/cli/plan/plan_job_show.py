@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gpuwatch.app.history.svg_charts import range_chart
+from gpuwatch.cli.base import wants_method
 from gpuwatch.cli.html import recorded_page
-from gpuwatch.cli.output import Recording, json_out, local, note
+from gpuwatch.cli.output import Recording, echo, json_out, local, note
 from gpuwatch.cli.plan.plan import put_watch
 from gpuwatch.cli.terminal_tables import left, right, table, text
-from gpuwatch.domain.market.figure_text import count_text, decimal_text
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour, per_hour, usd
 from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobBill, JobCost
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def job_page(request: JobRequest, costs: Sequence[tuple[str, JobCost]], recordin
     verdict = [note for note in recording.notes if note.startswith(tuple(Feasibility))]
     if not verdict:
         cheapest = min((cost.microusd for _, cost in costs), default=None)
-        cost = "no offer can run it" if cheapest is None else f"{cheapest / MICRO:,.2f} $ in the worst case"
+        cost = "no offer can run it" if cheapest is None else f"{dollars(usd(cheapest))} in the worst case"
         verdict = [f"cheapest: {cost} ({len(costs)} shown; add --under and --by for a verdict)"]
     chart = range_chart("USD for the whole job, best to worst case", bars, request.max_cost)
     return recorded_page(heading, verdict, [chart], recording)
@@ -82,10 +83,10 @@ def _note_verdict(request: JobRequest, plan: HardwarePlan | OfferPlan, costs: Se
     best = min(first, key=lambda cost: cost.microusd, default=None)
     if best is None and isinstance(plan, OfferPlan):
         best = cheapest_at_any_length(request, plan)
-    limits = [] if request.max_cost is None else [f"for {request.max_cost:,.2f} $"]
+    limits = [] if request.max_cost is None else [f"for {dollars(request.max_cost)}"]
     figures = []
     if best is not None and request.max_cost is not None:
-        figures.append(f"it costs {_range(best.low.microusd / MICRO, best.microusd / MICRO, 2)} $")
+        figures.append(f"it costs {_dollar_range(best.low.microusd / MICRO, best.microusd / MICRO)}")
     if within_s is not None:
         limits.append(f"within {within_s / 3600:,.4g} h")
     if best is not None and within_s is not None:
@@ -99,16 +100,17 @@ def _note_verdict(request: JobRequest, plan: HardwarePlan | OfferPlan, costs: Se
 
 def show_hardware(request: JobRequest, plan: HardwarePlan, as_json: bool) -> Feasibility | None:
     """A table and the verdict; the others are compared with the first line."""
-    from gpuwatch.app.plan.plan_job_json import hardware_plan_json
+    from gpuwatch.app.plan.plan_job_json import hardware_plan_json, hardware_sentence
 
     costs = [hardware.cost for hardware in plan.compared]
     _note_estimate(plan)
     if as_json:
         json_out(hardware_plan_json(request, plan))
         return _note_verdict(request, plan, costs)
+    echo(f"{hardware_sentence(plan)}\n")
     compared = plan.compared
     parts = _parts_of([hardware.cost for hardware in compared])
-    columns = [left("cards"), right("$ job"), right("against 1st", drop=1), right("hours", drop=2), right("$/h")]
+    columns = [left("cards"), right("job"), right("against 1st", drop=1), right("hours", drop=2), right("price")]
     columns += [right("speed", drop=3), right("even at", drop=4), *(right(name, drop=5) for name, _ in parts)]
     if request.credit:
         columns.insert(2, right("- credit", drop=1))
@@ -123,14 +125,15 @@ def _hardware_cells(
     request: JobRequest, hardware: ComparedHardware, first: ComparedHardware, parts: _Parts
 ) -> list[str]:
     cost = hardware.cost
-    against = "–" if hardware is first else decimal_text((cost.microusd - first.cost.microusd) / MICRO, 2, "+")
+    more = usd(cost.microusd - first.cost.microusd)
+    against = "–" if hardware is first else f"{'+' if more > 0 else ''}{dollars(more)}"
     cells = [hardware.candidate.on.text, *_costs(request, cost), against, _range(cost.low.hours, cost.high.hours)]
     cells += [
-        f"{hardware.priced_gpus.microusd_hour / MICRO:,.2f}",
+        per_hour(usd(hardware.priced_gpus.microusd_hour), most=2),
         f"{_range(*hardware.speed, 2)}×",
         f"{hardware.break_even:.4f}×",
     ]
-    return [*cells, *(f"{part(cost.high):,.2f}" for _, part in parts)]
+    return [*cells, *(dollars(part(cost.high)) for _, part in parts)]
 
 
 def _hardware_notes(request: JobRequest, plan: HardwarePlan) -> list[str]:
@@ -142,11 +145,13 @@ def _hardware_notes(request: JobRequest, plan: HardwarePlan) -> list[str]:
         notes.append(_loss(plan))
     if request.load is not None:
         for hardware in compared:
-            usd = load_range(hardware, plan.spec)
-            notes.append(f"{hardware.candidate.on.text}: one load of the model costs {_range(usd.low, usd.high, 2)}")
+            load = load_range(hardware, plan.spec)
+            notes.append(
+                f"{hardware.candidate.on.text}: one load of the model costs {_dollar_range(load.low, load.high)}"
+            )
     plain = [hardware.cost.high.usd_for(hardware.cost.high.work_h) for hardware in compared]
-    if any(abs(usd - hardware.cost.microusd / MICRO) >= 0.005 for usd, hardware in zip(plain, compared, strict=True)):
-        notes.append(f"price × hours only, as the sources calculate: {', '.join(f'{usd:,.2f}' for usd in plain)}")
+    if any(abs(cost - hardware.cost.microusd / MICRO) >= 0.005 for cost, hardware in zip(plain, compared, strict=True)):
+        notes.append(f"price × hours only, as the sources calculate: {', '.join(map(dollars, plain))}")
     unknown = dict.fromkeys(text for hardware in compared for text in hardware.cost.unknown)
     return notes + [f"excludes {text}, which is unknown" for text in unknown]
 
@@ -156,7 +161,7 @@ def _loss(plan: HardwarePlan) -> str:
     if not interval_h:
         return "without checkpoints, an interruption loses all work: set checkpoint_every"
     highest_usd = max(hardware.priced_gpus.microusd_hour for hardware in plan.compared) / MICRO * interval_h
-    return f"an interruption loses at most the work between two checkpoints: {highest_usd:,.2f} $"
+    return f"an interruption loses at most the work between two checkpoints: {dollars(highest_usd)}"
 
 
 # --- on offers --------------------------------------------------------------------------------------------------------
@@ -165,14 +170,15 @@ def _loss(plan: HardwarePlan) -> str:
 def show_offers(request: JobRequest, plan: OfferPlan, timezone: str | None) -> Feasibility | None:
     """JSON, or for a time zone a table, cheapest job first, with the verdict."""
     from gpuwatch.app.market.current_offers import is_old
-    from gpuwatch.app.plan.plan_job_json import offer_plan_json
+    from gpuwatch.app.plan.plan_job_json import offer_plan_json, offers_sentence
     from gpuwatch.bootstrap import real_now
 
     ranking, market = plan.ranking, plan.market
     _note_estimate(plan)
     if timezone is None:
         json_out(offer_plan_json(request, plan))
-    elif ranking.placed:
+    elif (sentence := offers_sentence(plan)) is not None:
+        echo(f"{sentence}\n")
         _print_offers(request, plan, timezone)
     _note_needs(request, plan.needs)
     verdict = _note_verdict(request, plan, plan.costs)
@@ -221,7 +227,7 @@ def _print_offers(request: JobRequest, plan: OfferPlan, timezone: str) -> None:
     placed = plan.ranking.placed
     shown_offers = placed[: request.limit]
     parts = _parts_of([job_offer.cost for job_offer in shown_offers])
-    columns = [left("GPU"), right("$ job"), right("hours", drop=2), right("$/GPU-h"), right("$/h", drop=3)]
+    columns = [left("GPU"), right("job"), right("hours", drop=2), right("GPU price"), right("price", drop=3)]
     columns += [*(right(name, drop=5) for name, _ in parts), left("provider"), left("place", drop=6)]
     columns += [right("reliab.", drop=7), left("verified", drop=8), left("until", drop=9), left("link", drop=10)]
     columns.append(left("offer"))
@@ -249,15 +255,20 @@ def _print_offers(request: JobRequest, plan: OfferPlan, timezone: str) -> None:
     by_price = min(placed, key=lambda job_offer: job_offer.price.price_microusd_hour / job_offer.offer.gpu_count)
     if (more := by_price.cost.microusd - placed[0].cost.microusd) > 0:
         offer_text = f"{by_price.offer.gpu_count}× {by_price.offer.gpu}, offer {by_price.offer.offer_id}"
-        note(f"the lowest GPU price ({offer_text}) would cost {more / MICRO:,.2f} $ more for this job")
-    note(JOB_COST_METHOD_TEXT)
+        note(f"the lowest GPU price ({offer_text}) would cost {dollars(usd(more))} more for this job")
+    if wants_method():
+        note(JOB_COST_METHOD_TEXT)
 
 
 def _offer_cells(request: JobRequest, job_offer: JobOffer, parts: _Parts, timezone: str, doubts: bool) -> list[str]:
     offer, price, cost = job_offer.offer, job_offer.price.price_microusd_hour / MICRO, job_offer.cost
     cells = [f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}", *_costs(request, cost)]
-    cells += [_range(cost.low.hours, cost.high.hours), f"{price / offer.gpu_count:.3f}", f"{price:.3f}"]
-    cells += [f"{part(cost.high):,.2f}" for _, part in parts]
+    cells += [
+        _range(cost.low.hours, cost.high.hours),
+        per_gpu_hour(price / offer.gpu_count, least=3, most=3),
+        per_hour(price, least=3, most=3),
+    ]
+    cells += [dollars(part(cost.high)) for _, part in parts]
     listed = "" if offer.kind.value == "live" else f" ({offer.kind.value})"
     cells += [offer.provider + listed, offer.place or "–"]
     cells += ["–" if offer.reliability is None else f"{offer.reliability:.1%}"]
@@ -304,8 +315,12 @@ def _costs(request: JobRequest, cost: JobCost) -> list[str]:
     """The cost of the job, and the rest after credit if there is any."""
     from gpuwatch.app.plan.plan_job import after_credit
 
-    cost_text = _range(cost.low.microusd / MICRO, cost.microusd / MICRO, 2)
-    return [cost_text, f"{after_credit(cost, request):,.2f}"] if request.credit else [cost_text]
+    cost_text = _dollar_range(cost.low.microusd / MICRO, cost.microusd / MICRO)
+    return [cost_text, dollars(after_credit(cost, request))] if request.credit else [cost_text]
+
+
+def _dollar_range(low: float, high: float) -> str:
+    return "–".join(dict.fromkeys((dollars(low), dollars(high))))
 
 
 def _range(low: float, high: float, digits: int = 1) -> str:

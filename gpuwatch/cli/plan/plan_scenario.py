@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command
-from gpuwatch.cli.options import Between, config_option, json_option
+from gpuwatch.cli.base import Command, verbose_option, wants_method
+from gpuwatch.cli.options import (
+    Between,
+    config_option,
+    json_option,
+)
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.plan.plan import Figure, PlanCommand
 from gpuwatch.cli.terminal_tables import left, right, table, text
-from gpuwatch.domain.market.money import amount_text, dollars
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.plan.figures import FigureRange, parse_range
 from gpuwatch.domain.plan.job_comparison import Feasibility, parse_hardware
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
 
     from gpuwatch.domain.plan.scenario import ScenarioCost
 
-_PILOT_COLUMNS = (left(""), right("hours"), right("$"))
-_STEP_COLUMNS = (left("step"), text("computed as", drop=1), right("$"))
+_PILOT_COLUMNS = (left(""), right("hours"), right("cost"))
+_STEP_COLUMNS = (left("step"), text("computed as", drop=1), right("cost"))
 
 
 class Speed(click.ParamType[Any]):
@@ -71,6 +75,7 @@ def _losses(_ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 @click.option(
     "--max-cost", "max_usd", type=Between(min=0, min_open=True), metavar="USD", help="Maximum cost of the whole job."
 )
+@verbose_option
 @json_option
 def pilot(
     candidate: str,
@@ -115,16 +120,19 @@ def _verdict(plan: PilotPlan, usd_hour: float, max_usd: float | None) -> Feasibi
 def _print_pilot(plan: PilotPlan, usd_hour: float, share: float) -> None:
     low, high = plan.hours
     rows = [
-        (f"the pilot, {share:g} %", f"{plan.pilot_hours:,.2f}", f"{plan.pilot_hours * usd_hour:,.2f}"),
-        ("the whole", f"{low:,.1f}–{high:,.1f}", f"{low * usd_hour:,.2f}–{high * usd_hour:,.2f}"),
+        (f"the pilot, {share:g} %", f"{plan.pilot_hours:,.2f}", dollars(plan.pilot_hours * usd_hour)),
+        ("the whole", f"{low:,.1f}–{high:,.1f}", f"{dollars(low * usd_hour)}–{dollars(high * usd_hour)}"),
     ]
+    hours, amount = f"{low:,.1f} to {high:,.1f} h", f"{dollars(low * usd_hour)} to {dollars(high * usd_hour)}"
+    click.echo(f"The whole job takes {hours} and costs {amount}.\n")
     table(_PILOT_COLUMNS, rows)
-    note(PILOT_METHOD_TEXT)
+    if wants_method():
+        note(PILOT_METHOD_TEXT)
 
 
 def _note(plan: PilotPlan, verdict: Feasibility | None, max_usd: float | None, losses: tuple[float, ...]) -> None:
     if verdict is not None:
-        note(f"{verdict.value} for {max_usd:,.2f} $")
+        note(f"{verdict.value} for {dollars(max_usd or 0)}")
     if plan.falls is False:
         note(f"the loss does not fall ({losses[0]:g} to {losses[-1]:g}): check data and learning rate before you rent")
     elif plan.loss is not None:
@@ -156,6 +164,7 @@ def _json(plan: PilotPlan, usd_hour: float, verdict: Feasibility | None) -> dict
 )
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--example", is_flag=True, help="Print the built-in file as a template.")
+@verbose_option
 @json_option
 @config_option
 def scenario(file: Path | None, example: bool, as_json: bool, config: str | None) -> int:
@@ -181,17 +190,17 @@ def scenario(file: Path | None, example: bool, as_json: bool, config: str | None
 
 
 def _print_scenarios(title: str, scenarios: Sequence[ScenarioCost]) -> None:
-    if title:
-        click.echo(f"{title}\n")
-    for scenario in scenarios:
-        rows = [(clean(cost.name, 100), clean(cost.how, 200), amount_text(cost.usd)) for cost in scenario.costs]
-        table(_STEP_COLUMNS, [*rows, ("in all", "", amount_text(scenario.total_usd))], title=clean(scenario.name, 100))
-        if scenario.note:
-            click.echo(f"({clean(scenario.note, 300)})")
-        click.echo()
     for scenario in scenarios[1:]:
         percent = "" if scenario.saving_percent is None else f" ({abs(scenario.saving_percent):.2f} %)"
         verb = "saves" if scenario.saving_usd >= 0 else "costs more by"
         amount = f"{dollars(abs(scenario.saving_usd))}{percent}"
         click.echo(f"{clean(scenario.name, 100)!r} {verb} {amount} against {clean(scenarios[0].name, 100)!r}")
-    note(SCENARIO_METHOD_TEXT)
+    click.echo("\n" * (len(scenarios) > 1) + title)
+    for scenario in scenarios:
+        rows = [(clean(cost.name, 100), clean(cost.how, 200), dollars(cost.usd)) for cost in scenario.costs]
+        click.echo()
+        table(_STEP_COLUMNS, [*rows, ("in all", "", dollars(scenario.total_usd))], title=clean(scenario.name, 100))
+        if scenario.note:
+            click.echo(f"({clean(scenario.note, 300)})")
+    if wants_method():
+        note(SCENARIO_METHOD_TEXT)

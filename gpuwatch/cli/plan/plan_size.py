@@ -17,9 +17,13 @@ from gpuwatch.app.plan.plan_size import (
     plan_size_json,
 )
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command, refuse_given
+from gpuwatch.cli.base import Command, refuse_given, verbose_option, wants_method
 from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
-from gpuwatch.cli.options import POSITIVE, config_option, json_option
+from gpuwatch.cli.options import (
+    POSITIVE,
+    config_option,
+    json_option,
+)
 from gpuwatch.cli.output import Recording, echo, json_out, note, record_output
 from gpuwatch.cli.plan.plan import KeyCommand, key_options, note_model, put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.terminal_tables import left, right, table, text
@@ -73,6 +77,7 @@ _MODEL_COLUMNS = (
 @watch_options("Print the [[watch]] for the smallest number of cards, instead of the table.")
 @click.option("--max-price", type=POSITIVE, default=None, metavar="USD", help="With --watch: USD per GPU-hour.")
 @html_option
+@verbose_option
 @json_option
 @config_option
 def size(
@@ -145,7 +150,8 @@ def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, max_car
         echo(f"… and {len(card_fits) - limit} more (--all)")
     if work.model.like:
         note(f"model shape taken from {work.model.like}; use --shape FILE for your model's config.json")
-    note(MEMORY_METHOD_TEXT)
+    if wants_method():
+        note(MEMORY_METHOD_TEXT)
     held = Precision.INT4 if work.method is TrainingMethod.QLORA else work.precision
     published = published_weights(work)
     gb = work.model.params * BYTES_PER_WEIGHT[held] / GB if published is None else needed.parts[0].gb

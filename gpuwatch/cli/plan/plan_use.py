@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.base import Command, refuse_given
-from gpuwatch.cli.options import Between, Usd, config_option, json_option, moment, value_option
+from gpuwatch.cli.base import Command, refuse_given, verbose_option, wants_method
+from gpuwatch.cli.options import (
+    Between,
+    Usd,
+    config_option,
+    json_option,
+    moment,
+    value_option,
+)
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
-from gpuwatch.domain.market.money import amount_text, dollars
+from gpuwatch.domain.market.money import dollars, per_gpu_hour, per_hour
 from gpuwatch.domain.plan.buy import UTILISATION_METHOD_TEXT, UtilisationVerdict, price_at_utilisation
 from gpuwatch.errors import UsageError
 
@@ -23,14 +30,14 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.buy import UtilisedPrice
 
 _EXAMPLE = (15.0, 70.0, 90.0, 100.0)
-_COLUMNS = (right("use"), right("$ a useful hour"), right("idle $/h", drop=1), text(""))
+_COLUMNS = (right("use"), right("a useful hour"), right("idle", drop=1), text(""))
 _OWN_COLUMNS = (
     left("launch"),
     left("GPU"),
-    right("$/GPU-h"),
-    right("cost $", drop=2),
+    right("GPU price"),
+    right("cost", drop=2),
     right("use"),
-    right("$ a useful hour"),
+    right("a useful hour"),
     right("wasted $", drop=3),
     text("", drop=4),
 )
@@ -56,6 +63,7 @@ _OWN_COLUMNS = (
 @value_option("--good", Between(0, 100), "Utilisation from this on is good.", 90.0)
 @click.option("--launches", "own", is_flag=True, help="Judge your own launches by their measured utilisation.")
 @value_option("--since", click.STRING, "With --launches: start of the period.", "30d")
+@verbose_option
 @json_option
 @config_option
 def use(
@@ -100,11 +108,12 @@ def use(
 
 def _print(price: Decimal, prices: Sequence[UtilisedPrice], low: float, good: float) -> None:
     rows = [
-        (f"{price.percent:g} %", _useful_text(price), amount_text(price.idle_usd_hour), _advice(price, low, good))
+        (f"{price.percent:g} %", _useful_text(price), per_hour(price.idle_usd_hour, most=2), _advice(price, low, good))
         for price in prices
     ]
-    table(_COLUMNS, rows, title=f"${price} per GPU-hour")
-    note(UTILISATION_METHOD_TEXT)
+    table(_COLUMNS, rows, title=f"Each useful hour, at {per_gpu_hour(price)}:")
+    if wants_method():
+        note(UTILISATION_METHOD_TEXT)
 
 
 def _print_own(utilisations: Sequence[LaunchUtilisation], low: float, good: float) -> None:
@@ -125,8 +134,8 @@ def _own_cells(utilisation: LaunchUtilisation, low: float, good: float) -> tuple
     cells = (
         launch.launch_id,
         f"{launch.gpu_count}× {launch.gpu}",
-        f"{utilisation.usd_gpu_hour:.3f}",
-        f"{utilisation.cost_usd:.2f}",
+        per_gpu_hour(utilisation.usd_gpu_hour, least=3, most=3),
+        dollars(utilisation.cost_usd),
     )
     if price is None:
         return (*cells, "–", "–", "–", "not measured")
@@ -134,13 +143,13 @@ def _own_cells(utilisation: LaunchUtilisation, low: float, good: float) -> tuple
         *cells,
         f"{price.percent:.0f} %",
         _useful_text(price),
-        f"{utilisation.wasted_usd:.2f}",
+        dollars(utilisation.wasted_usd),
         _advice(price, low, good),
     )
 
 
 def _useful_text(price: UtilisedPrice) -> str:
-    return "–" if price.useful_usd_hour is None else amount_text(price.useful_usd_hour)
+    return "–" if price.useful_usd_hour is None else dollars(price.useful_usd_hour)
 
 
 def _advice(price: UtilisedPrice, low: float, good: float) -> str:

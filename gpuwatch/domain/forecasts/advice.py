@@ -43,6 +43,9 @@ _STANDARD_95 = 1.959964
 _HAIR = 1e-9
 
 
+LEAST_SAVING = 0.01  # assumed: a smaller mean saving is not worth the risk of a wait, which may cost several percent
+
+
 class BuyVerdict(StrEnum):
     """The recommendation."""
 
@@ -142,9 +145,10 @@ def advise(series: PriceSeries, hours: int, record: ForecastRecord | None = None
     saving = saving_of(found, series.first_hour, steps, starts, day=path.day)
     if saving is not None and record is not None:
         saving = msgspec.structs.replace(saving, share=saving.share * record.shrink)
-    verdict, why = _verdict(now, limits[steps], saving)
+    possible = saving
     if saving is not None and now is not None and lowest is not None:
-        saving = scaled_to(saving, 1 - lowest / now)
+        possible = scaled_to(saving, 1 - lowest / now)
+    verdict, why = _verdict(now, limits[steps], saving, possible)
     return Advice(
         verdict=verdict,
         why=why,
@@ -154,7 +158,7 @@ def advise(series: PriceSeries, hours: int, record: ForecastRecord | None = None
         reached=tuple((share, reached(path, steps, share, near, now)) for share in REACHED_SHARES),
         reached_starts=int(near.sum()),
         rule=found.kind,
-        saving=saving,
+        saving=possible,
         median_usd=None if np.isnan(path.prices).all() else float(np.nanmedian(path.prices)),
         relative=found.rule.relative,
         known_hours=series.known,
@@ -198,7 +202,14 @@ def limit_changes(advice: Advice) -> Sequence[tuple[int, float | None]]:
     return [(left, limits[left]) for left in changes]
 
 
-def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | None) -> tuple[BuyVerdict, str]:
+def _verdict(
+    now: float | None, limit: float | None, saving: WaitingSaving | None, possible: WaitingSaving | None
+) -> tuple[BuyVerdict, str]:
+    """Return what to do, and why.
+
+    Args:
+        possible: the saving from the current price on.
+    """
     if now is None:
         return BuyVerdict.WAIT, "no current offers are known"
     if limit is None:
@@ -209,6 +220,9 @@ def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | Non
         return BuyVerdict.EITHER, "too few hours of the history have such a price to show whether waiting pays"
     if saving.mean_low + saving.mean_high <= 0:
         return BuyVerdict.BUY_NOW, "in similar hours, waiting saved nothing out of sample"
+    if possible is not None and possible.share < LEAST_SAVING:
+        least = f"{LEAST_SAVING * 100:g} %"
+        return BuyVerdict.BUY_NOW, f"waiting saved less than {least} on average, less than the risk"
     if saving.mean_low <= 0:
         return BuyVerdict.EITHER, "waiting paid on average, but that may be chance; if your time is valuable, buy now"
     return BuyVerdict.WAIT, "the price is above the limit, and waiting paid out of sample"

@@ -246,5 +246,5 @@ def above_text(usd: Decimal, limit: Decimal) -> str:
 
 
 def _rounded(usd: Decimal | float, decimals: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
-    exact = Decimal(usd)
+    exact = Decimal(usd) or Decimal(0)  # not -0
     return exact.quantize(Decimal(1).scaleb(-decimals), rounding, _EXACT) if exact.is_finite() else exact

@@ -230,7 +230,7 @@ job = { hours = 10, on = "4x A100" }
     assert watch["fires"] > 0
     assert all(event["gpu"].startswith("A100") for event in watch["events"]), "its hours are known on A100 alone"
     assert all(event["price_usd_gpu_hour"] * 40 <= 40 for event in watch["events"])
-    assert "at most $40 for the job" in shell("backtest", "--data", PRIME).out
+    assert "at most $40.00 for the job" in shell("backtest", "--data", PRIME).out
 
 
 def test_a_watch_with_an_automatic_price_has_the_limits_of_those_days(shell: Shell) -> None:
@@ -250,4 +250,4 @@ deadline = "2d"
     assert (ran.code, watch["max_price_usd_gpu_hour"]) == (0, 2.5)
     assert watch["events"][0]["at"] == "2025-10-19T21:06:43Z", "without history the cap counts"
     assert all(event["price_usd_gpu_hour"] <= 2.5 for event in watch["events"])
-    assert "at or under 2.5 $/GPU-h (auto), alert" in shell("backtest", "--data", PRIME).out
+    assert "at or under $2.50/GPU-h (auto), alert" in shell("backtest", "--data", PRIME).out

@@ -54,8 +54,11 @@ def test_the_public_series_shows_no_cheaper_nights(shell: Shell) -> None:
 def test_the_public_series_for_a_person(shell: Shell) -> None:
     ran = shell("calendar", "B200", "--data", str(PUBLIC))
     lines = ran.out.splitlines()
-    assert [line[:3] for line in lines[2:9]] == ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
-    assert all(len(line) == 4 + 24 * 3 for line in lines[1:9])
+    assert [line[:3] for line in lines[4:11]] == ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+    assert all(len(line) == 4 + 24 * 3 for line in lines[3:11])
+    assert lines[0].startswith("B200 has no hours that are shown to be cheaper (night and hours of the day: no effect")
+    assert "Method" not in ran.out
+    assert "Method: " in shell("calendar", "B200", "--data", str(PUBLIC), "-v").out
     assert "night: no effect" in ran.out
     assert "weekend: not enough data: 4 weeks" in ran.out
     assert "no hour differs from the rest of its day" in ran.out

@@ -97,8 +97,10 @@ def test_what_is_due_is_compared_with_what_came_true(shell: Shell, now: datetime
     assert found["against_buy_now"]["saved"] > 0
     assert found["saving"]["samples"] <= 10
     text = shell("scores").out
+    assert text.startswith("Following 10 scored forecasts paid off: +")
     assert "forecast 50%: observed 100% (n = 10)" in text
-    assert "Assumed: " in text
+    assert "Assumed: " not in text
+    assert "Assumed: " in shell("scores", "--method").out
 
 
 def test_a_deadline_that_nobody_saw_is_unknown(shell: Shell, prices: Path, now: datetime) -> None:

@@ -48,7 +48,9 @@ def test_training_here_and_inference_there_is_held_against_one_machine(shell: Sh
     assert ran.json["infer"]["gpu"] == "RTX 3090"
     assert ran.json["apart_usd"] <= ran.json["together_usd"]
     assert ran.json["apart_usd"] == pytest.approx(ran.json["train"]["job_cost_usd"] + ran.json["infer"]["job_cost_usd"])
-    assert "$ on two" in shell(*HYBRID, "--data", str(data)).err
+    printed = shell(*HYBRID, "--data", str(data)).out
+    assert printed.startswith("Use ")
+    assert " on two, $" in printed.splitlines()[0]
 
 
 @pytest.mark.parametrize("argv", [("plan", "cases"), HYBRID])
@@ -82,7 +84,7 @@ def test_a_loss_that_does_not_fall_stops_the_job(shell: Shell) -> None:
 )
 def test_a_pilot_may_have_a_limit(shell: Shell, usd: str, verdict: str, code: int) -> None:
     ran = shell(*PILOT, "--measured", "412tok/s", "--max-cost", usd)
-    assert (ran.code, f"{verdict} for {float(usd):,.2f} $" in ran.err) == (code, True)
+    assert (ran.code, f"{verdict} for ${float(usd):,.2f}" in ran.err) == (code, True)
 
 
 @pytest.mark.parametrize(

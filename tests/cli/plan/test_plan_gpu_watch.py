@@ -36,7 +36,7 @@ def test_the_best_class_becomes_a_watch_that_fires_on_the_offer_at_hand(asking: 
     assert (checked.code, checked.json["matched"]) == (0, True), checked.err
     replayed = asking("backtest", "seventy", "--data", PRICES)
     assert replayed.code == 0, replayed.err
-    assert "seventy: H100 SXM at or under 1.8 $/GPU-h" in replayed.out
+    assert "seventy: H100 SXM at or under $1.80/GPU-h" in replayed.out
 
 
 def test_a_class_on_recorded_prices_is_replayed_at_once(shell: Shell) -> None:
@@ -93,7 +93,7 @@ def test_options_that_contradict_each_other_are_refused(shell: Shell, argv: tupl
     ("argv", "verdict", "also"),
     [
         ((*FIT, "--data", PRICES), "cheapest per hour", "226 prices of"),
-        (("plan", "size", "--model", "8B", "--method", "qlora"), "GB in total; fewest cards: 1×", "Korthikanti"),
+        (("plan", "size", "--model", "8B", "--method", "qlora", "-v"), "GB in total; fewest cards: 1×", "Korthikanti"),
     ],
     ids=["fit", "size"],
 )

@@ -35,7 +35,7 @@ def test_from_the_question_to_a_watch_in_two_commands(asking: Shell) -> None:
     before = (asking.folder / "gpuwatch.toml").read_text()
     asked = asking(*JOB, "--model", "8B", "--watch", "weekend", "--write")
     assert asked.code == 0, asked.err
-    assert "feasible for 100.00 $ within 48 h: it costs" in asked.err
+    assert "feasible for $100.00 within 48 h: it costs" in asked.err
     written = (asking.folder / "gpuwatch.toml").read_text()
     assert written.startswith(before)
     (watch,) = tomllib.loads(written)["watch"]
@@ -66,7 +66,7 @@ def test_a_watch_counts_the_same_cost_as_the_plan_that_it_comes_from(asking: She
 def test_a_job_that_is_not_feasible_gets_no_watch_but_the_figure_that_makes_it_so(asking: Shell) -> None:
     ran = asking(*JOB, "--model", "70B", "--gpu", "H100 SXM", "--set", "count=2", "--watch", "weekend")
     assert (ran.code, ran.out) == (1, "")
-    assert "not feasible for 100.00 $ within 48 h: it costs" in ran.err
+    assert "not feasible for $100.00 within 48 h: it costs" in ran.err
     assert "it takes 55.6–79.4 h" in ran.err or "it takes 56" in ran.err
     assert "no watch: the job is not feasible" in ran.err
 
