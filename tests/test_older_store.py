@@ -58,6 +58,7 @@ ADDED = {
     "poll": {"not_understood": None},
     "launch": {"account_id": None, "install_id": None, "watch_id": None, "terms": None, "spent_microusd": None},
     "job": {"changed": 0},
+    "ask": {"agent_microusd": None},
 }
 POLL_TOTALS = [
     {

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
-from gpuwatch.domain.setup.fields import Key, Line, Span, SpanFrom1s, Spec, Switch, Words, about
+from gpuwatch.domain.setup.fields import Key, Line, Span, SpanFrom1s, Spec, Switch, UsdFrom0, Words, about
 from gpuwatch.domain.setup.history_keep import HistoryKeep
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.owner_names import OWNER_PATTERN
@@ -254,6 +255,14 @@ class LaunchingSettings(Spec, frozen=True, kw_only=True):
     ] = 3.0
 
 
+class McpSettings(Spec, frozen=True, kw_only=True):
+    """`[mcp]`: what agents may do (`gpuwatch mcp`)."""
+
+    max_usd_day: Annotated[
+        UsdFrom0, about("USD that agents may spend in 24 h without your approval; 0: you approve every launch.")
+    ] = Decimal(0)
+
+
 class WatchdogSettings(Spec, frozen=True, kw_only=True):
     """`[watchdog]`: external monitoring of gpuwatch."""
 
@@ -306,6 +315,7 @@ class Settings(Spec, frozen=True, kw_only=True):
         WatchdogSettings()
     )
     web: Annotated[WebSettings, about("The web page and the HTTP API.")] = WebSettings()
+    mcp: Annotated[McpSettings, about("What agents may do.")] = McpSettings()
     watches: Annotated[tuple[Watch, ...], about("The watches."), Key("watch")] = ()
     source_file: str | None  # None: only defaults and environment
     left_out: tuple[str, ...] = ()  # ignored invalid watches; only in best-effort settings

@@ -27,7 +27,7 @@ from gpuwatch.bootstrap.provider_access import has_credentials, identified_accou
 from gpuwatch.bootstrap.rules import commissions_of
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
-from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
+from gpuwatch.domain.launches.life.owner_decisions import AgentEnvelope, Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.watch import Purpose
@@ -79,17 +79,20 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return ApprovalOutcome.DENIED if is_denied else ApprovalOutcome.RENTED
 
 
-def approve(settings: Settings, approval_id: str, *, actor: str) -> ApprovalAnswer:
+def approve(
+    settings: Settings, approval_id: str, *, actor: str, envelope: AgentEnvelope | None = None
+) -> ApprovalAnswer:
     """Rent the quoted offer at its price or less, and wait for the provider's answer. Repeating it changes nothing.
 
     Args:
         actor: who answers and how, such as "web page (password)".
+        envelope: an agent answers, within what it may spend; None: the owner does.
 
     Raises:
         UsageError: no such approval, or the settings no longer allow it.
         StoreError: nothing was started, or the store holds what was started.
     """
-    return _answered(settings, approval_id, actor, ApprovalState.APPROVED, "")
+    return _answered(settings, approval_id, actor, ApprovalState.APPROVED, "", envelope)
 
 
 def deny(settings: Settings, approval_id: str, why: str = "", *, actor: str) -> ApprovalAnswer:
@@ -97,14 +100,21 @@ def deny(settings: Settings, approval_id: str, why: str = "", *, actor: str) -> 
     return _answered(settings, approval_id, actor, ApprovalState.DENIED, why)
 
 
-def _answered(settings: Settings, approval_id: str, actor: str, decision: ApprovalState, why: str) -> ApprovalAnswer:
+def _answered(
+    settings: Settings,
+    approval_id: str,
+    actor: str,
+    decision: ApprovalState,
+    why: str,
+    envelope: AgentEnvelope | None = None,
+) -> ApprovalAnswer:
     with open_store(settings) as store, http_client(settings) as http:
         before = _known_approval(store, approval_id)
         action = f"approval {approval_id} {decision.value}{f': {why}' if why else ''}"
         audit = audit_event(actor, action, subject=approval_id, watch=before.watch)
         handler = build_approval_handler(settings, store, http)
         if decision is ApprovalState.APPROVED:
-            reply = handler.approve(approval_id, audit)
+            reply = handler.approve(approval_id, audit, envelope)
         else:
             reply = handler.deny(approval_id, why, audit)
         after = SqlApprovalRepository(store).get(approval_id) or before

@@ -114,6 +114,14 @@ _RESOLVE = (
     "If it exists: gpuwatch launches resolve {launch} --adopt {candidate}",
     "If it does not: gpuwatch launches resolve {launch} --absent",
 )
+ASKED_TO_END = about_launch(
+    "an agent asks to end it",
+    "gpuwatch mcp: {why}",
+    kind=AlertKind.RENT,
+    did="Nothing: you rented it, so the decision is yours.",
+    once="asked-to-end:{launch}:{now:%Y-%m-%dT%H}",
+    can_do=("End it: gpuwatch launches stop {launch}",),
+)
 HELD = about_launch(
     "held: nothing proves that no instance was created",
     (

@@ -25,6 +25,7 @@ REASON_TEXTS = {
     "no_offer": "No offer is {fits}",
     "no_data": "There is no complete market data",
 }
+AGENT_ASKS = "An agent asks for it (gpuwatch mcp): {why}"
 AT_THE_LIMIT = "at or under the threshold"
 AS_WANTED = "what the watch waits for"
 HELD_FOR = "{text}, and has been for {span}"

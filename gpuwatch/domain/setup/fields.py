@@ -261,6 +261,9 @@ Number = Annotated[float, BeforeValidator(exact_number), WithJsonSchema(_NUMBER)
 Usd = Annotated[
     Decimal, BeforeValidator(exact_number), Field(gt=0, le=MAX_USD), WithJsonSchema(_NUMBER | {"exclusiveMinimum": 0})
 ]
+UsdFrom0 = Annotated[
+    Decimal, BeforeValidator(exact_number), Field(ge=0, le=MAX_USD), WithJsonSchema(_NUMBER | {"minimum": 0})
+]
 Span = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_SPAN)]
 
 

@@ -11,12 +11,14 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, 
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock
-from gpuwatch.domain.launches.life.owner_decisions import QUIET_AFTER_DENIAL, Approval, ApprovalState
+from gpuwatch.domain.launches.life.owner_decisions import QUIET_AFTER_DENIAL, AgentEnvelope, Approval, ApprovalState
+from gpuwatch.domain.launches.money.budgets import remaining_microusd
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import lock_reservations
@@ -27,6 +29,8 @@ from gpuwatch.storage.setup.tables import approval
 
 LAPSED_WITHIN = timedelta(hours=1)
 RECENT_FOR = timedelta(days=7)
+_ENVELOPE_WINDOW = timedelta(hours=24)
+_WHOLE_LIFE = timedelta(days=36_500)  # of a launch: to its latest end
 _MATCH_DECODER = msgspec.json.Decoder(Match)
 _OPEN = ApprovalState.OPEN.value
 
@@ -184,6 +188,12 @@ class SqlApprovalRepository:
             row = connection.execute(select(approval).where(approval.c.approval_id == approval_id)).first()
             return None if row is None else _approval_of_row(row)
 
+    def is_of_agent(self, launch_id: str) -> bool:
+        """Whether an agent approved this launch. Raises StoreError."""
+        of_agent = and_(approval.c.launch_id == launch_id, approval.c.agent_microusd.is_not(None))
+        with self._database.read() as connection:
+            return connection.execute(select(approval.c.approval_id).where(of_agent)).first() is not None
+
     def recent(self, now: datetime) -> list[Approval]:
         """Return open approvals and those of the last week; newest first. Raises StoreError."""
         is_recent = or_(approval.c.state == _OPEN, approval.c.created_at_ms >= to_ms(now - RECENT_FOR))
@@ -192,11 +202,20 @@ class SqlApprovalRepository:
             return [_approval_of_row(row) for row in connection.execute(query)]
 
     def approve(
-        self, approval_id: str, intent: Intent, budget: Budget, now: datetime, audit: OutboxAlert | None = None
+        self,
+        approval_id: str,
+        intent: Intent,
+        budget: Budget,
+        now: datetime,
+        audit: OutboxAlert | None = None,
+        envelope: AgentEnvelope | None = None,
     ) -> Launch | LaunchRefusal | None:
         """Store the approval and reserve its launch, both or neither. Raises StoreError.
 
         A refusal leaves it open. None: it is no longer open, or has expired.
+
+        Args:
+            envelope: an agent approves it, within what it may spend; None: the owner does.
         """
         is_in_time = and_(
             approval.c.approval_id == approval_id, approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now)
@@ -212,6 +231,8 @@ class SqlApprovalRepository:
                 if connection.execute(update(approval).where(is_in_time).values(**values)).rowcount != 1:
                     return None
                 launch = _raise_refusal(reserve(connection, intent, budget, now))
+                if envelope is not None and not launch.dry_run:
+                    _spend(connection, approval_id, launch, envelope, now)
                 add_audit(connection, audit)
                 return launch
         except _RolledBack as undone:
@@ -241,6 +262,18 @@ class SqlApprovalRepository:
             if is_denied:
                 add_audit(connection, audit)
             return is_denied
+
+
+def _spend(connection: Connection, approval_id: str, launch: Launch, envelope: AgentEnvelope, now: datetime) -> None:
+    """Count it into the envelope, in the transaction that reserves it; others wait for the same lock."""
+    since = approval.c.answered_at_ms > to_ms(now - _ENVELOPE_WINDOW)
+    query = select(approval.c.watch, approval.c.agent_microusd).where(since, approval.c.agent_microusd.is_not(None))
+    mine = owner_of(launch.watch)
+    used = sum(microusd for watch, microusd in connection.execute(query) if owner_of(watch) == mine)
+    cost = remaining_microusd(launch, now, _WHOLE_LIFE)
+    if (refusal := envelope.refusal(used, cost)) is not None:
+        raise _RolledBack(refusal)
+    connection.execute(update(approval).where(approval.c.approval_id == approval_id).values(agent_microusd=cost))
 
 
 def _raise_refusal(reserved: tuple[Launch, Match] | LaunchRefusal) -> Launch:

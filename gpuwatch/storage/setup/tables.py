@@ -358,6 +358,7 @@ approval = Table(
     Column("launch_id", String(32)),
     Column("message", Text),
     Column("muted_until_ms", BigInteger),  # a denied offer is not quoted again before; NULL: it may be
+    Column("agent_microusd", BigInteger),  # what it can cost at most, if an agent approved it; NULL: the owner answers
     CheckConstraint("state IN ('open', 'approved', 'denied', 'expired', 'refused')", name="state"),
     Index(None, "watch", "state"),
     comment="a quote that waits for the owner's approval; it is answered once: state leaves 'open' by one UPDATE",

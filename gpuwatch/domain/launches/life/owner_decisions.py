@@ -35,6 +35,7 @@ from gpuwatch.domain.launches.life.launch_events import (
     WatchTerms,
     over,
 )
+from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import ChecklistPolicy, Watch
@@ -100,6 +101,23 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         if self.state is ApprovalState.OPEN and now >= self.deadline:
             return ApprovalState.EXPIRED
         return self.state
+
+
+class AgentEnvelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents may spend without the owner: `[mcp] max_usd_day`.
+
+    Every approval of an agent counts with what it can cost at most, for a day from then on, whatever becomes of it.
+    """
+
+    max_microusd: int
+
+    def refusal(self, used_microusd: int, cost_microusd: int) -> LaunchRefusal | None:
+        """Why an approval does not fit beside those of the last day, or None."""
+        if used_microusd + cost_microusd <= self.max_microusd:
+            return None
+        cost, used, most = (dollars(usd(amount)) for amount in (cost_microusd, used_microusd, self.max_microusd))
+        text = f"it can cost {cost}, and agents used {used} of {most} in 24 h ([mcp] max_usd_day)"
+        return LaunchRefusal(RefusalReason.MAX_USD_DAY, text)
 
 
 def is_approval_id(text: str) -> bool:

@@ -21,7 +21,7 @@ from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.alerts.launch_texts import STILL_BACK, STILL_HELD, STILL_HELD_BY_COMMAND, UNMANAGED
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState, is_approval_id
+from gpuwatch.domain.launches.life.owner_decisions import AgentEnvelope, Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.market.money import MICRO, Commission, price_text, usd
 from gpuwatch.domain.market.offer import Offer, clean
 from gpuwatch.domain.setup.durations import format_moment
@@ -172,11 +172,14 @@ class ApprovalHandler:
         self._executor_of = executor_of
         self._clock = clock
 
-    def approve(self, approval_id: str, audit: OutboxAlert | None = None) -> ApprovalReply:
+    def approve(
+        self, approval_id: str, audit: OutboxAlert | None = None, envelope: AgentEnvelope | None = None
+    ) -> ApprovalReply:
         """Rent the quoted offer at the quoted price or less, or nothing.
 
         Args:
             audit: stored with what this changes.
+            envelope: an agent approves it, within what it may spend; None: the owner does.
 
         Raises:
             UsageError: there is no such approval, or the settings no longer allow it.
@@ -204,7 +207,7 @@ class ApprovalHandler:
         quote = _quote(ask.match, watch, offer, self._terms, self._clock())
         if isinstance(quote, str):
             return self._refused(ask, quote, audit)
-        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, executor, audit)
+        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, executor, audit, envelope)
 
     def deny(self, approval_id: str, why: str = "", audit: OutboxAlert | None = None) -> ApprovalReply:
         """Deny it. Raises UsageError (there is no such approval), StoreError."""
@@ -234,7 +237,13 @@ class ApprovalHandler:
         return watch
 
     def _begin(
-        self, ask: Approval, watch: Watch, quote: Match, executor: LaunchExecutor | None, audit: OutboxAlert | None
+        self,
+        ask: Approval,
+        watch: Watch,
+        quote: Match,
+        executor: LaunchExecutor | None,
+        audit: OutboxAlert | None,
+        envelope: AgentEnvelope | None,
     ) -> ApprovalReply:
         intent = Intent(
             watch=watch,
@@ -244,7 +253,7 @@ class ApprovalHandler:
             label_lengths=self._terms.label_lengths,
             accounts=self._terms.accounts(),
         )
-        got = self._approvals.approve(ask.approval_id, intent, self._terms.budget, self._clock(), audit)
+        got = self._approvals.approve(ask.approval_id, intent, self._terms.budget, self._clock(), audit, envelope)
         if got is None:
             return self._closed(self._known(ask.approval_id))
         if isinstance(got, LaunchRefusal):
