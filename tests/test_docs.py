@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ from tools import reference_pages
 EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
 DOCS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+OUR_OWN = {"README", "README.ru", "CHANGELOG"}  # have an order of their own
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-READ = sorted(
-    [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "providers").glob("*.md"), *(ROOT / "docs/ru").glob("*.md")]
-)
+READ = [
+    path for path in PAGES if path.parent.name != "decisions" and not (path.parent == ROOT and path.stem in OUR_OWN)
+]
 # what a page is good for: "After this page you can …", "Here you can look up …", "you know which …"
 _GAIN = re.compile(r"\bAfter this page you\b|\b[Yy]ou (can|know|have)\b|вы сможете")
 RUSSIAN = {
@@ -124,6 +126,26 @@ def test_the_page_of_commands_has_every_command_and_every_former_name() -> None:
     }
     assert titles == names
     assert set(re.findall(r"(?m)^\| `gpuwatch ([\w-]+)` \| `gpuwatch", page)) == set(ALIASES)
+
+
+def test_the_page_of_what_is_sent_names_every_host_of_the_code() -> None:
+    """Providers' hosts are settings, each on the page of its provider; comments name sources, help shows examples."""
+    page = (ROOT / "docs/privacy.md").read_text(encoding="utf-8")
+    outside = {"providers", "emulator", "testing"}
+    code = [path for path in (ROOT / "gpuwatch").rglob("*.py") if path.parts[len(ROOT.parts) + 1] not in outside]
+    texts = [re.sub(r"#.*|source:.*", "", path.read_text(encoding="utf-8")) for path in code]
+    named = {host for text in texts for host in re.findall(r"https?://([a-z0-9-]+(?:\.[a-z0-9-]+)+)", text)}
+    examples = {"hc-ping.com", "hooks.slack.com", "discord.com", "t.me", "127.0.0.1", "www.w3.org", "json-schema.org"}
+    assert {host for host in named - examples if "example" not in host and f"`{host}`" not in page} == set()
+
+
+def test_the_figure_of_the_price_adds_up() -> None:
+    """In both languages, with the provider's own default."""
+    rate = providers.info("vastai").commission.rate
+    for page in ("README.md", "README.ru.md"):
+        amounts = [Decimal(found) for found in re.findall(r"\$(\d\.\d\d)/h", (ROOT / page).read_text(encoding="utf-8"))]
+        quote, disk, listed, reserve, price = amounts
+        assert (quote + disk, listed * Decimal(str(rate)), listed + reserve) == (listed, reserve, price)
 
 
 def test_the_readme_is_short_and_in_its_order() -> None:

@@ -43,6 +43,13 @@ def test_ci_runs_the_test_command_of_the_readme_and_nothing_after_it() -> None:
     assert "set -euo pipefail" in script
 
 
+def test_the_documents_are_published_as_they_are_built_here() -> None:
+    workflow = (ROOT / ".github/workflows/docs.yml").read_text()
+    assert re.findall(r"(?m)- run: (.*)$", workflow) == ["make docs"]
+    assert "path: site" in workflow
+    assert "mkdocs build --strict" in (ROOT / "Makefile").read_text()
+
+
 def test_every_package_is_installed_by_its_hash() -> None:
     """The project itself is the only exception: it has no hash, and no further files."""
     makefile = (ROOT / "Makefile").read_text()
