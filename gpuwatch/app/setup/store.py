@@ -72,7 +72,8 @@ def rebuild_store(settings: Settings) -> int:
 def store_stats(settings: Settings) -> tuple[StoreStats, StoreGrowth]:
     """The size, the content and the growth of the store. Raises StoreError."""
     with open_store_read_only(settings) as database:
-        return read_store_stats(database), read_growth(database, settings.history.keep, real_now())
+        stats = read_store_stats(database)
+        return stats, read_growth(database, settings.history.keep, real_now(), stats.rows)
 
 
 def backup_json(report: BackupReport) -> dict[str, Any]:

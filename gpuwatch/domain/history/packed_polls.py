@@ -20,10 +20,12 @@ from gpuwatch.domain.setup.durations import DAY_S
 
 COMPLETENESS: Final = ("failed", "partial", "truncated", "complete")
 LANES: Final = ("sweep", "hunt", "check", "import", "other")
-_ANSWER, _COVERS, _LANE_SHIFT, _LANE, _BOUND = 3, 4, 3, 7, 64  # the bits of a poll's flags
+COVERS_FLAG: Final = 4
+_ANSWER, _COVERS, _LANE_SHIFT, _LANE, _BOUND = 3, COVERS_FLAG, 3, 7, 64  # the bits of a poll's flags
 _NO_BOUND = -1
 _MUST_SWAP = sys.byteorder == "big"
 _LEVEL = 6  # of compression: 9 takes twice as long and saves a percent
+_COLUMNS = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes, bytes])
 
 
 class PackedPoll(NamedTuple):
@@ -144,12 +146,17 @@ def pack_polls(polls: PollColumns, day: int) -> bytes:
     return zlib.compress(msgspec.msgpack.encode(columns), _LEVEL)
 
 
-def unpack_polls(packed: bytes, day: int) -> PollColumns:
-    """Decode what `pack_polls` made. Raises ValueError: it is damaged."""
+def packed_columns(packed: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return the four columns that `pack_polls` encoded. Raises ValueError: they are damaged."""
     try:
-        columns = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[bytes, bytes, bytes, bytes])
+        return _COLUMNS.decode(zlib.decompress(packed))
     except (zlib.error, msgspec.MsgspecError) as error:
         raise ValueError(str(error)) from error
+
+
+def unpack_polls(packed: bytes, day: int) -> PollColumns:
+    """Decode what `pack_polls` made. Raises ValueError: it is damaged."""
+    columns = packed_columns(packed)
     at_s = array("q", accumulate(_array_of("i", columns[0]), initial=day * DAY_S))
     numbers = array("q", accumulate(_array_of("q", columns[1]), initial=0))
     del at_s[0], numbers[0]

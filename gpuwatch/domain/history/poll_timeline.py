@@ -6,7 +6,7 @@ Apart from `market_history`, because only this part loads numpy: most commands a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwatch.domain.history.market_history import CompletePoll
+from gpuwatch.domain.history.packed_polls import COVERS_FLAG
+from gpuwatch.domain.setup.durations import DAY_S
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -90,3 +92,19 @@ def price_runs(offer: Ints, at_s: Ints, microusd: Ints, polls: PollTimeline) -> 
     has_next = np.flatnonzero(offer[first][1:] == offer[first][:-1])
     ended_s[has_next] = np.minimum(ended_s[has_next], at_s[first][has_next + 1])
     return PriceRuns(offer[first], at_s[first], at_s[last], microusd[first], ended_s)
+
+
+def covering_times(days: Sequence[tuple[int, tuple[bytes, bytes, bytes, bytes]]]) -> Ints:
+    """The times of the covering polls of packed days (`packed_columns`) in their order.
+
+    A year has a hundred thousand days of scopes: all of one scope at once takes a quarter of one by one.
+    """
+    counts = np.array([len(flags) for _, (_, _, flags, _) in days], np.int64)
+    steps = np.frombuffer(b"".join(columns[0] for _, columns in days), "<i4").astype(np.int64)
+    flags = np.frombuffer(b"".join(columns[2] for _, columns in days), np.uint8)
+    if not len(steps):
+        return steps
+    days_s = np.repeat(np.array([day for day, _ in days], np.int64) * DAY_S, counts)
+    reached = np.cumsum(steps)
+    before = np.concatenate(([0], reached))[np.cumsum(counts) - counts]  # the sum of all earlier days' steps
+    return np.asarray((days_s + reached - np.repeat(before, counts))[(flags & COVERS_FLAG) != 0])

@@ -78,12 +78,16 @@ def time_under(
         polls: the polls whose results count; None: the complete ones.
     """
     windows = _windows(market_history, until_s, polls)
-    under = []
+    spans: dict[tuple[str, str, bool], list[tuple[int, int]]] = {}
     for interval in market_history.intervals:
         if round(priced(interval.listing, interval)) <= x_microusd:
-            mine = windows.get(_scope(market_history.listings[interval.listing]))
-            if mine is not None:
-                under.append(_clipped(mine, interval.from_s, _until(interval, until_s)))
+            scope = _scope(market_history.listings[interval.listing])
+            spans.setdefault(scope, []).append((interval.from_s, _until(interval, until_s)))
+    under = [
+        _clipped(windows[scope], from_s, to_s)
+        for scope in windows.keys() & spans.keys()
+        for from_s, to_s in _union([np.array(spans[scope])]).tolist()  # joined first: they are few
+    ]
     return TimeShare(
         under_s=_length(_union(under)),
         known_s=_length(_union(list(windows.values()))),

@@ -11,10 +11,12 @@ from sqlalchemy import Column, Connection, Table, UniqueConstraint, func, select
 
 from gpuwatch.domain.setup.durations import DAY_S, format_duration
 from gpuwatch.domain.setup.history_keep import FOREVER, HistoryKeep
+from gpuwatch.storage.history.queries.history_queries import FIRST_HOUR
+from gpuwatch.storage.history.recording.recorded_polls import poll_rows_span
 from gpuwatch.storage.history.table_ends import TABLE_ENDS, WHY_ROWS_STAY, horizons, is_kept_by_default
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.stored_values import to_ms
-from gpuwatch.storage.setup.tables import metadata
+from gpuwatch.storage.setup.tables import hourly, metadata, poll
 
 _MONTH_DAYS = 30
 _YEAR_DAYS = 365
@@ -56,11 +58,14 @@ class StoreGrowth(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[TableGrowth, ...]
 
 
-def read_growth(database: Database, keep: HistoryKeep | None, now: datetime) -> StoreGrowth:
+def read_growth(
+    database: Database, keep: HistoryKeep | None, now: datetime, rows: Mapping[str, int]
+) -> StoreGrowth:
     """Measure every table.
 
     Args:
         keep: as the owner has set it.
+        rows: of each table, as `read_store_stats` has counted them.
 
     Raises:
         StoreError: the store cannot be read.
@@ -68,10 +73,6 @@ def read_growth(database: Database, keep: HistoryKeep | None, now: datetime) -> 
     with database.read() as connection:
         if keep is None and is_kept_by_default(connection):
             keep = HistoryKeep()
-        rows = {
-            name: connection.execute(select(func.count()).select_from(table)).scalar_one()
-            for name, table in metadata.tables.items()
-        }
         sizes = _sizes(connection, rows)
         over = _rows_over(connection, keep or HistoryKeep(), now)
         days = {name: _days(connection, metadata.tables[name], now) for name in rows if rows[name]}
@@ -164,7 +165,11 @@ def _days(connection: Connection, table: Table, now: datetime) -> float | None:
     if unit is None:
         return None
     name, a_day = unit
-    oldest = connection.execute(select(func.min(table.c[name]))).scalar()
+    if table.name == poll.name:
+        oldest, _ = poll_rows_span(connection)
+    else:
+        first = FIRST_HOUR if table.name == hourly.name else select(func.min(table.c[name]))
+        oldest = connection.execute(first).scalar()
     days = None if oldest is None else to_ms(now) // 3_600_000 / 24 - oldest / a_day
     return days if days is not None and days >= 1 else None
 

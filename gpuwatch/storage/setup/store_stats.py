@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, inspect, select
 
 from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.domain.setup.durations import HOUR_S
+from gpuwatch.storage.history.recording.recorded_polls import poll_rows_span
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.migrate import revision
 from gpuwatch.storage.setup.side_tables import lake
@@ -19,10 +20,9 @@ from gpuwatch.storage.setup.tables import (
     launch,
     launch_event,
     metadata,
-    poll,
     poll_total,
-    price_interval,
     quota_day,
+    series,
 )
 
 
@@ -56,9 +56,9 @@ def read_store_stats(database: Database) -> StoreStats:
             if name in tables
         }
         used, free = _size(connection, database.is_sqlite)
-        first, last = connection.execute(select(func.min(poll.c.at_s), func.max(poll.c.at_s))).one()
+        first, last = poll_rows_span(connection)
         received = connection.execute(select(func.sum(poll_total.c.rows))).scalar()
-        on_offer = select(func.count()).where(price_interval.c.seen_to_s.is_(None))
+        on_offer = select(func.count()).where(series.c.on_offer == 1)
         next_hour, kept_from_s = connection.execute(
             select(history_state.c.next_hour, history_state.c.kept_from_s)
         ).one()

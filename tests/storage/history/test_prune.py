@@ -37,6 +37,7 @@ from gpuwatch.storage.setup.side_tables import (
     silence,
     skipped_scope,
 )
+from gpuwatch.storage.setup.store_stats import read_store_stats
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import (
     approval,
@@ -170,7 +171,7 @@ def test_an_older_store_loses_nothing_until_its_owner_has_decided(database: Data
     text = undecided.line
     assert f"{before[0] - 3:,} rows of price_interval" in text
     assert "store backup" in text
-    assert not read_growth(database, None, now).is_in_force
+    assert not read_growth(database, None, now, read_store_stats(database).rows).is_in_force
     decided = SqlPruner(database, HistoryKeep())
     assert not decided.is_undecided()
     poll_yesterday(database, now)
@@ -335,7 +336,7 @@ def test_after_a_fault_the_pass_begins_anew(sqlite_database: Database) -> None:
 
 def test_growth_is_reported_by_table(database: Database) -> None:
     now = record_days(SqlHistoryRecorder(database), 0, 20)
-    growth = read_growth(database, WEEK, now)
+    growth = read_growth(database, WEEK, now, read_store_stats(database).rows)
     by_name = {one.table: one for one in growth.tables}
     assert set(by_name) == set(metadata.tables)
     assert growth.is_in_force
@@ -347,7 +348,7 @@ def test_growth_is_reported_by_table(database: Database) -> None:
     assert prices.rows_a_month == pytest.approx(prices.rows * 30 / 20, rel=0.02)
     hours = by_name["hourly"]
     assert hours.bytes_in_a_year == pytest.approx(hours.bytes * 30 / 20, rel=0.02)  # 30 days are kept
-    endless = read_growth(database, HistoryKeep(hourly_s=math.inf), now)
+    endless = read_growth(database, HistoryKeep(hourly_s=math.inf), now, read_store_stats(database).rows)
     hours = next(one for one in endless.tables if one.table == "hourly")
     assert hours.bytes_in_a_year == pytest.approx(hours.bytes * 385 / 20, rel=0.02)
 

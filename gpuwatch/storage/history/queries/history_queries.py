@@ -63,10 +63,11 @@ from gpuwatch.storage.setup.tables import (
 
 AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]
 _ROWS_AT_ONCE = 4096
+_HIGHER = 2**63  # than any price
 _Part = tuple[str, OfferKind, str, bool]
 _SEEN_WORD = table("seen_word", column("kind"), column("word"))  # older schemas: today's `seen_value`
 _FIRST_OF_SEGMENT = select(func.min(hourly.c.hour)).where(hourly.c.segment_id == segment.c.id).scalar_subquery()
-_FIRST_HOUR = select(func.min(_FIRST_OF_SEGMENT)).select_from(segment)
+FIRST_HOUR = select(func.min(_FIRST_OF_SEGMENT)).select_from(segment)
 _AGGREGATE_COLUMNS = [hourly.c[name] for name in HourlyAggregate._fields]
 
 
@@ -127,7 +128,7 @@ def first_poll_at(database: Database) -> datetime | None:
     """Return the beginning of the history, or None. Raises StoreError."""
     with database.read() as connection:
         polled_s = first_poll_s(connection)
-        first_hour = connection.execute(_FIRST_HOUR).scalar()
+        first_hour = connection.execute(FIRST_HOUR).scalar()
     starts = [polled_s, None if first_hour is None else first_hour * HOUR_S]
     start_s = min((at_s for at_s in starts if at_s is not None), default=None)
     return None if start_s is None else datetime.fromtimestamp(start_s, UTC)
@@ -190,7 +191,8 @@ def _stored_aggregates(
         hourly.c.segment_id.in_(list(segments)), hourly.c.hour >= first, hourly.c.hour < after
     )
     aggregates: AggregatesByHour = {}
-    for rows in connection.execute(query).partitions(_ROWS_AT_ONCE):
+    streamed = {"yield_per": _ROWS_AT_ONCE}  # PostgreSQL's driver would hold all rows at once, beside what is made of them
+    for rows in connection.execute(query, execution_options=streamed).partitions():
         for row in rows:
             aggregates.setdefault(row[1], []).append((segments[row[0]][0], HourlyAggregate._make(row[2:])))
     return aggregates
@@ -235,7 +237,11 @@ def _point(
 
 
 def _low(rows: SourceAggregates, rates: Mapping[str, float]) -> int:
-    return min(round(row.min_microusd * rates.get(provider_of_source(name), 1.0)) for name, row in rows)
+    lows: dict[str, int] = {}
+    for name, row in rows:
+        if row.min_microusd < lows.get(name, _HIGHER):
+            lows[name] = row.min_microusd
+    return min(round(low * rates.get(provider_of_source(name), 1.0)) for name, low in lows.items())
 
 
 def _quartiles(rows: SourceAggregates, rates: Mapping[str, float]) -> tuple[Sequence[int], Sequence[int]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Result, bindparam, func, select
+from sqlalchemy import Connection, CursorResult, bindparam, func, select
 
 from gpuwatch.domain.history.gpu_status import NEVER, GpuHistory, OfferIntervalColumns
 from gpuwatch.domain.history.hourly_rollup import (
@@ -23,7 +24,7 @@ from gpuwatch.domain.market.money import HOURS_A_MONTH, REFERENCE_DISK_GB
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN, matching_segments, unfinished_hours
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
-from gpuwatch.storage.history.recording.recorded_polls import read_polls
+from gpuwatch.storage.history.recording.recorded_polls import read_covering_times
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.tables import hourly, price_interval, series
@@ -116,8 +117,7 @@ def _poll_times(connection: Connection, segments: Mapping[int, Segment], span: _
     """Return the covering polls of each part; a poll of all models counts for each."""
     scopes = _scopes(segments)
     read = {scope for name, gpu, spot in scopes for scope in ((name, gpu, spot), (name, "", spot))}
-    polls = read_polls(connection, read, span.start_s - COVERAGE_S, span.end_s, covering=True)
-    times = {scope: np.frombuffer(of_scope.at_s, np.int64) for scope, of_scope in polls.items()}
+    times = read_covering_times(connection, read, span.start_s - COVERAGE_S, span.end_s)
     none = np.empty(0, np.int64)
     return {
         (name, gpu, spot): np.union1d(times.get((name, gpu, spot), none), times.get((name, "", spot), none))
@@ -201,6 +201,6 @@ def int_columns(rows: Iterable[Sequence[int]], count: int) -> Ints:
     Args:
         rows: the result itself: a list of a million rows takes the garbage collector a second.
     """
-    if isinstance(rows, Result):  # many at once: one by one they take twice as long
-        rows = chain.from_iterable(rows.partitions(_ROWS_AT_ONCE))
+    if isinstance(rows, CursorResult):  # integers need no conversion, and SQLAlchemy's rows take as long as the read
+        rows = chain.from_iterable(iter(partial(rows.cursor.fetchmany, _ROWS_AT_ONCE), []))
     return np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, count).T

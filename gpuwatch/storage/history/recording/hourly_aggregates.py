@@ -24,7 +24,7 @@ from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.answer_changes import reference_microusd
 from gpuwatch.storage.history.recording.open_prices import OpenPrices
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
-from gpuwatch.storage.history.recording.recorded_polls import known_scopes, read_polls
+from gpuwatch.storage.history.recording.recorded_polls import known_scopes, read_covering_times, read_polls
 from gpuwatch.storage.history.recording.recording import EndedInterval
 from gpuwatch.storage.setup.stored_values import execute_many
 from gpuwatch.storage.setup.tables import history_state, hourly, price_interval, segment, series
@@ -42,7 +42,16 @@ SplitHour = tuple[SourceAggregates, SourceAggregates]  # before and after a time
 
 # NULL: it is current. A price that no poll has missed since an import counts as long as its last poll.
 COUNTS_UNTIL_S = func.coalesce(price_interval.c.ended_s, price_interval.c.seen_to_s + COVERAGE_S)
+# Of each machine, what began before its newest price at the start had ended by then: not read, it is most of a history.
+_begun = price_interval.alias()
+_BEGUN_AT_START_S = (
+    select(func.max(_begun.c.seen_from_s))
+    .where(_begun.c.series_id == series.c.id, _begun.c.seen_from_s <= bindparam("since_s"))
+    .correlate(series)
+    .scalar_subquery()
+)
 COUNTS_IN_SPAN = and_(
+    price_interval.c.seen_from_s >= func.coalesce(_BEGUN_AT_START_S, 0),
     price_interval.c.seen_from_s < bindparam("until_s"),
     or_(COUNTS_UNTIL_S.is_(None), bindparam("since_s") < COUNTS_UNTIL_S),
 )
@@ -238,11 +247,10 @@ def unfinished_hours(
 def covered_hours(connection: Connection, segments: Mapping[int, Segment], first_hour: int, end_hour: int) -> set[int]:
     """Return the hours to which a poll of any of these segments applies."""
     scopes = {(provider, name, spot) for provider, gpu, _, spot in segments.values() for name in (gpu, "")}
-    polls = read_polls(connection, scopes, first_hour * HOUR_S - COVERAGE_S, end_hour * HOUR_S, covering=True)
     hours: set[int] = set()
-    for of_scope in polls.values():
+    for times in read_covering_times(connection, scopes, first_hour * HOUR_S - COVERAGE_S, end_hour * HOUR_S).values():
         for lag_s in (*range(0, COVERAGE_S, HOUR_S), COVERAGE_S - 1):
-            hours.update((at_s + lag_s) // HOUR_S for at_s in of_scope.at_s)
+            hours.update(((times + lag_s) // HOUR_S).tolist())
     return hours
 
 

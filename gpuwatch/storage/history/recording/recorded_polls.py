@@ -5,18 +5,21 @@ Every question about past polls goes through here, so that it has the same answe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Select, bindparam, func, select
+from sqlalchemy import Connection, Row, Select, bindparam, func, select
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
-from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns, poll_columns, unpack_polls
+from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns, packed_columns, poll_columns, unpack_polls
 from gpuwatch.domain.setup.durations import DAY_S
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.setup.tables import IS_COVERING, history_state, poll, poll_day, poll_total
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.history.poll_timeline import Ints
 
 _SCOPES = select(poll_total.c.provider, poll_total.c.gpu, poll_total.c.spot).distinct()
 _PACKED_TO = select(history_state.c.packed_to_day)
@@ -37,6 +40,12 @@ _NEWEST_DAY = (
     .limit(1)
     .scalar_subquery()
 )
+_polled = select(poll_total.c.provider).distinct().subquery()
+_ROWS_OF = select(poll.c.at_s).where(poll.c.provider == _polled.c.provider).limit(1)
+_ROWS_SPAN = select(
+    func.min(_ROWS_OF.order_by(poll.c.at_s).scalar_subquery()),
+    func.max(_ROWS_OF.order_by(poll.c.at_s.desc()).scalar_subquery()),
+).select_from(_polled)
 _NEWEST = select(_of_scope, func.coalesce(_NEWEST_ROW, -1), func.coalesce(_NEWEST_DAY, -1))
 LAST_S = 2**31 - 1
 
@@ -127,28 +136,68 @@ def read_polls(
     return found
 
 
+def read_covering_times(
+    connection: Connection, scopes: Iterable[CoverScope], since_s: int, until_s: int
+) -> dict[CoverScope, Ints]:
+    """Return when each scope was covered in [since_s, until_s), in order: of `read_polls` the times alone, as arrays."""
+    import numpy as np  # noqa: PLC0415 a recorder needs no arrays
+
+    from gpuwatch.domain.history.poll_timeline import covering_times  # noqa: PLC0415
+
+    wanted, until_s = set(scopes), min(until_s, LAST_S)
+    packed_to_s = (packed_to_day(connection) or 0) * DAY_S
+    parts: dict[CoverScope, list[Ints]] = {}
+    for scope in wanted if since_s < packed_to_s else ():
+        rows = _packed_rows(connection, scope, (since_s, min(until_s, packed_to_s)), covering=True)
+        parts[scope] = [covering_times([(day, _columns_of_day(scope, day, packed)) for day, packed in rows])]
+    if packed_to_s < until_s:
+        recent = _recent(connection, _rows(covering=True), wanted, max(since_s, packed_to_s), until_s)
+        for scope, polls in recent.items():
+            parts.setdefault(scope, []).append(np.frombuffer(polls.at_s, np.int64))
+    times = {scope: np.concatenate(of_scope) for scope, of_scope in parts.items()}
+    found = {scope: one[slice(*np.searchsorted(one, (since_s, until_s)))] for scope, one in times.items()}
+    return {scope: one for scope, one in found.items() if len(one)}
+
+
 def polls_of_day(scope: CoverScope, day: int, packed: bytes) -> PollColumns:
     """Return the polls of a row of `poll_day`. Raises StoreError: it is damaged."""
     try:
         return unpack_polls(packed, day)
     except ValueError as error:
-        provider, gpu, _ = scope
-        date = datetime.fromtimestamp(day * DAY_S, UTC).date()
-        raise StoreError(
-            f"the polls of {provider} {gpu or '(all models)'} on {date} are damaged in the database ({error});"
-            " restore it from `gpuwatch store backup`"
-        ) from error
+        raise _damaged(scope, day, error) from error
+
+
+def _columns_of_day(scope: CoverScope, day: int, packed: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    try:
+        return packed_columns(packed)
+    except ValueError as error:
+        raise _damaged(scope, day, error) from error
+
+
+def _damaged(scope: CoverScope, day: int, error: ValueError) -> StoreError:
+    provider, gpu, _ = scope
+    date = datetime.fromtimestamp(day * DAY_S, UTC).date()
+    return StoreError(
+        f"the polls of {provider} {gpu or '(all models)'} on {date} are damaged in the database ({error});"
+        " restore it from `gpuwatch store backup`"
+    )
 
 
 def _packed(connection: Connection, scope: CoverScope, span: tuple[int, int], covering: bool) -> PollColumns:
     polls = poll_columns()
-    query = _days(covering=covering)
-    first_day, end_day = span[0] // DAY_S, -(-span[1] // DAY_S)
-    parameters = dict(zip(("provider", "gpu", "spot"), scope, strict=True))
-    for day, packed in connection.execute(query, parameters | {"first_day": first_day, "end_day": end_day}):
+    for day, packed in _packed_rows(connection, scope, span, covering=covering):
         of_day = polls_of_day(scope, day, packed).between(*span)
         polls.extend(of_day.covering() if covering else of_day)
     return polls
+
+
+def _packed_rows(
+    connection: Connection, scope: CoverScope, span: tuple[int, int], *, covering: bool
+) -> Sequence[Row[tuple[int, bytes]]]:
+    """Return the days of a span with their polls; a year of them takes a tenth of a megabyte."""
+    parameters = dict(zip(("provider", "gpu", "spot"), scope, strict=True))
+    days = {"first_day": span[0] // DAY_S, "end_day": -(-span[1] // DAY_S)}
+    return connection.execute(_days(covering=covering), parameters | days).all()
 
 
 def _recent(
@@ -221,11 +270,15 @@ def _complete_poll(
     return of_row
 
 
+def poll_rows_span(connection: Connection) -> tuple[int | None, int | None]:
+    """Return the times of the first and the last poll that is a row; None: there is no row."""
+    first, last = connection.execute(_ROWS_SPAN).one()
+    return first, last
+
+
 def first_poll_s(connection: Connection) -> int | None:
     """Return the time of the first stored poll, or None."""
-    providers = connection.execute(select(poll_total.c.provider).distinct()).scalars().all()
-    first_row = select(func.min(poll.c.at_s)).where(poll.c.provider == bindparam("provider"))
-    firsts = [connection.execute(first_row, {"provider": provider}).scalar() for provider in providers]
+    firsts = [poll_rows_span(connection)[0]]
     days = {
         (provider, gpu, spot): day for provider, gpu, spot, day in connection.execute(_first_days()) if day is not None
     }
