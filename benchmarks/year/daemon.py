@@ -94,7 +94,10 @@ def cpu_s(pid: int) -> float:
 
 def tree_cpu_s(pid: int) -> float:
     """The processor time of a process and its children, including those that have ended."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it has just ended; its parent counts it
+        return 0.0
     return sum(_times(pid)) / TICKS + sum(tree_cpu_s(int(child)) for child in children)
 
 

@@ -254,11 +254,9 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
     from gpuwatch.storage.setup.migrate import open_read_only
 
     if (shared := _SHARED.get()) is not None:
-        url, databases = settings.database_url, shared.databases
-        if url not in databases:
-            databases[url] = shared.stack.enter_context(open_read_only(url))
-            databases[url].owner = settings.owner
-        yield databases[url]
+        database = shared.open(settings.database_url)
+        database.owner = settings.owner
+        yield database
         return
     with open_read_only(settings.database_url) as store:
         store.owner = settings.owner
@@ -283,26 +281,68 @@ def open_history(settings: Settings, scope: MarketFilter, since: datetime, until
             yield history
 
 
+class OpenStores:
+    """The stores of a process that serves pages: each is opened once.
+
+    Between requests it keeps the compiled statements, which take longer to compile than to run, and no connection: one
+    that is kept would hold a file that was replaced, and count among those of the server.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._databases: dict[str, Database] = {}
+        self._uses: dict[str, int] = {}
+
+    @contextmanager
+    def use(self, url: str) -> Iterator[Database]:
+        """Use a store for reading. Raises StoreNotReady and StoreError as `migrate.open_read_only`."""
+        from gpuwatch.storage.setup.database import open_database
+        from gpuwatch.storage.setup.migrate import require_head
+
+        with self._lock:
+            if url not in self._databases:
+                self._databases[url] = open_database(url, read_only=True)
+            database = self._databases[url]
+            self._uses[url] = self._uses.get(url, 0) + 1
+        try:
+            require_head(database)  # another process may have upgraded it, or put another file in its place
+            yield database
+        finally:
+            with self._lock:
+                self._uses[url] -= 1
+                if not self._uses[url]:
+                    database.close()
+
+
 class _SharedStores:
     """Stores that `open_store_read_only` opened in a block of `share_open_stores`, by address."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self.stack = stack
-        self.databases: dict[str, Database] = {}
+    def __init__(self, opened: OpenStores, stack: ExitStack) -> None:
+        self._opened = opened
+        self._stack = stack
+        self._databases: dict[str, Database] = {}
+
+    def open(self, url: str) -> Database:
+        if url not in self._databases:
+            self._databases[url] = self._stack.enter_context(self._opened.use(url))
+        return self._databases[url]
 
 
 _SHARED: ContextVar[_SharedStores | None] = ContextVar("shared stores", default=None)
 
 
 @contextmanager
-def share_open_stores() -> Iterator[None]:
+def share_open_stores(opened: OpenStores) -> Iterator[None]:
     """Within the block, on this thread, a store is opened for reading only once.
 
     For pages that combine several use cases: opening, checking the schema and compiling the same queries took
     longer than reading.
+
+    Args:
+        opened: the stores of the process.
     """
     with ExitStack() as stack:
-        token = _SHARED.set(_SharedStores(stack))
+        token = _SHARED.set(_SharedStores(opened, stack))
         try:
             yield
         finally:

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gpuwatch.app.setup.metrics import CONTENT_TYPE, MetricsReader, exposition
-from gpuwatch.bootstrap import real_monotonic, real_now
+from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.web.api.api_actions import action_routes
 from gpuwatch.web.api.event_stream import EventFanout, event_routes
 from gpuwatch.web.api.openapi import openapi_json
@@ -106,7 +106,8 @@ class _Scrape:
         """Return the text format."""
         with self._lock:
             if real_monotonic() - self._read_at_s >= _FRESH_S:
-                values = self._reader.read(self._context.settings, real_now(), self._context.task_health())
+                with share_open_stores(self._context.owner.stores):
+                    values = self._reader.read(self._context.settings, real_now(), self._context.task_health())
                 self._text, self._read_at_s = exposition(values), real_monotonic()
             return self._text
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch import web
+from gpuwatch.bootstrap import OpenStores
 from gpuwatch.chat.interface import Webhooks
 from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.errors import UsageError
@@ -29,12 +30,14 @@ class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
         reload: reloads the settings.
         recent_log: the newest log records; None: the daemon is another process.
         webhooks: receive the updates of messengers for their bots.
+        stores: what it reads.
     """
 
     config: str | None = None
     reload: Callable[[], None] = lambda: None
     recent_log: RecentLog | None = None
     webhooks: Webhooks = Webhooks()
+    stores: OpenStores = msgspec.field(default_factory=OpenStores)
 
     @property
     def is_daemon(self) -> bool:

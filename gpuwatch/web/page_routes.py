@@ -68,7 +68,7 @@ class ReadCache:
 
 
 def _rendered_values(page: Page, view: View) -> Mapping[str, object]:
-    with share_open_stores():
+    with share_open_stores(view.owner.stores):
         return page.show(view)
 
 

@@ -130,7 +130,7 @@ def _in_store(
     with open_store_read_only(settings) as store:
         requested = [
             offer
-            for offer in market_at(store, real_now())
+            for offer in market_at(store, real_now(), is_now=True)
             if not is_imported_source(offer.provider) and _is_requested(offer, offer_filter, provider_names)
         ]
         names = {offer.provider for offer in requested}

@@ -58,9 +58,7 @@ class StoreGrowth(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[TableGrowth, ...]
 
 
-def read_growth(
-    database: Database, keep: HistoryKeep | None, now: datetime, rows: Mapping[str, int]
-) -> StoreGrowth:
+def read_growth(database: Database, keep: HistoryKeep | None, now: datetime, rows: Mapping[str, int]) -> StoreGrowth:
     """Measure every table.
 
     Args:

@@ -29,7 +29,7 @@ from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.offers import OfferView, folded_view
 from gpuwatch.app.market.provider_status import ProviderStatusView, provider_status_view, provider_statuses
 from gpuwatch.app.watches.watch_status import WatchStatusView, watch_status_view, watch_statuses
-from gpuwatch.bootstrap import real_now
+from gpuwatch.bootstrap import real_now, share_open_stores
 from gpuwatch.domain.jobs.job import JobView, job_view
 from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.setup.durations import DURATION_PATTERN, MAX_S, parse_duration
@@ -218,8 +218,11 @@ def list_routes(context: WebContext) -> list[Route]:
 def _reads(context: WebContext, resource: Resource) -> Callable[[Request], Awaitable[Response]]:
     async def read(request: Request) -> Response:
         query = parameters(request, resource.parameters)
-        body = await run_in_threadpool(page_json, context.settings, resource, query)
-        return with_etag(request, body)
+        return with_etag(request, await run_in_threadpool(body, query))
+
+    def body(query: ListParameters) -> bytes:
+        with share_open_stores(context.owner.stores):
+            return page_json(context.settings, resource, query)
 
     return read
 

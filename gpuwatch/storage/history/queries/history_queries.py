@@ -191,7 +191,9 @@ def _stored_aggregates(
         hourly.c.segment_id.in_(list(segments)), hourly.c.hour >= first, hourly.c.hour < after
     )
     aggregates: AggregatesByHour = {}
-    streamed = {"yield_per": _ROWS_AT_ONCE}  # PostgreSQL's driver would hold all rows at once, beside what is made of them
+    streamed = {
+        "yield_per": _ROWS_AT_ONCE
+    }  # PostgreSQL's driver would hold all rows at once, beside what is made of them
     for rows in connection.execute(query, execution_options=streamed).partitions():
         for row in rows:
             aggregates.setdefault(row[1], []).append((segments[row[0]][0], HourlyAggregate._make(row[2:])))

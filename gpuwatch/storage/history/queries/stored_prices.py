@@ -218,11 +218,20 @@ def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
     )
 
 
-def market_at(database: Database, at: datetime) -> tuple[SnapshotOffer, ...]:
-    """Return the offers at a moment. Raises StoreError."""
+def market_at(database: Database, at: datetime, *, is_now: bool = False) -> tuple[SnapshotOffer, ...]:
+    """Return the offers at a moment.
+
+    Args:
+        is_now: that moment is not over: only what is still on offer is read, without imported prices.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
     at_s = seconds_since_1970(at)
     ended_s = price_interval.c.ended_s
     query = _SNAPSHOT.where(or_(ended_s.is_(None), ended_s > bindparam("at_s")))
+    if is_now:
+        query = query.where(series.c.on_offer == 1)
     with database.read() as connection:
         return tuple(map(_snapshot_offer, connection.execute(query, {"at_s": at_s})))
 

@@ -139,7 +139,7 @@ def read_polls(
 def read_covering_times(
     connection: Connection, scopes: Iterable[CoverScope], since_s: int, until_s: int
 ) -> dict[CoverScope, Ints]:
-    """Return when each scope was covered in [since_s, until_s), in order: of `read_polls` the times alone, as arrays."""
+    """Return when each scope was covered in [since_s, until_s), in order: the times of `read_polls` as arrays."""
     import numpy as np  # noqa: PLC0415 a recorder needs no arrays
 
     from gpuwatch.domain.history.poll_timeline import covering_times  # noqa: PLC0415

@@ -76,6 +76,8 @@ def test_a_history_says_of_each_moment_what_the_store_says(database: Database, s
     market_history = history_until(database, moments[-1] + 100)
     for second in {*moments, *(second - 1 for second in moments[1:]), moments[-1] + 99}:
         assert standing(market_history, second) == stored(database, second)
+    now = NOON + timedelta(seconds=moments[-1])
+    assert market_at(database, now, is_now=True) == market_at(database, now)
 
 
 @pytest.mark.slow
