@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, select
+from sqlalchemy import Connection, Row, Select, and_, bindparam, func, select
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns, packed_columns, poll_columns, unpack_polls
@@ -99,6 +99,12 @@ def _first_days() -> Select[Any]:
         .scalar_subquery()
     )
     return select(_of_scope, first_day)
+
+
+@cache
+def _polls_of_one_day() -> Select[Any]:
+    same_scope = (poll_day.c[name] == _of_scope.c[name] for name in ("provider", "gpu", "spot"))
+    return select(_of_scope, poll_day.c.polls).join(poll_day, and_(*same_scope, poll_day.c.day == bindparam("day")))
 
 
 def known_scopes(connection: Connection) -> list[CoverScope]:
@@ -283,7 +289,6 @@ def first_poll_s(connection: Connection) -> int | None:
         (provider, gpu, spot): day for provider, gpu, spot, day in connection.execute(_first_days()) if day is not None
     }
     if days and (first := min(days.values())) < (packed_to_day(connection) or 0):
-        scopes = [scope for scope, day in days.items() if day == first]
-        polls = read_polls(connection, scopes, first * DAY_S, (first + 1) * DAY_S)
-        firsts += [of_scope.at_s[0] for of_scope in polls.values()]
+        for provider, gpu, spot, packed in connection.execute(_polls_of_one_day(), {"day": first}):
+            firsts += polls_of_day((provider, gpu, spot), first, packed).at_s[:1]
     return min((at_s for at_s in firsts if at_s is not None), default=None)
