@@ -12,9 +12,9 @@ from sqlalchemy import Column, Connection, Table, UniqueConstraint, func, select
 from gpuwatch.domain.setup.durations import DAY_S, format_duration
 from gpuwatch.domain.setup.history_keep import FOREVER, HistoryKeep
 from gpuwatch.storage.history.queries.history_queries import FIRST_HOUR
-from gpuwatch.storage.history.recording.recorded_polls import poll_rows_span
 from gpuwatch.storage.history.table_ends import TABLE_ENDS, WHY_ROWS_STAY, horizons, is_kept_by_default
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.store_stats import POLL_ROWS_SPAN
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import hourly, metadata, poll
 
@@ -163,11 +163,8 @@ def _days(connection: Connection, table: Table, now: datetime) -> float | None:
     if unit is None:
         return None
     name, a_day = unit
-    if table.name == poll.name:
-        oldest, _ = poll_rows_span(connection)
-    else:
-        first = FIRST_HOUR if table.name == hourly.name else select(func.min(table.c[name]))
-        oldest = connection.execute(first).scalar()
+    looked_up = {poll.name: POLL_ROWS_SPAN, hourly.name: FIRST_HOUR}  # where a scan would take long
+    oldest = connection.execute(looked_up.get(table.name, select(func.min(table.c[name])))).scalar()
     days = None if oldest is None else to_ms(now) // 3_600_000 / 24 - oldest / a_day
     return days if days is not None and days >= 1 else None
 

@@ -10,7 +10,6 @@ from sqlalchemy import Connection, func, inspect, select
 
 from gpuwatch.domain.history.market_history import moment_of
 from gpuwatch.domain.setup.durations import HOUR_S
-from gpuwatch.storage.history.recording.recorded_polls import poll_rows_span
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.migrate import revision
 from gpuwatch.storage.setup.side_tables import lake
@@ -20,10 +19,19 @@ from gpuwatch.storage.setup.tables import (
     launch,
     launch_event,
     metadata,
+    poll,
     poll_total,
     quota_day,
     series,
 )
+
+# The first and the last poll that is a row, looked up for each provider: there are millions.
+_polled = select(poll_total.c.provider).distinct().subquery()
+_at_s = select(poll.c.at_s).where(poll.c.provider == _polled.c.provider).limit(1)
+POLL_ROWS_SPAN = select(
+    func.min(_at_s.order_by(poll.c.at_s).scalar_subquery()),
+    func.max(_at_s.order_by(poll.c.at_s.desc()).scalar_subquery()),
+).select_from(_polled)
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +64,7 @@ def read_store_stats(database: Database) -> StoreStats:
             if name in tables
         }
         used, free = _size(connection, database.is_sqlite)
-        first, last = poll_rows_span(connection)
+        first, last = connection.execute(POLL_ROWS_SPAN).one()
         received = connection.execute(select(func.sum(poll_total.c.rows))).scalar()
         on_offer = select(func.count()).where(series.c.on_offer == 1)
         next_hour, kept_from_s = connection.execute(

@@ -16,6 +16,7 @@ from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns, packed_columns, poll_columns, unpack_polls
 from gpuwatch.domain.setup.durations import DAY_S
 from gpuwatch.errors import StoreError
+from gpuwatch.storage.setup.store_stats import POLL_ROWS_SPAN
 from gpuwatch.storage.setup.tables import IS_COVERING, history_state, poll, poll_day, poll_total
 
 if TYPE_CHECKING:
@@ -40,12 +41,6 @@ _NEWEST_DAY = (
     .limit(1)
     .scalar_subquery()
 )
-_polled = select(poll_total.c.provider).distinct().subquery()
-_ROWS_OF = select(poll.c.at_s).where(poll.c.provider == _polled.c.provider).limit(1)
-_ROWS_SPAN = select(
-    func.min(_ROWS_OF.order_by(poll.c.at_s).scalar_subquery()),
-    func.max(_ROWS_OF.order_by(poll.c.at_s.desc()).scalar_subquery()),
-).select_from(_polled)
 _NEWEST = select(_of_scope, func.coalesce(_NEWEST_ROW, -1), func.coalesce(_NEWEST_DAY, -1))
 LAST_S = 2**31 - 1
 
@@ -276,15 +271,9 @@ def _complete_poll(
     return of_row
 
 
-def poll_rows_span(connection: Connection) -> tuple[int | None, int | None]:
-    """Return the times of the first and the last poll that is a row; None: there is no row."""
-    first, last = connection.execute(_ROWS_SPAN).one()
-    return first, last
-
-
 def first_poll_s(connection: Connection) -> int | None:
     """Return the time of the first stored poll, or None."""
-    firsts = [poll_rows_span(connection)[0]]
+    firsts = [connection.execute(POLL_ROWS_SPAN).one()[0]]
     days = {
         (provider, gpu, spot): day for provider, gpu, spot, day in connection.execute(_first_days()) if day is not None
     }
