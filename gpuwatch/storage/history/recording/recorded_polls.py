@@ -5,12 +5,12 @@ Every question about past polls goes through here, so that it has the same answe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, Select, and_, bindparam, func, select
+from sqlalchemy import Connection, Select, and_, bindparam, func, select
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.packed_polls import PackedPoll, PollColumns, packed_columns, poll_columns, unpack_polls
@@ -194,11 +194,12 @@ def _packed(connection: Connection, scope: CoverScope, span: tuple[int, int], co
 
 def _packed_rows(
     connection: Connection, scope: CoverScope, span: tuple[int, int], *, covering: bool
-) -> Sequence[Row[tuple[int, bytes]]]:
+) -> list[tuple[int, bytes]]:
     """Return the days of a span with their polls; a year of them takes a tenth of a megabyte."""
     parameters = dict(zip(("provider", "gpu", "spot"), scope, strict=True))
     days = {"first_day": span[0] // DAY_S, "end_day": -(-span[1] // DAY_S)}
-    return connection.execute(_days(covering=covering), parameters | days).all()
+    rows = connection.execute(_days(covering=covering), parameters | days)
+    return [(day, packed) for day, packed in rows.all()]
 
 
 def _recent(

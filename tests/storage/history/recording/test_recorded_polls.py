@@ -112,7 +112,7 @@ def answers(database: Database) -> list[Any]:
         at_s = int(at.timestamp())
         found.append(newest_covers(database, at_s))
         with database.read() as connection:
-            scopes = recorded_polls.known_scopes(connection)
+            scopes = sorted(recorded_polls.known_scopes(connection))  # PostgreSQL gives them in any order
             found += [
                 find(connection, [scope], at_s)
                 for scope in scopes
