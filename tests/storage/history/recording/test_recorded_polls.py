@@ -97,7 +97,9 @@ def answers(database: Database) -> list[Any]:
         for since, until in ((NOON, LATER), (NOON + timedelta(hours=5), NOON + timedelta(days=2, hours=1))):
             market_history = read_market_history(database, scope, since, until)
             found += [
-                msgspec.structs.replace(market_history, polls=list(market_history.polls)),
+                msgspec.structs.replace(
+                    market_history, polls=list(market_history.polls), intervals=list(market_history.intervals)
+                ),
                 {scope: list(polls) for scope, polls in read_covering_polls(database, scope, since, until).items()},
                 read_price_periods(
                     database,
