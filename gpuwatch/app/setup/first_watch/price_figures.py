@@ -11,6 +11,7 @@ from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import price_text
 
 _CENT = Decimal("0.01")
+_MOST_OTHERS = 3  # markets beside the cheapest
 _NEAR = Decimal("0.3")  # of today's price
 Rates = Mapping[str, Decimal]  # provider → the fraction added to its listed prices
 
@@ -80,13 +81,15 @@ def shown(price: Decimal) -> str:
 
 
 def today_text(figures: PriceFigures, rates: Rates, titles: Mapping[str, str]) -> str:
-    """ "from $0.42/GPU-h today at vast.ai ($0.35 on the bill)"; without an offer, why there is none."""
-    low = figures.cheapest(rates)
-    if low is None:
+    """ "from $0.42/GPU-h today at vast.ai ($0.35 on the bill), RunPod $0.69"; without an offer, why there is none."""
+    if not figures.today:
         return "today's price is unknown" if figures.faults else "not on sale today"
+    low, *others = sorted(figures.today, key=lambda one: one.compared(rates))
     price, bill = shown(low.compared(rates)), shown(low.usd_gpu_hour)
     beside = "" if price == bill else f" ({bill} on the bill)"
-    return f"from {price}/GPU-h today at {titles.get(low.provider, low.provider)}{beside}"
+    dearer = [f"{titles.get(one.provider, one.provider)} {shown(one.compared(rates))}" for one in others]
+    cheapest = f"from {price}/GPU-h today at {titles.get(low.provider, low.provider)}{beside}"
+    return ", ".join([cheapest, *dearer[:_MOST_OTHERS]])
 
 
 def recorded_text(figures: PriceFigures, rates: Rates) -> str:

@@ -50,9 +50,9 @@ def test_without_a_market_the_recorded_prices_suggest() -> None:
 
 def test_the_cheapest_is_the_one_after_the_reserve() -> None:
     figures = PriceFigures(today=(LowPrice("vastai", Decimal("1.00")), LowPrice("runpod", Decimal("1.10"))))
-    assert today_text(figures, RATES, TITLES) == "from $1.10/GPU-h today at RunPod"
+    assert today_text(figures, RATES, TITLES) == "from $1.10/GPU-h today at RunPod, vast.ai $1.20"
     none = {"vastai": Decimal(0), "runpod": Decimal(0)}
-    assert today_text(figures, none, TITLES) == "from $1.00/GPU-h today at vast.ai"
+    assert today_text(figures, none, TITLES) == "from $1.00/GPU-h today at vast.ai, RunPod $1.10"
     only_vast = PriceFigures(today=figures.today[:1])
     assert today_text(only_vast, RATES, TITLES) == "from $1.20/GPU-h today at vast.ai ($1.00 on the bill)"
 
