@@ -7,6 +7,7 @@
       "should that the their there they this to was we what when where which who whom why will with would you your " +
       "в во и или к как ли мне можно на не о от по с у что чтобы это я").split(" "),
   )
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
   const send = Worker.prototype.postMessage
   Worker.prototype.postMessage = function (message, ...rest) {
     if (message?.type === QUERY && typeof message.data === "string") {

@@ -20,7 +20,7 @@ import pytest
 
 from gpuwatch.testing.suite import case
 from tests.checkout import ROOT
-from tests.web.chromium import needs_browser, overflow, page_at, started
+from tests.web.chromium import needs_browser, overflow, page_at, serious_findings, started
 from tools.docs_site import SOURCE, indented, site_link
 
 if TYPE_CHECKING:
@@ -141,9 +141,14 @@ def _typed(field: Locator, text: str) -> None:
 @needs_browser
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_no_page_is_wider_than_a_phone(address: str) -> None:
-    with started() as browser, page_at(browser, address, (390, 844)) as page:
-        for place in SHOWN:
-            with case(place or "home"):
-                page.goto(f"/{place}")
-                assert overflow(page) <= 0
+def test_a_page_fits_a_phone_and_can_be_read_by_everybody(address: str) -> None:
+    """By axe-core: contrast, names, links that more than their colour shows."""
+    with started() as browser:
+        for scheme, places in (("light", SHOWN), ("dark", SHOWN[1:3])):
+            with page_at(browser, address, (390, 844), color_scheme=scheme) as page:
+                for place in places:
+                    with case(f"{place or 'home'}, {scheme}"):
+                        page.goto(f"/{place}")
+                        assert overflow(page) <= 0
+                        found = serious_findings(page)  # browsers themselves let keys reach a wide table
+                        assert [one for one in found if not one.startswith("scrollable-region-focusable")] == []
