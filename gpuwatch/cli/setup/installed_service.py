@@ -46,6 +46,9 @@ def install(scope: str | None, shows_only: bool, config: str | None) -> None:
         return
     installed = install_service(_scope(scope), config)
     echo(f"{installed.unit}: started, and starts by itself from now on; see: gpuwatch service status{_again(scope)}")
+    if installed.shell_only:
+        where = "a credential (docs/deploy.md)" if _scope(scope).value == "system" else ".env in this folder"
+        note(f"not set for the service: {', '.join(installed.shell_only)}; move them to {where}, then repeat this")
     if installed.linger is False:
         note(_linger_hint())
 

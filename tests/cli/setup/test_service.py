@@ -76,6 +76,8 @@ class Systemd:
 def systemd(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemd:
     made = Systemd(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    for name in [name for name in os.environ if name.startswith("GPUWATCH_")]:
+        monkeypatch.delenv(name)
     shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
     return made
 
@@ -119,6 +121,19 @@ def test_a_user_s_unit_runs_this_program_here_with_these_settings(shell: Shell, 
         "systemctl --user restart gpuwatch.service",
     ]
     assert (unit.stat().st_mode & 0o777) == 0o644
+
+
+def test_what_only_this_shell_sets_is_named(
+    shell: Shell, systemd: Systemd, unit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is exported, and nowhere else, would leave the daemon unable to rent."""
+    monkeypatch.setenv("VAST_API_KEY", "canary")
+    monkeypatch.setenv("GPUWATCH_DRY_RUN", "true")
+    (shell.folder / ".env").write_text("GPUWATCH_DRY_RUN=true\n")
+    ran = shell("service", "install", "--user")
+    assert "VAST_API_KEY; move them to .env in this folder" in ran.err
+    assert "DRY_RUN" not in ran.err
+    assert "canary" not in ran.out + ran.err + unit.read_text()
 
 
 def test_a_user_s_service_that_ends_with_the_session_says_what_keeps_it(

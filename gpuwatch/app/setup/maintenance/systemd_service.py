@@ -33,11 +33,17 @@ _RUNNING_VERSION = re.compile(r"gpuwatch (\S+): ?")  # begins the status that th
 
 
 class InstalledService(msgspec.Struct, frozen=True, kw_only=True):
-    """A service that was installed and started. `linger`: whether it outlives the user's sessions; None: it does."""
+    """A service that was installed and started.
+
+    Attributes:
+        linger: whether it outlives the user's sessions; None: a system service does.
+        shell_only: variables of this shell that set something here, and that the service does not have.
+    """
 
     unit: str
     command: str
     linger: bool | None
+    shell_only: list[str]
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +120,12 @@ def install_service(scope: Scope, config: str | None) -> InstalledService:
         if done.returncode != 0:
             raise GpuwatchError(f"systemctl {' '.join(words)}: {_last_line(done)}; see: {_journal_hint(scope)}")
     command = next(line for line in text.splitlines() if line.startswith("ExecStart="))
-    return InstalledService(unit=str(path), command=command.partition("=")[2], linger=_lingers(scope))
+    return InstalledService(
+        unit=str(path),
+        command=command.partition("=")[2],
+        linger=_lingers(scope),
+        shell_only=_of_this_shell(scope, os.environ),
+    )
 
 
 def service_status(scope: Scope, config: str | None) -> ServiceStatus:
@@ -209,6 +220,17 @@ def _unit(scope: Scope, settings: Settings) -> str:
         config = None if file == systemd_unit.SYSTEM_SETTINGS else file
         return unit_text(scope, run_command(scope, config), None, os.environ)
     return unit_text(scope, run_command(scope, Path.cwd() / file), Path.cwd(), os.environ)
+
+
+def _of_this_shell(scope: Scope, env: Mapping[str, str]) -> list[str]:
+    """The variables that set something in this shell alone: not in `.env`, which a user's service reads, too."""
+    from gpuwatch.settings.external_values import read_dotenv  # noqa: PLC0415
+    from gpuwatch.settings.plugin_options import PREFIX, key_aliases  # noqa: PLC0415
+
+    known = key_aliases()
+    kept = read_dotenv(Path.cwd()) if scope is Scope.USER else {}
+    named = [name for name in env if name.startswith(PREFIX) or name in known]
+    return sorted(name for name in named if kept.get(name) != env[name] and name != f"{PREFIX}CONFIG")
 
 
 def _text_or_empty(scope: Scope, config: str | None) -> str:
