@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from gpuwatch.storage.setup.daemon_lease import claim_daemon
 from tests.process.daemon_child import Home, bargain, wait_for
 from tests.upgraded_store import open_upgraded
 
@@ -122,7 +123,8 @@ def test_parallel_agents_never_spend_more_than_they_were_given(tmp_path: Path, m
                 group.start_soon(request, (one_agent, other)[number % 2], offer)
         return answers
 
-    answers = anyio.run(session)
+    with claim_daemon(home.database_url):
+        answers = anyio.run(session)
     assert all(isinstance(answer, dict) for answer in answers), answers
     assert sum(not answer["awaits_owner"] for answer in answers) == 2
     assert len(market.ledger.creates) == 2
@@ -139,7 +141,8 @@ def test_parallel_agents_never_spend_more_than_they_were_given(tmp_path: Path, m
 def test_an_agent_ends_its_own_launch_and_asks_about_another(tmp_path: Path, market: Marketplace) -> None:
     home = an_asking_home(tmp_path, market, usd_day=5.0, max_active=2, max_total=2)
     bargain(market)
-    own = one(home, "request_launch", watch="cheap", why="train")
+    with claim_daemon(home.database_url):
+        own = one(home, "request_launch", watch="cheap", why="train")
     launch_id = own["answer"]["launch_id"]
     home.write(url=market.url, action="ask", max_active=2, max_total=2)  # no envelope any more
     bargain(market)
@@ -150,6 +153,9 @@ def test_an_agent_ends_its_own_launch_and_asks_about_another(tmp_path: Path, mar
     assert "an agent asks to end it" in home.run("alerts", "--json").stdout
     ended = one(home, "stop", launch_id=launch_id, why="done")
     assert ended["ending"] is True
+    audit = home.run("alerts", "--kind", "audit", "--json").stdout
+    assert "agent (gpuwatch mcp): train" in audit
+    assert "agent (gpuwatch mcp): done" in audit
     with home.daemon():
         states = wait_for(lambda: sorted(home.states()) == ["ended", "running"])
         assert states
@@ -158,10 +164,10 @@ def test_an_agent_ends_its_own_launch_and_asks_about_another(tmp_path: Path, mar
 def test_a_watch_of_an_agent_never_rents(tmp_path: Path, market: Marketplace) -> None:
     home = an_asking_home(tmp_path, market)
     added = one(home, "create_watch", name="agents", gpu="RTX 4090", max_price=0.3, why="small tests")
-    assert added["watch"] == "agents"
+    assert added["watch"] == "agent-agents"
     asking = one(home, "create_watch", name="agents-ask", gpu="RTX 4090", max_price=0.3, why="x", asks=True)
     assert 'action = "ask"' in asking["diff"]
-    assert "agents" in one(home, "create_watch", name="agents", gpu="RTX 4090", max_price=0.3, why="twice")
+    assert "agent-agents" in one(home, "create_watch", name="agents", gpu="RTX 4090", max_price=0.3, why="twice")
     shown = home.run("watches", "--json").stdout
     assert '"launch"' not in [line.strip() for line in shown.splitlines() if '"action"' in line]
     text = (tmp_path / "gpuwatch.toml").read_text()

@@ -17,9 +17,11 @@ from gpuwatch.app.launches.approvals import (
     approval_answer_view,
     approval_view,
     approve,
+    open_approvals,
 )
 from gpuwatch.app.launches.launches import known_launch, open_launches
 from gpuwatch.app.launches.stop import request_stop
+from gpuwatch.app.watches.agent_watch import is_agents
 from gpuwatch.app.watches.check import check_markets
 from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.app.watches.watch_selection import watch_named
@@ -36,6 +38,7 @@ from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, WatchMemory
+from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
@@ -44,10 +47,12 @@ from gpuwatch.engine.launches.renting.owner_decisions import (
     ApprovalTerms,
     request_approval,
 )
-from gpuwatch.errors import UsageError
+from gpuwatch.engine.setup.leadership import role_of
+from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
+from gpuwatch.storage.watches.running_hosts import has_leader
 
 if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
 
 AGENT = "agent (gpuwatch mcp)"
 _WHY_LENGTH = 200
+_MOST_OPEN = 10  # quotes that await the owner at a time; an agent requests no more
 
 
 class LaunchRequestView(JsonView, frozen=True, kw_only=True):
@@ -87,19 +93,24 @@ def request_launch(settings: Settings, watch_name: str, offer_id: str | None, wh
     watch = watch_named(settings, watch_name)
     if watch.action is not Action.ASK or watch.launch is None or watch.launch.max_runtime_s is None:
         raise UsageError(f'watch {watch.name!r}: an agent may use only watches with action = "ask" and a max_runtime')
+    waiting = [ask for ask in open_approvals(settings, real_now()) if owner_of(ask.watch) == settings.owner]
+    if len(waiting) >= _MOST_OPEN:
+        raise UsageError(f"nothing was requested: {_MOST_OPEN} quotes await the owner's answer already")
     (watch,) = current_limits(settings, [watch], keep=False, from_daemon=True).watches
     found = _found(settings, watch, offer_id)
-    envelope = AgentEnvelope(max_microusd=int(settings.mcp.max_usd_day * MICRO))
     with open_store(settings) as store:
-        request = _request(settings, store, watch, found, why, is_reported=not envelope.max_microusd)
+        envelope = _envelope(settings, store, watch)
+        request = _request(settings, store, watch, found, why, is_reported=envelope is None)
         if request.ask is None:
             raise UsageError(f"nothing was requested: {request.did}")
         answer = None
-        if envelope.max_microusd:
-            answer = approve(settings, request.ask.approval_id, actor=AGENT, envelope=envelope)
-            after = SqlApprovalRepository(store).get(request.ask.approval_id) or request.ask
-            if after.state_at(real_now()) is ApprovalState.OPEN:  # the owner decides after all
-                _tell(settings, store, watch, request, why)
+        if envelope is not None:
+            try:
+                answer = approve(settings, request.ask.approval_id, actor=_actor(why), envelope=envelope)
+            finally:
+                after = SqlApprovalRepository(store).get(request.ask.approval_id) or request.ask
+                if after.state_at(real_now()) is ApprovalState.OPEN:  # the owner decides after all
+                    _tell(settings, store, watch, request, why)
     asked = request.ask if answer is None else answer.approval
     return LaunchRequestView(
         awaits_owner=asked.state_at(real_now()) is ApprovalState.OPEN,
@@ -119,17 +130,31 @@ def request_end(settings: Settings, launch_id: str, why: str) -> EndRequestView:
     now = real_now()
     with open_launches(settings) as repository:
         launch = known_launch(repository, launch_id)
+    if owner_of(launch.watch) != settings.owner:
+        raise ResourceNotFound(f"launch {launch_id} is another owner's")
     with open_store(settings) as store:
-        is_agents = SqlApprovalRepository(store).is_of_agent(launch_id)
-        if not is_agents:
+        is_approved = SqlApprovalRepository(store).is_of_agent(launch_id)
+        if not is_approved:
             alert = LaunchAlerts(new_id).of(ASKED_TO_END, launch, now, why=_said(why))
             Outbox(store).enqueue(alert)
-    if not is_agents:
+    if not is_approved:
         text = "the owner rented it and decides: an alert was sent"
         return EndRequestView(ending=False, text=text, launch=launch_view(launch, now))
-    after, changed = request_stop(settings, launch_id, actor=AGENT)
+    after, changed = request_stop(settings, launch_id, actor=_actor(why))
     text = "it is being ended" if changed else f"it is {after.state.value} already"
     return EndRequestView(ending=True, text=text, launch=launch_view(after, now))
+
+
+def _envelope(settings: Settings, store: Database, watch: Watch) -> AgentEnvelope | None:
+    """What an agent may spend by this watch without the owner; None: nothing.
+
+    What may be rented was said by the owner alone, and what is rented must end in time: a daemon sees to that.
+    """
+    if not settings.mcp.max_usd_day or is_agents(watch.name):
+        return None
+    if not settings.dry_run and not has_leader(store, role_of(settings.owner)):
+        return None
+    return AgentEnvelope(max_microusd=int(settings.mcp.max_usd_day * MICRO))
 
 
 def _found(settings: Settings, watch: Watch, offer_id: str | None) -> Sequence[Match]:
@@ -199,6 +224,10 @@ def _alert(settings: Settings, watch: Watch, request: ApprovalRequest, ask: Appr
     )
     alert = msgspec.structs.replace(alert, why=offer_texts.AGENT_ASKS.format(why=_said(why)))
     return outbox_alert(alert, request.once_key, ask.deadline)
+
+
+def _actor(why: str) -> str:
+    return f"{AGENT}: {_said(why)}"
 
 
 def _said(why: str) -> str:

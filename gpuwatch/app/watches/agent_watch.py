@@ -1,4 +1,7 @@
-"""A watch that an agent adds: it alerts the owner or asks for approval, and never rents by itself."""
+"""A watch that an agent adds: it alerts the owner or asks for approval, and never rents by itself.
+
+Its name says whose idea it was, until the owner renames it: what such a watch asks for, the owner approves in any case.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,19 @@ from typing import Any
 
 from gpuwatch.app.owner_audit import record_audit
 from gpuwatch.app.watches.edit_watch import draft_watch, save_draft
+from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.errors import UsageError
 
 _RUNTIME = "24h"  # of a launch that the owner approves, until the owner sets another
+_PREFIX = "agent-"
+_MOST_WATCHES = 20
+
+
+def is_agents(watch: str) -> bool:
+    """Whether an agent added the watch of this name, and the owner has not renamed it."""
+    return plain_name(watch).startswith(_PREFIX)
 
 
 def create_agent_watch(
@@ -19,9 +31,12 @@ def create_agent_watch(
     """Add it to the settings file; a daemon takes it at its next reload.
 
     Raises:
-        UsageError: the name is taken, or the file cannot be written.
-        SettingsError: a value is invalid; nothing was written.
+        UsageError: there are many already, or the file cannot be written.
+        SettingsError: a value is invalid, or the name is taken; nothing was written.
     """
+    if sum(is_agents(watch.name) for watch in load_settings(config).watches) >= _MOST_WATCHES:
+        raise UsageError(f"{_MOST_WATCHES} watches of agents exist: the owner must remove or rename some")
+    name = name if is_agents(name) else f"{_PREFIX}{name}"
     values = {"name": name, "gpu": gpu, "max_price": f"{Decimal(repr(max_price)):f}", "action": "alert"}
     if asks:
         values |= {"action": "ask", "launch.max_runtime": _RUNTIME, "launch.max_total": "1"}

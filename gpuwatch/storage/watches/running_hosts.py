@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from datetime import datetime
 
 import msgspec
 from sqlalchemy import Connection, select, update
 
+from gpuwatch.errors import StoreError
 from gpuwatch.storage.setup.daemon_lease import IS_ROLE, IS_VALID, NOW_MS
-from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.database import Database, sqlite_path
 from gpuwatch.storage.setup.side_tables import daemon_host as host_rows
 from gpuwatch.storage.setup.side_tables import daemon_lease as lease_rows
 from gpuwatch.storage.setup.stored_values import from_ms
@@ -87,6 +90,32 @@ def leading_host(database: Database, role: str) -> str | None:
         leases, hosts = load_hosts(connection)
     holder = next((lease.holder for lease in leases if lease.role == role and lease.expires_in_s > 0), None)
     return None if holder is None else next((one.host for one in hosts if one.holder == holder), "another host")
+
+
+def has_leader(database: Database, role: str) -> bool:
+    """Whether a daemon runs that follows the launches of this role now, and ends them in time. Raises StoreError."""
+    return _is_locked(database.url) if database.is_sqlite else leading_host(database, role) is not None
+
+
+def _is_locked(database_url: str) -> bool:
+    """Whether a daemon has locked this SQLite file now. Raises StoreError."""
+    database = sqlite_path(database_url)
+    if database is None:
+        return False
+    path = database.resolve()
+    try:
+        handle = os.open(path.with_name(path.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(f"cannot open the lock file of {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def is_unserved(database: Database, role: str) -> bool:
