@@ -25,7 +25,7 @@ from gpuwatch.app.plan.plan_watch import (
 from gpuwatch.domain.jobs.job_request import JobRequest
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.market.json_view import rfc3339
-from gpuwatch.domain.market.money import MICRO, dollars, price_text, usd
+from gpuwatch.domain.market.money import MICRO, dollars, per_hour, usd
 from gpuwatch.domain.market.offer import ARM64, arch_of, clean
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer
@@ -152,7 +152,7 @@ def _lines(
         yield "# No offer is under the limit in the worst case: the job waits for a lower price."
     for job_offer in planned.job_offers[:4]:
         offer, job_hours = job_offer.offer, FigureRange(job_offer.cost.low.hours, job_offer.cost.high.hours)
-        price = f"${price_text(usd(job_offer.price.price_microusd_hour))} an hour"
+        price = per_hour(usd(job_offer.price.price_microusd_hour))
         yield f"#   {offer.gpu_count}× {clean(offer.gpu)} at {clean(offer.provider)} for {price}:"
         yield f"#     {hours_range_text(job_hours)} hours, at most {dollars(usd(job_offer.cost.microusd))}"
     yield f"name = {toml_value(planned.name)}"

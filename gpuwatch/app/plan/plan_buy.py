@@ -77,9 +77,7 @@ def plan_buy(request: BuyRequest, settings: Callable[[], Settings], since: datet
         ]
         comparisons = [compare_with_rent(own, tariff, usage, loss) for tariff in tariffs]
         if not request.has_rent:
-            notes.append(
-                "rented: the example's machine, 8 H100 for $98.32 an hour; set yours with --rent or --rent-gpu"
-            )
+            notes.append("rented: the example's machine, 8 H100 for $98.32/h; set yours with --rent or --rent-gpu")
     if since is not None:
         names = None if request.log_gpu is None else gpu_names_of(request.log_gpu)
         log = own_rent(settings(), since, names)

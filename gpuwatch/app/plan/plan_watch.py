@@ -18,7 +18,7 @@ from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.launch import disk_microusd_hour
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
-from gpuwatch.domain.market.money import MICRO, amount_text
+from gpuwatch.domain.market.money import MICRO, dollars
 from gpuwatch.domain.market.offer import Offer, OfferKind, clean
 from gpuwatch.domain.plan.architectures.language_models import LanguageModel
 from gpuwatch.domain.plan.figures import FigureRange
@@ -156,7 +156,7 @@ def _basis(request: JobRequest, limits: _WatchLimits) -> Iterator[str]:
     best = limits.job_offers[0]
     where = f"{best.offer.gpu_count}× {clean(best.offer.gpu)} at {clean(best.offer.provider)}"
     verdict = "the job costs" if limits.is_feasible else "not feasible yet: the job costs"
-    yield f"Cheapest offer: {where}, where {verdict} {amount_text(best.cost.microusd / MICRO)} $ in the worst case."
+    yield f"Cheapest offer: {where}, where {verdict} {dollars(best.cost.microusd / MICRO)} in the worst case."
     given = "as given" if request.max_usd is not None else f"{LIMIT:g} times that, for the machine alone"
     yield f"max_job_cost: {given}; max_usd_month: one run of max_runtime with its start and end."
 

@@ -26,7 +26,7 @@ from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import MICRO, per_gpu_hour
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert
@@ -164,8 +164,8 @@ def _recorded_history(settings: Settings, now: datetime) -> str:
     lowest = [point.min_microusd for point in price_history(settings, asked).track.points if point.min_microusd]
     return (
         f"   its history: {count_text(done.report.new, 'price')}, recorded in public from {RECORDED_SINCE} to"
-        f" {RECORDED_UNTIL} and moved to end now: a day's cheapest {GPU} was {min(lowest) / MICRO:.2f} $ to"
-        f" {max(lowest) / MICRO:.2f} $"
+        f" {RECORDED_UNTIL} and moved to end now: a day's cheapest {GPU} was {per_gpu_hour(min(lowest) / MICRO)} to"
+        f" {per_gpu_hour(max(lowest) / MICRO)}"
     )
 
 
@@ -182,11 +182,12 @@ def wrapping(print_line: PrintLine) -> PrintLine:
 def _run_steps(
     print_line: PrintLine, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service
 ) -> None:
-    print_line(f"2. the daemon watches for {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
+    print_line(f"2. the daemon watches for {GPU} at or under ${MAX_PRICE}/GPU-h, 20 % commission included")
     wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]
-    print_line(f"   three polls, no alert: cheapest {cheapest:.2f} $ listed, {cheapest * 1.2:.2f} $ with commission")
-    print_line(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll finds it:")
+    listed, price = per_gpu_hour(cheapest), per_gpu_hour(cheapest * 1.2)
+    print_line(f"   three polls, no alert: cheapest {listed} listed, {price} with commission")
+    print_line(f"3. a host lowers its price to {per_gpu_hour(DROP_USD_HOUR)} listed. The next poll finds it:")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
     launch = wait_until(lambda: _running_launch(service), "a running instance")
     print_line(
@@ -198,7 +199,7 @@ def _run_steps(
         raise DemoFailed("the end of the instance was not confirmed")
     ended = service.launch_repository.get(launch.launch_id) or launch
     cost = cost_microusd(ended, real_now()) / MICRO
-    print_line(f"   it cost {cost:.4f} $; create requests received by the marketplace: {len(market.ledger.creates)}")
+    print_line(f"   it cost ${cost:.4f}; create requests received by the marketplace: {len(market.ledger.creates)}")
     rows = read_store_stats(store).rows
     counts_text = f"{rows['poll']} polls, {rows['price_interval']} price intervals, {rows['series']} machines"
     print_line(f"6. recorded in the history: {counts_text}")

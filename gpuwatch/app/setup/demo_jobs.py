@@ -33,7 +33,7 @@ from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.process import running_service
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import MICRO, per_gpu_hour
 from gpuwatch.emulator import Marketplace
 from gpuwatch.emulator.instances.machine_sshd import has_sshd
 from gpuwatch.settings import Settings
@@ -91,13 +91,14 @@ def _run_steps(
 ) -> None:
     print_line(f"1. a marketplace on {market.url}; each instance is a local folder with its own SSH server")
     (job,) = submit_jobs(settings, [_job_file(folder)])
-    print_line(f"2. job {job.name} is queued (gpuwatch jobs submit): {GPU} at or under {MAX_PRICE} $ per GPU-hour")
+    print_line(f"2. job {job.name} is queued (gpuwatch jobs submit): {GPU} at or under ${MAX_PRICE}/GPU-h")
     polls = service.polling.workers["vastai"].finished_rounds + 3
     wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= polls, "three polls")
     print_line(f"   three polls, no launch yet: {_current_job(settings, job).state.value}")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
     print_line(
-        f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed, {DROP_USD_HOUR * 1.2:.2f} $ with commission:"
+        f"3. a host lowers its price to {per_gpu_hour(DROP_USD_HOUR)} listed, "
+        f"{per_gpu_hour(DROP_USD_HOUR * 1.2)} with commission:"
     )
     queued = wait_until(lambda: _job_past_state(settings, job, JobState.QUEUED), "an instance", _TIMEOUT_S)
     print_line(f"   rented once: launch {queued.launch_id}; its start script installs a key pair created for it")
@@ -124,7 +125,7 @@ def _print_outcome(print_line: PrintLine, market: Marketplace, service: Service,
     print_line(
         f"6. the instance is destroyed and its end confirmed: the marketplace has {len(market.instances())} instances"
     )
-    print_line(f"   it cost {cost:.4f} $; create requests received by the marketplace: {len(market.ledger.creates)}")
+    print_line(f"   it cost ${cost:.4f}; create requests received by the marketplace: {len(market.ledger.creates)}")
 
 
 def _job_file(folder: Path) -> Path:

@@ -27,7 +27,7 @@ from gpuwatch.bootstrap.provider_access import (
     resolve_provider,
 )
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import usd
+from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.owner_names import owner_of, plain_name
@@ -232,7 +232,7 @@ def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
     """The used part of each limit. A limit that is reached prevents new launches."""
     for use in uses_of_budgets(settings, launches.launches, {}, None, real_now()):
         percent = use.percent(use.used) or 0.0
-        text = f"{use.limit_name}: {usd(use.used):.2f} of {usd(use.limit):.2f} $ used, {percent:.0f} %"
+        text = f"{use.limit_name}: {dollars(usd(use.used))} of {dollars(usd(use.limit))} used, {percent:.0f} %"
         mend = "gpuwatch rents nothing beyond it; see: gpuwatch launches costs" if percent >= _NEARLY_PERCENT else None
         yield Finding(area=_budget_name(use.watch), state="note" if mend else "ok", text=text, mend=mend)
     scopes: list[tuple[str | None, Budget]] = [(None, settings.budget), *((w.name, w.budget) for w in settings.watches)]

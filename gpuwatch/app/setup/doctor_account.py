@@ -19,6 +19,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.domain.launches.instance import LABEL_PREFIX
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import GpuwatchError, KeyRejected
@@ -170,8 +171,9 @@ def _rights(
     may = [words for right, words in _MAY.items() if right in account.answered_queries]
     if may:
         credit = account.credit_usd
-        has_credit = isinstance(credit, float | int)
-        text = f"the key works; it may {', '.join(may)}" + (f"; credit {credit:.2f} $" if has_credit else "")
+        text = f"the key works; it may {', '.join(may)}"
+        if isinstance(credit, float | int):
+            text += f"; credit {dollars(credit)}"
         is_low = isinstance(credit, float | int) and credit < _MIN_CREDIT_USD
         yield Finding(area=name, state="note" if is_low else "ok", text=text)
     for query, error in account.errors.items():
@@ -211,7 +213,7 @@ def _hour(settings: Settings, name: str, watch: Watch, credit_usd: float) -> Fin
     per_gpu = max(watch.max_price_usd_gpu_hour, bid.max_usd_gpu_hour if bid else Decimal(0))
     hour = per_gpu * watch.gpu_count_max
     gpus = f"{watch.gpu_count_max} GPU" + ("s" if watch.gpu_count_max > 1 else "")
-    cost_text = f"one hour of {watch.name!r} ({gpus}, at most {hour:.2f} $)"
+    cost_text = f"one hour of {watch.name!r} ({gpus}, at most {dollars(hour)})"
     if credit_usd >= hour:
         return Finding(area=name, state="ok", text=f"the balance covers {cost_text}")
     later = "it would not rent at that price" if settings.dry_run else "it does not rent at that price"

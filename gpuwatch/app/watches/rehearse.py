@@ -14,7 +14,7 @@ from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials, providers_polled_for
 from gpuwatch.domain.launches.launch import disk_microusd_hour
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import MICRO, per_gpu_hour
 from gpuwatch.domain.market.offer import marks
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.launches.renting.rehearsal import (
@@ -160,13 +160,13 @@ def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> Finding:
     if not offers.matches:
         return line(state="note", text=_NO_OFFER)
     best = offers.matches[0]
-    price = f"{best.offer.offer_id} at {best.price_microusd_gpu_hour / MICRO:.2f} $ per GPU-hour"
+    price = f"{best.offer.offer_id} at {per_gpu_hour(best.price_microusd_gpu_hour / MICRO)}"
     description = ", ".join((price, *marks(best.offer)))
     if offers.at_limit:
         return line(state="ok", text=f"would be ordered first: {description}")
-    limit = watch.max_price_usd_gpu_hour
+    limit = per_gpu_hour(watch.max_price_usd_gpu_hour, most=6)
     return line(
-        state="note", text=f"no offer at or under {limit} $ now; rehearsed with the cheapest match, {description}"
+        state="note", text=f"no offer at or under {limit} now; rehearsed with the cheapest match, {description}"
     )
 
 

@@ -25,6 +25,7 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, local, note, progress
 from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.money import per_gpu_hour
 from gpuwatch.domain.market.offer import OfferKind
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _print_notes(file_import: FileImport, timezone: str) -> None:
         prices = f"{jump.gpu_family}{' spot' if jump.spot else ''} prices of {jump.provider}"
         note(
             f"{file_import.path}: all {prices} jump at {at}:"
-            f" median {jump.before / 1e6:.4g} to {jump.after / 1e6:.4g} $/GPU-h; check the unit"
+            f" median {per_gpu_hour(jump.before / 1e6)} to {per_gpu_hour(jump.after / 1e6)}; check the unit"
         )
     if len(file_import.report.jumps) > _JUMPS_SHOWN:
         note(f"{file_import.path}: {len(file_import.report.jumps) - _JUMPS_SHOWN:,} more jumps; list them with --json")

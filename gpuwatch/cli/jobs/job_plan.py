@@ -15,6 +15,7 @@ from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.jobs.queue import latest_start
 from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.money import dollars, per_gpu_hour
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,16 +38,26 @@ _START_COLUMNS = (
     left("job", lambda start: start.queued.job.name),
     right("prio", lambda start: start.queued.job.priority, drop=3),
     left("latest start", lambda start: latest_start(start.queued.job), drop=2),
-    right("limit $", "limit_usd_gpu_hour", ".2f"),
-    right("cheapest $", "cheapest_usd_gpu_hour", ".2f", drop=1),
-    right("saves $", "saving_usd", ".2f", drop=4),
-    right("costs $", "predicted_usd", ".2f", drop=1),
+    right("limit", lambda job: _gpu_price(job.limit_usd_gpu_hour)),
+    right("cheapest", lambda job: _gpu_price(job.cheapest_usd_gpu_hour), drop=1),
+    right("saves", lambda job: _amount(job.saving_usd), drop=4),
+    right("costs", lambda job: _amount(job.predicted_usd), drop=1),
     text("when", "when"),
 )
+
+
+def _gpu_price(usd: float | None, decimals: int = 2) -> str | None:
+    return None if usd is None else per_gpu_hour(usd, least=decimals, most=decimals)
+
+
+def _amount(usd: float | None) -> str | None:
+    return None if usd is None else dollars(usd)
+
+
 _POLICY_COLUMNS = (
     left("policy", lambda result: _TITLES[result.policy]),
-    right("cost $", "usd", ",.2f"),
-    right("$/GPU-h", "usd_gpu_hour", ".4f", drop=1),
+    right("cost", lambda result: _amount(result.usd)),
+    right("GPU price", lambda result: _gpu_price(result.usd_gpu_hour, 4), drop=1),
     right("queue saves", lambda result: None if result.saved is None else f"{100 * result.saved:.1f} %"),
     right("95 %", _saved_interval, drop=2),
     right("late", "late", ","),

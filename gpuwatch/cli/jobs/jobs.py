@@ -12,6 +12,7 @@ from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.options import completes, json_option, provider_option, settings_option, stopping_settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.domain.market.money import dollars, per_hour
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ _JOB_COLUMNS = (
     right("prio", "priority", drop=3),
     left("deadline", "deadline", drop=1),
     right("done %", lambda job: None if job.progress is None else 100 * job.progress, ".0f", drop=2),
-    right("spent $", "spent_usd", ".2f"),
-    right("of $", "predicted_usd", ".2f", drop=2),
+    right("spent", lambda job: dollars(job.spent_usd)),
+    right("of", lambda job: None if job.predicted_usd is None else dollars(job.predicted_usd), drop=2),
     left("launch", "launch_id", drop=3),
     text("reason", "reason", drop=4),
 )
@@ -281,9 +282,12 @@ def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, se
     if task_handover.task is None:
         note(f"no offer within the job's limit that {tool} could rent")
         return Exit.FAILED if task_handover.complete else Exit.CANNOT_TELL
-    total_text = "" if result.usd_low is None else f"; {result.usd_low:.2f} to {result.usd_high:.2f} $ in total"
+    total_text = ""
+    if result.usd_low is not None:
+        total_text = f"; {dollars(result.usd_low)} to {dollars(result.usd_high or 0)} in total"
     note(
-        f"{result.nodes} machines at this price: {result.usd_hour:.2f} $/h{total_text}. gpuwatch does not monitor them"
+        f"{result.nodes} machines at this price: {per_hour(result.usd_hour or 0, most=2)}{total_text}. "
+        "gpuwatch does not monitor them"
     )
     if result.left_out:
         note(f"{tool} does not support: {', '.join(result.left_out)}")

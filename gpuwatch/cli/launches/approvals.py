@@ -13,6 +13,7 @@ from gpuwatch.cli.market.offers import gpu_text
 from gpuwatch.cli.options import completes, json_option, settings_option
 from gpuwatch.cli.output import json_out
 from gpuwatch.cli.terminal_tables import left, print_list, right, text
+from gpuwatch.domain.market.money import per_hour
 from gpuwatch.domain.market.offer import clean, place_text
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _COLUMNS = (
     left("watch", "watch", drop=2),
     left("state", "state"),
     left("GPU", lambda ask: gpu_text(ask.offer)),
-    right("$/h", lambda ask: ask.offer.price_usd_hour, ".3f"),
+    right("price", lambda ask: per_hour(ask.offer.price_usd_hour, least=3, most=3)),
     left("machine", lambda ask: ask.offer.machine_id, drop=4),
     left("place", lambda ask: place_text(ask.offer.region, ask.offer.country), drop=5),
     left("open until", "deadline"),

@@ -16,7 +16,7 @@ from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table, text
 from gpuwatch.domain.launches.money.month_forecast import LEAST_DAYS
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
-from gpuwatch.domain.market.money import amount_text, usd
+from gpuwatch.domain.market.money import dollars, per_hour, usd
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,19 +25,24 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.money.month_forecast import BudgetUse, Forecast
     from gpuwatch.settings import Settings
 
+
+def _more_or_less(amount: Decimal) -> str:
+    return f"{'+' if amount > 0 else ''}{dollars(amount)}"
+
+
 _ONE_SECOND = timedelta(seconds=1)
 _COLUMNS = (
     right("hours", lambda line: line.cost.billed_hours, ".1f", drop=5),
-    right("GPU $", lambda line: amount_text(usd(line.cost.gpu)), drop=4),
-    right("disk $", lambda line: amount_text(usd(line.cost.disk)), drop=7),
-    right("listed $", lambda line: amount_text(usd(line.cost.listed)), drop=3),
-    right("commission $", lambda line: amount_text(usd(line.cost.commission)), drop=8),
-    right("effective $", lambda line: amount_text(usd(line.cost.effective))),
-    right("traffic ~$", lambda line: amount_text(usd(line.cost.traffic)), drop=9),
-    right("charged $", lambda line: None if line.charged is None else amount_text(usd(line.charged.total))),
+    right("GPU", lambda line: dollars(usd(line.cost.gpu)), drop=4),
+    right("disk", lambda line: dollars(usd(line.cost.disk)), drop=7),
+    right("listed", lambda line: dollars(usd(line.cost.listed)), drop=3),
+    right("commission", lambda line: dollars(usd(line.cost.commission)), drop=8),
+    right("effective", lambda line: dollars(usd(line.cost.effective))),
+    right("traffic, about", lambda line: dollars(usd(line.cost.traffic)), drop=9),
+    right("charged", lambda line: None if line.charged is None else dollars(usd(line.charged.total))),
     right(
-        "difference $",
-        lambda line: None if line.difference is None else amount_text(usd(line.difference), "+"),
+        "difference",
+        lambda line: None if line.difference is None else _more_or_less(usd(line.difference)),
         drop=1,
     ),
     right("%", lambda line: decimal_text(line.difference_percent, 1, "+"), drop=2),
@@ -164,8 +169,8 @@ def _coverage_text(total: InvoiceSummary) -> str:
 def _summary(report: CostReport) -> Iterator[str]:
     burn = report.burn
     yield (
-        f"now: {burn.launches} billed, {amount_text(usd(burn.effective))} $/h effective,"
-        f" {amount_text(usd(burn.listed))} $/h listed"
+        f"now: {burn.launches} billed, {per_hour(usd(burn.effective), most=2)} effective,"
+        f" {per_hour(usd(burn.listed), most=2)} listed"
         if burn.launches
         else "now: nothing is billed"
     )
@@ -188,7 +193,7 @@ def _forecast_lines(ahead: Forecast) -> Iterator[str]:
 
 
 def _amounts_text(effective: int, listed: int) -> str:
-    return f"{amount_text(usd(effective))} $ effective, {amount_text(usd(listed))} $ listed"
+    return f"{dollars(usd(effective))} effective, {dollars(usd(listed))} listed"
 
 
 def _budget_line(use: BudgetUse) -> str:
@@ -201,7 +206,7 @@ def _budget_line(use: BudgetUse) -> str:
         )
         if amount is not None and use.limit
     ]
-    used = f"{amount_text(usd(use.used))} of {amount_text(usd(use.limit))} $"
+    used = f"{dollars(usd(use.used))} of {dollars(usd(use.limit))}"
     percent = use.percent(use.used)
     share = "" if percent is None else f", {percent:.0f} %"
     return f"{budget_name}, {use.limit_name}: {used}{share}" + (f"; {', '.join(ahead)}" if ahead else "")

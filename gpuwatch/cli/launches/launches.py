@@ -22,7 +22,7 @@ from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import MICRO, dollars, per_hour, usd
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _RECENT_DAYS = 7
 _EVENT_COLUMNS = (
     left("at", "at"),
     left("state", "to_state"),
-    right("$/h", "price_usd_hour", ".3f"),
-    right("listed $/h", "listed_usd_hour", ".3f", drop=2),
+    right("price", lambda event: _price(event.price_usd_hour)),
+    right("listed", lambda event: _price(event.listed_usd_hour), drop=2),
     text("cause", "cause"),
     text("provider's words", "provider_words", drop=1),
 )
@@ -179,13 +179,17 @@ def print_launches(launches: Sequence[Launch], now: datetime, timezone: str) -> 
         left("watch", "watch", drop=2),
         left("state", _state),
         left("GPU", lambda launch: f"{launch.gpu_count}× {launch.gpu}"),
-        right("$/h", lambda launch: launch.price_microusd_hour / MICRO, ".3f"),
-        right("cost $", lambda launch: cost_microusd(launch, now) / MICRO, ".2f", drop=1),
+        right("price", lambda launch: _price(launch.price_microusd_hour / MICRO)),
+        right("cost", lambda launch: dollars(usd(cost_microusd(launch, now))), drop=1),
         left("instance", "instance_id", drop=1),
         left("since", lambda launch: launch.running_at or launch.intended_at, drop=3),
         text("end", "end_reason", drop=4),
     )
     table(columns, launches, timezone=timezone)
+
+
+def _price(usd_hour: float | None) -> str | None:
+    return None if usd_hour is None else per_hour(usd_hour, least=3, most=3)
 
 
 def _state(launch: Launch) -> str:
@@ -205,7 +209,7 @@ def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings
 
     from gpuwatch.app.launches.extend import extend as extend_launch
     from gpuwatch.domain.launches.life.launch_record import launch_view
-    from gpuwatch.domain.market.money import amount_text, usd
+    from gpuwatch.domain.market.money import amount_text
 
     if not by_s:
         raise UsageError("expected the additional time, such as --by 2h")

@@ -26,7 +26,7 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.terminal_tables import Column, left, right, table, table_cells, table_lines, terminal_width, text
-from gpuwatch.domain.market.money import MICRO, amount_text
+from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour, per_hour
 from gpuwatch.domain.market.offer import marks
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ _MINUTES_FROM_S = 1000  # an age is shown in seconds up to here
 _GROUPED = (
     left("", "name"),
     right("offers", "offers", drop=3),
-    right("cheapest $/GPU-h", lambda group: group.cheapest.primary.price_microusd_gpu_hour / MICRO, ".3f"),
-    right("median", lambda group: group.median_microusd_gpu_hour / MICRO, ".3f", drop=2),
+    right("cheapest", lambda group: _gpu_price(group.cheapest.primary.price_microusd_gpu_hour)),
+    right("median", lambda group: _gpu_price(group.median_microusd_gpu_hour), drop=2),
     left("GPU", lambda group: gpu_text(group.cheapest.primary.offer)),
     left("provider", lambda group: group.cheapest.primary.offer.provider),
     text("notes", lambda group: _notes(group.cheapest), drop=4),
@@ -208,18 +208,18 @@ def _table(answers: Sequence[ProviderOffers], layout: ListLayout) -> tuple[Seque
 def offer_columns(now: datetime) -> tuple[Column, ...]:
     """The columns of a table of folded offers."""
 
-    def each(microusd: str) -> Callable[[FoldedOffer[Match]], float]:
-        return lambda folded: getattr(folded.primary.price, microusd) / folded.primary.offer.gpu_count / MICRO
+    def each(microusd: str) -> Callable[[FoldedOffer[Match]], str]:
+        return lambda folded: _gpu_price(getattr(folded.primary.price, microusd) / folded.primary.offer.gpu_count)
 
     def of_offer(name: str) -> Callable[[FoldedOffer[Match]], object]:
         return lambda folded: getattr(folded.primary.offer, name)
 
     return (
         left("GPU", lambda folded: gpu_text(folded.primary.offer)),
-        right("$ job", lambda folded: _job_cost(folded.primary), optional=True),
-        right("$/GPU-h", each("price_microusd_hour"), ".3f"),
-        right("listed", each("listed_microusd_hour"), ".3f", drop=2),
-        right("$/h", lambda folded: folded.primary.price.price_microusd_hour / MICRO, ".3f", drop=3),
+        right("job", lambda folded: _job_cost(folded.primary), optional=True),
+        right("GPU price", each("price_microusd_hour")),
+        right("listed", each("listed_microusd_hour"), drop=2),
+        right("price", lambda folded: _price(folded.primary.price.price_microusd_hour), drop=3),
         left("provider", of_offer("provider")),
         text("notes", _notes, drop=1, optional=True),
         left("place", of_offer("place"), drop=4),
@@ -231,7 +231,15 @@ def offer_columns(now: datetime) -> tuple[Column, ...]:
 
 
 def _job_cost(match: Match) -> str | None:
-    return None if match.job_microusd is None else amount_text(match.job_microusd / MICRO)
+    return None if match.job_microusd is None else dollars(match.job_microusd / MICRO)
+
+
+def _gpu_price(microusd: float) -> str:
+    return per_gpu_hour(microusd / MICRO, least=3, most=3)
+
+
+def _price(microusd: float) -> str:
+    return per_hour(microusd / MICRO, least=3, most=3)
 
 
 def _percent(share: float | None) -> str | None:

@@ -16,6 +16,7 @@ from gpuwatch.cli.options import json_option, provider_option, settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, print_list, table, text
 from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.money import per_hour
 from gpuwatch.errors import StoreMissing, StoreNotReady, UsageError
 
 if TYPE_CHECKING:
@@ -166,9 +167,9 @@ def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
 
 
 def _shared_query_line(shared: SharedQuery) -> str:
-    """ "  polls   every 74 s  H200, H200 NVL up to 1.88 $/h, some 2 rows, for h200, nvl"."""
+    """ "  polls   every 74 s  H200, H200 NVL up to $1.88/h, some 2 rows, for h200, nvl"."""
     query = shared.query
-    limit = "" if query.max_listed_usd_hour is None else f" up to {query.max_listed_usd_hour:.4g} $/h"
+    limit = "" if query.max_listed_usd_hour is None else f" up to {per_hour(query.max_listed_usd_hour)}"
     rows = "no rows" if not shared.rows else f"some {shared.rows:.0f} rows"
     gpus = f"{_names_text(query.gpus)}{' spot' if query.spot else ''}"
     return f"  polls   every {shared.every_s:.0f} s: {gpus}{limit}, {rows}, for {_names_text(shared.watches)}"

@@ -38,7 +38,7 @@ _OWN_COLUMNS = (
     right("cost", drop=2),
     right("use"),
     right("a useful hour"),
-    right("wasted $", drop=3),
+    right("wasted", drop=3),
     text("", drop=4),
 )
 

@@ -29,7 +29,7 @@ from gpuwatch.domain.launches.life.launch_events import (
     SentAgain,
 )
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import MICRO, dollars, usd
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts.launch_alerts import job_alert
@@ -271,7 +271,7 @@ class ClusterJobs:
         kept = self._run_of(job, launch, step="over", exit_code=code, ended_at=launch.ended_at, end_reason=reason)
         changes: dict[str, Any] = {"exit_code": code, "spent_microusd": spent}
         priced = "an upper bound: machines × price × time" if cost is None else "as reported by dstack"
-        facts = [("Cost", f"{spent / MICRO:.2f} $, {priced}"), ("Log", f"dstack logs {launch.label}")]
+        facts = [("Cost", f"{dollars(usd(spent))}, {priced}"), ("Log", f"dstack logs {launch.label}")]
         if launch.ended_because(EndReason.FINISHED):
             if job.state is not JobState.FETCHING:
                 job = self._record(job, JobState.FETCHING, now, None)

@@ -14,6 +14,7 @@ from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.launches.life.admission import free_slot
 from gpuwatch.domain.launches.life.owner_decisions import Approval, checklist_warning
+from gpuwatch.domain.market.money import per_gpu_hour
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import (
     Decision,
@@ -208,7 +209,7 @@ class Evaluator:
         for watch, decision in decided:
             if decision.fires or self._reasons.get(watch.name) is not decision.reason:
                 best = decision.best
-                price = f", best {best.price.gpu_price_usd_hour(best.offer.gpu_count):.4f} $/GPU-h" if best else ""
+                price = f", best {per_gpu_hour(best.price.gpu_price_usd_hour(best.offer.gpu_count))}" if best else ""
                 log.info("watch %s: %s%s", watch.name, decision.reason.value, price, extra={"watch": watch.name})
             self._reasons[watch.name] = decision.reason
 

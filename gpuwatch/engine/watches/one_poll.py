@@ -17,7 +17,7 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.domain.market.money import Commission, price_text
+from gpuwatch.domain.market.money import Commission, per_gpu_hour
 from gpuwatch.domain.market.offer import Identity, marks
 from gpuwatch.domain.watches.choice import (
     NearMiss,
@@ -266,8 +266,8 @@ def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator
 
 def _match_text(match: Match) -> str:
     offer, price = match.offer, match.price
-    per_gpu = price_text(price.gpu_price_usd_hour(offer.gpu_count))
-    shown = ", ".join((f"offer {offer.offer_id}", f"{per_gpu} $/GPU-h", *marks(offer)))
+    per_gpu = per_gpu_hour(price.gpu_price_usd_hour(offer.gpu_count))
+    shown = ", ".join((f"offer {offer.offer_id}", per_gpu, *marks(offer)))
     return f"{offer.gpu_count}× {offer.gpu} at {offer.provider}, {shown}"
 
 

@@ -22,7 +22,7 @@ from gpuwatch.domain.jobs.checkpoints import kept_facts
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_facts, without_older_samples
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import dollars, per_gpu_hour, per_hour, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.web.page import PERCENT, Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
@@ -155,12 +155,12 @@ def _retry(view: View) -> FormResult:
 def _money(job: Job) -> tuple[tuple[str, str], ...]:
     limit = job.definition.limit
     limits = (
-        (limit.max_usd, "$ in all"),
-        (limit.max_price_usd_gpu_hour, "$ per GPU-hour"),
-        (limit.max_usd_hour, "$ per hour"),
+        None if limit.max_usd is None else f"{dollars(limit.max_usd)} in all",
+        None if limit.max_price_usd_gpu_hour is None else per_gpu_hour(limit.max_price_usd_gpu_hour, most=6),
+        None if limit.max_usd_hour is None else per_hour(limit.max_usd_hour, most=6),
     )
-    limit_text = ", ".join(f"{value} {unit}" for value, unit in limits if value is not None)
-    return ("Cost so far", f"{job.spent_microusd / MICRO:.2f} $"), ("Limit", limit_text or "as in its resources")
+    limit_text = ", ".join(filter(None, limits))
+    return ("Cost so far", dollars(usd(job.spent_microusd))), ("Limit", limit_text or "as in its resources")
 
 
 JOB_PAGE = Page(

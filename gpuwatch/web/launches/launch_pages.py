@@ -12,7 +12,7 @@ from gpuwatch.app.launches.launches import all_launches, launch_details, relocat
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.domain.launches.life.launch_record import launch_view
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.money import MICRO, dollars, per_hour
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import UsageError
 from gpuwatch.web.page import PERCENT, Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
@@ -67,8 +67,8 @@ def _stop(view: View) -> FormResult:
         facts = (
             ("Instance", f"{launch.instance_id or 'unknown'} at {launch.provider}"),
             ("GPU", f"{launch.gpu_count}× {launch.gpu}"),
-            ("Price", f"{shown.price_usd_hour:.3f} $ per hour"),
-            ("Cost so far", f"{shown.cost_usd:.2f} $"),
+            ("Price", per_hour(shown.price_usd_hour)),
+            ("Cost so far", dollars(shown.cost_usd)),
         )
         return Confirm(question=f"Stop launch {launch_id}?", button="Stop it", back=page_path, facts=facts)
     _, changed = request_stop(view.settings, launch_id, actor=view.actor)
@@ -117,7 +117,7 @@ def _approve(view: View) -> FormResult:
             ("Watch", approval.watch),
             ("Dry run", "yes: gpuwatch rents nothing" if view.settings.dry_run else "no: this costs money"),
         )
-        question = f"Rent it for {price.price_microusd_hour / MICRO:.3f} $ per hour, or less?"
+        question = f"Rent it for {per_hour(price.price_microusd_hour / MICRO)}, or less?"
         return Confirm(question=question, button="Approve", back=f"/approvals/{approval.approval_id}", facts=facts)
     return _answered(view, partial(approvals.approve, view.settings, view.path["id"]))
 

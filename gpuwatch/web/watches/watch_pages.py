@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpuwatch.app.owner_audit import record_audit
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.app.watches.watch_status import watch_statuses
+from gpuwatch.domain.market.money import per_gpu_hour
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import GpuwatchError, SettingsError
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
@@ -129,7 +130,7 @@ def _save(view: View) -> FormResult:
 
 
 def _question(watch: Watch) -> Confirm:
-    limit = "any price" if watch.unlimited else f"{watch.max_price_usd_gpu_hour:f} $ per GPU-hour"
+    limit = "any price" if watch.unlimited else per_gpu_hour(watch.max_price_usd_gpu_hour, most=6)
     min_gpus, max_gpus = watch.gpu_count_min, watch.gpu_count_max
     count = f"{min_gpus}" if min_gpus == max_gpus else f"{min_gpus} to {max_gpus}"
     launch = watch.launch

@@ -97,7 +97,7 @@ def test_what_all_machines_cost_is_said(shell: Shell, place: Verda) -> None:
     one = found["offer"]["price_usd_hour"]
     assert found["usd_hour"] == pytest.approx(4 * one)
     assert (found["usd_low"], found["usd_high"]) == (pytest.approx(40 * one), pytest.approx(80 * one))
-    assert f"4 machines at this price: {4 * one:.2f} $/h" in shell("job", "handover", file, "--to", "dstack").err
+    assert f"4 machines at this price: ${4 * one:.2f}/h" in shell("job", "handover", file, "--to", "dstack").err
 
 
 def test_nothing_under_the_share_of_a_machine_is_nothing_printed(shell: Shell, place: Verda) -> None:

@@ -131,8 +131,8 @@ def test_listed_and_effective_stand_side_by_side_with_charges_and_their_differen
     rows.add(BEGAN + DAY)
     ran = shell("costs", "--month", MONTH)
     heading, line, total = ran.out.splitlines()[1:4]
-    assert heading.index("listed $") < heading.index("commission $") < heading.index("effective $")
-    assert line.split()[3:] == ["11.99", "0.01", "12.00", "2.40", "14.40", "0.00", "6.00", "-1.20", "-16.7"]
+    assert heading.index("listed") < heading.index("commission") < heading.index("effective")
+    assert line.split()[3:] == ["$11.99", "$0.01", "$12.00", "$2.40", "$14.40", "$0.00", "$6.00", "-$1.20", "-16.7"]
     assert total.split()[1:] == line.split()[1:]
     assert "known for 1 of 2 launches, final up to 2025-03-10" in ran.out
 
@@ -192,9 +192,9 @@ def test_this_month_has_burn_rate_forecast_and_budgets(shell: Shell, rows: Rows)
     used = {(budget["watch"], budget["limit"]): budget["used_percent"] for budget in found["budgets"]}
     assert used[None, "max_usd_hour"] == 18.0
     text = shell("costs").out
-    assert "1 billed, 3.60 $/h effective, 3.00 $/h listed" in text
+    assert "1 billed, $3.60/h effective, $3.00/h listed" in text
     assert "not enough data" in text
-    assert "budget, max_usd_hour: 3.60 of 20.00 $, 18 %" in text
+    assert "budget, max_usd_hour: $3.60 of $20.00, 18 %" in text
 
 
 def test_csv_has_plain_decimals_and_no_formula(shell: Shell, rows: Rows) -> None:
@@ -257,7 +257,7 @@ def test_a_provider_whose_charges_are_all_final_needs_no_key(shell: Shell, rows:
 
 def test_less_than_a_cent_is_not_shown_as_nought(shell: Shell, rows: Rows) -> None:
     rows.add(state=S.FAILED, running_at=None, hours=1)
-    assert shell("costs", "--month", MONTH).out.splitlines()[2].split()[3:7] == ["0.00", "<0.01", "<0.01", "<0.01"]
+    assert shell("costs", "--month", MONTH).out.splitlines()[2].split()[3:7] == ["$0.00", "<$0.01", "<$0.01", "<$0.01"]
 
 
 # --- the bill, over HTTP ----------------------------------------------------------------------------------------------

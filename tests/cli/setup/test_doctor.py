@@ -104,7 +104,7 @@ def test_the_balance_is_compared_with_an_hour_of_the_dearest_that_a_watch_may_re
     shell.settings(f'database_url = "{rows.url}"\n' + WATCH.replace("3.6", price))
     one = the(found(shell, "vastai"), "one hour of 'h100'")
     assert one["state"] == state
-    assert f"(2 GPUs, at most {2 * float(price):.2f} $)" in one["text"]
+    assert f"(2 GPUs, at most ${2 * float(price):,.2f})" in one["text"]
 
 
 def test_what_is_held_unlisted_or_unknown_waits_for_its_owner(shell: Shell, rows: Rows, market: Marketplace) -> None:
@@ -134,8 +134,8 @@ def test_budgets_say_how_much_of_them_is_used(shell: Shell, rows: Rows, market: 
     launch = rows.reserve()
     rows.move(launch, S.UNKNOWN)
     findings = found(shell, "budget")
-    assert (unused["state"], unused["text"]) == ("ok", "max_usd_hour: 0.00 of 4.00 $ used, 0 %")
-    assert the(findings, "max_usd_hour")["text"] == "max_usd_hour: 3.60 of 4.00 $ used, 90 %"
+    assert (unused["state"], unused["text"]) == ("ok", "max_usd_hour: $0.00 of $4.00 used, 0 %")
+    assert the(findings, "max_usd_hour")["text"] == "max_usd_hour: $3.60 of $4.00 used, 90 %"
     assert the(findings, "max_usd_hour")["state"] == "note"
     assert the(findings, "max_instances")["text"] == "max_instances: 1 of 1 active"
 

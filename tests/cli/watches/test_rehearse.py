@@ -126,7 +126,7 @@ def test_over_the_limit_the_cheapest_that_fits_stands_for_it(shell: Shell, ec2: 
     write(shell, ec2, max_price="0.10")
     ran = shell("rehearse", "a10g")
     assert ran.code == Exit.DONE
-    assert "no offer at or under 0.10 $ now; rehearsed with the cheapest match" in ran.out
+    assert "no offer at or under $0.10/GPU-h now; rehearsed with the cheapest match" in ran.out
     assert "(DryRun)" in ran.out
 
 
@@ -202,7 +202,7 @@ def test_a_balance_under_one_hour_of_the_first_offer_is_missing(shell: Shell, ma
         market.credit_usd = credit_usd
         ran = shell("rehearse", "h100")
         assert ran.code == code, ran.out
-        assert ("the balance is 2.39 $, less than one hour at 2.40 $" in ran.out) is (code == Exit.FAILED)
+        assert ("the balance is $2.39, less than one hour at $2.40" in ran.out) is (code == Exit.FAILED)
 
 
 def test_the_offer_that_the_daemon_would_order_comes_first(shell: Shell, market: Marketplace) -> None:
@@ -212,10 +212,10 @@ def test_the_offer_that_the_daemon_would_order_comes_first(shell: Shell, market:
     text = VAST.format(folder=shell.folder) + '[providers.vastai]\napi_key = "demo-key"\n'
     wish = 'action = "launch"\ngpu_count = { min = 1, max = 8 }'
     plain = text.replace('action = "launch"', wish)
-    for tie, wanted in (("1%", "2.40"), ("0%", "2.39")):
+    for tie, wanted in (("1%", "2.40"), ("0%", "2.388")):
         shell.settings(plain.replace('action = "launch"', f'action = "launch"\ntie = "{tie}"'))
         first = next(line for line in shell("rehearse", "h100").out.splitlines() if "would be ordered first" in line)
-        assert first.endswith(f"at {wanted} $ per GPU-hour")
+        assert first.endswith(f"at ${wanted}/GPU-h")
 
 
 def test_without_any_offer_it_cannot_tell(shell: Shell, market: Marketplace) -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
-from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO
+from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO, per_hour
 from gpuwatch.domain.watches.launch_spec import LaunchSpec, PriceIncreasePolicy
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.windows import is_open
@@ -51,7 +51,7 @@ def end_cause(
     if launch.spot and instance.spot is False:
         return EndReason.WRONG_TYPE, "it is billed at the on-demand price"
     if _is_dearer(launch, instance, ceiling_microusd):
-        return EndReason.DEARER, f"{instance.listed_usd_hour:.4f} $/h listed"
+        return EndReason.DEARER, f"{per_hour(instance.listed_usd_hour or 0)} listed"
     if instance.state is InstanceState.FAILED:
         return (EndReason.BROKEN if instance.is_placed else EndReason.NO_CAPACITY), instance.status
     if instance.state is InstanceState.EXITED:

@@ -9,7 +9,7 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
-from gpuwatch.domain.market.money import Commission, usd
+from gpuwatch.domain.market.money import Commission, dollars, usd
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches
@@ -125,11 +125,11 @@ def _balance(launcher: Launcher, hour_usd: Decimal) -> Prerequisite:
         return Prerequisite(name=name, met=None, text=str(error))
     if credit_usd is None:
         return Prerequisite(name=name, met=None, text="the provider does not report the balance")
-    text = f"the balance is {credit_usd:.2f} $"
+    text = f"the balance is {dollars(credit_usd)}"
     if credit_usd <= 0:
         return Prerequisite(name=name, met=False, text=text, mend="add credit")
     if credit_usd < hour_usd:
-        less = f"{text}, less than one hour at {hour_usd:.2f} $"
+        less = f"{text}, less than one hour at {dollars(hour_usd)}"
         return Prerequisite(name=name, met=False, text=less, mend="add credit")
     return Prerequisite(name=name, met=True, text=text)
 
