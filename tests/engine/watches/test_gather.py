@@ -195,7 +195,7 @@ def test_the_launch_says_what_was_compared() -> None:
     race.after(0.4).sees("runpod", 1.99)
     race.after(2.6).wake()
     (intent,) = race.store.intents
-    assert intent.compared == ("compared: runpod 1.9900, vastai 2.6690 $/GPU-h; no answer within 3 s: lambda")
+    assert intent.compared == ("compared: runpod $1.99/GPU-h, vastai $2.669/GPU-h; no answer within 3 s: lambda")
 
 
 # --- a daemon that has just started ----------------------------------------------------------------------------------
