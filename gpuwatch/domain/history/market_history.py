@@ -11,13 +11,17 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import compress
-from typing import Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 import msgspec
 
 from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, disk_microusd_hour
 from gpuwatch.domain.market.offer import ListedOffer, Offer
 from gpuwatch.domain.setup.durations import HOUR_S
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # A poll's result counts until the next poll, but at most this long: with a quota of 20,000 rows a day, a big market can
 # be read every two hours.
@@ -56,6 +60,21 @@ class MarketIntervals(Sequence[OfferInterval]):
         """The beginning of each interval."""
         return self._columns[1]
 
+    @property
+    def ended_s(self) -> Sequence[int]:
+        """The end of each interval; -1: None."""
+        return self._columns[3]
+
+    @property
+    def machine_microusd_hour(self) -> Sequence[int]:
+        """The listed price of each interval."""
+        return self._columns[4]
+
+    @property
+    def disk_microusd_gb_month(self) -> Sequence[int]:
+        """The price of the disk of each interval; -1: None."""
+        return self._columns[5]
+
     def __len__(self) -> int:
         return len(self._columns[0])
 
@@ -83,6 +102,12 @@ class MarketIntervals(Sequence[OfferInterval]):
         """Return those of the wanted listings."""
         chosen = bytes(map(wanted.__getitem__, self._columns[0]))
         return MarketIntervals([array(column.typecode, compress(column, chosen)) for column in self._columns])
+
+    def at(self, places: NDArray[np.int64]) -> MarketIntervals:
+        """Return those at these places, in their order."""
+        import numpy as np  # noqa: PLC0415 most daemons read no history
+
+        return MarketIntervals([array(one.typecode, np.asarray(one)[places].tobytes()) for one in self._columns])
 
     def order_by_time(self) -> None:
         """Sort them by beginning, then by listing."""

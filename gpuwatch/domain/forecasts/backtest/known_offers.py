@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from heapq import heappop, heappush, merge
 from typing import Any, NamedTuple
 
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import (
-    PRICE_TOLERANCE,
-    BacktestCandidate,
+    NEVER_S,
+    QueryCandidates,
     QueryKey,
+    ReplayedMatch,
     WatchCandidates,
 )
-from gpuwatch.domain.market.money import MICRO, microusd, threshold_microusd
+from gpuwatch.domain.market.money import microusd, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 
 _MAX_MISSED_POLLS = 3  # with more, the query's result is no longer known
-_NEVER_S = 2**62
 _RankedOffer = tuple[tuple[Any, ...], int]  # rank, place of the candidate
+_NearEnd = tuple[int, int, tuple[Any, ...] | None]  # when, place of the candidate, its rank if under the threshold
 
 
 class WatchPoll(NamedTuple):
@@ -36,38 +37,48 @@ class WatchPoll(NamedTuple):
 class QueryOffers:
     """The newest result of one query."""
 
-    def __init__(self, key: QueryKey, places: Sequence[int], from_s: Sequence[int]) -> None:
+    def __init__(self, key: QueryKey, candidates: QueryCandidates) -> None:
         self.key = key
+        self.candidates = candidates
         self.under: list[_RankedOffer] = []  # at or under the threshold, cheapest first …
         self.matches: list[Match] = []  # … and their matches
         self.near = 0  # how many are at or under threshold × rearm
-        self.fitting: list[tuple[float, int]] = []  # their GPU prices and places, cheapest first
-        self.ends: list[tuple[int, int, BacktestCandidate, bool, bool]] = []  # a heap: when, which, is near, is under
+        # GPU prices and ends of the fitting offers, both rising: without offers that never are the cheapest, because a
+        # cheaper one stays as long
+        self.cheapest: list[tuple[float, int]] = []
+        self.ends: list[_NearEnd] = []  # a heap
         self.seen_s: int | None = None  # the newest query
-        self.hunted_s = -_NEVER_S  # the newest hunt for the watch
-        self.complete_s = -_NEVER_S  # the newest complete answer
+        self.hunted_s = -NEVER_S  # the newest hunt for the watch
+        self.complete_s = -NEVER_S  # the newest complete answer
         self.is_recent = False  # was it sent recently, answered or not?
         self.is_known = False  # is there a recent complete answer?
         self.is_fresh = False  # is the answer recent enough?
         self.age_s = 0  # the maximum age of an answer
-        self._places = places  # by the time they appear
-        self._from_s = from_s
-        self._appeared = 0  # how many of them have
-        self.appears_s = from_s[places[0]] if places else _NEVER_S  # the next one
-        self.changes_s = self.appears_s  # when the next one appears or ends
+        self.appeared = 0  # how many candidates have
+        self.changes_s = candidates.from_s[0] if candidates.from_s else NEVER_S  # when the next one appears or ends
 
     @property
     def lowest(self) -> float | None:
         """The lowest GPU price of the fitting offers."""
-        return self.fitting[0][0] if self.fitting else None
+        return self.cheapest[0][0] if self.cheapest else None
 
-    def next_place(self) -> int:
-        """The next candidate; after it, the one that follows."""
-        place = self._places[self._appeared]
-        self._appeared += 1
-        is_last = self._appeared == len(self._places)
-        self.appears_s = _NEVER_S if is_last else self._from_s[self._places[self._appeared]]
-        return place
+    def add_price(self, microusd_gpu_hour: float, ended_s: int) -> None:
+        """Add the price of a fitting offer that is on sale until then."""
+        cheapest = self.cheapest
+        after = at = bisect_left(cheapest, (microusd_gpu_hour, ended_s))
+        if at and cheapest[at - 1][1] >= ended_s:
+            return
+        while after < len(cheapest) and cheapest[after][1] <= ended_s:
+            after += 1
+        cheapest[at:after] = [(microusd_gpu_hour, ended_s)]
+
+    def note_next_change(self) -> None:
+        """Note when the next candidate appears or ends."""
+        starts_s = self.candidates.from_s
+        changes_s = starts_s[self.appeared] if self.appeared < len(starts_s) else NEVER_S
+        if self.cheapest:
+            changes_s = min(changes_s, self.cheapest[0][1])
+        self.changes_s = min(changes_s, self.ends[0][0]) if self.ends else changes_s
 
 
 class KnownOffers:
@@ -94,7 +105,6 @@ class KnownOffers:
         rearm = Decimal(repr(max(watch.rearm, 1.0)))
         self._near_limit = self._limit * rearm
         self._most_job = None if watch.max_job_cost_usd is None else microusd(watch.max_job_cost_usd * rearm)
-        self._far = float(self._near_limit) * MICRO * (1 + PRICE_TOLERANCE)
         for key in found.by_query:
             self.query(key)
 
@@ -102,7 +112,7 @@ class KnownOffers:
         """Return the result of a query."""
         query = self._queries.get(key)
         if query is None:
-            query = self._queries[key] = QueryOffers(key, self._found.by_query.get(key, ()), self._found.from_s)
+            query = self._queries[key] = QueryOffers(key, self._found.by_query.get(key, QueryCandidates()))
         return query
 
     def apply(self, poll: WatchPoll, at_s: int) -> list[QueryKey]:
@@ -214,44 +224,49 @@ class KnownOffers:
         return merge(*(zip(query.under, query.matches, strict=True) for query in fresh))
 
     def _advance(self, query: QueryOffers, at_s: int) -> None:
+        """Add the candidates that have appeared, and remove those that have ended."""
         lowest, near = query.lowest, False
-        while query.changes_s <= at_s:
-            if query.ends and query.ends[0][0] <= query.appears_s:
-                near = self._end(query) or near
-            else:
-                near = self._begin(query) or near
-            query.changes_s = min(query.appears_s, query.ends[0][0]) if query.ends else query.appears_s
+        from_s, ended_s, prices, places = query.candidates
+        first, query.appeared = query.appeared, bisect_right(from_s, at_s, query.appeared)
+        for number in range(first, query.appeared):
+            until_s, price, place = ended_s[number], prices[number], places[number]
+            if until_s <= from_s[number]:
+                continue
+            if place >= 0:
+                one = self._found.match(place)
+                price = one.match.price_microusd_gpu_hour
+                near = self._begin(query, one, place, until_s) or near
+            query.add_price(price, until_s)
+        cheapest = query.cheapest
+        while cheapest and cheapest[0][1] <= at_s:
+            del cheapest[0]
+        while query.ends and query.ends[0][0] <= at_s:
+            self._end(query)
+            near = True
+        query.note_next_change()
         self.changes += near
         self._is_repriced = self._is_repriced or query.lowest != lowest
 
-    def _begin(self, query: QueryOffers) -> bool:
-        """Begin the next candidate; return whether it is near the threshold."""
-        place = query.next_place()
-        one = self._found.candidate(place)
-        if one.ended_s is not None and one.ended_s <= one.from_s:
+    def _begin(self, query: QueryOffers, one: ReplayedMatch, place: int, ended_s: int) -> bool:
+        """Begin a candidate that may be near the threshold; return whether it is."""
+        is_under = one.accepted and is_at_most(self._limit, one.match)
+        if not is_under and not self._is_near(one.match):
             return False
-        is_under = is_near = False
-        if one.match is not None and one.microusd_gpu_hour <= self._far:
-            is_under = one.accepted and is_at_most(self._limit, one.match)
-            is_near = is_under or self._is_near(one.match)
-        insort(query.fitting, (one.microusd_gpu_hour, place))
-        if one.ended_s is not None:
-            heappush(query.ends, (one.ended_s, place, one, is_near, is_under))
-        query.near += is_near
-        if is_under and one.match is not None:
+        query.near += 1
+        if ended_s != NEVER_S:
+            heappush(query.ends, (ended_s, place, one.rank if is_under else None))
+        if is_under:
             at = bisect_left(query.under, (one.rank, place))
             query.under.insert(at, (one.rank, place))
             query.matches.insert(at, one.match)
-        return is_near
+        return True
 
-    def _end(self, query: QueryOffers) -> bool:
-        _, place, one, is_near, is_under = heappop(query.ends)
-        del query.fitting[bisect_left(query.fitting, (one.microusd_gpu_hour, place))]
-        query.near -= is_near
-        if is_under:
-            at = bisect_left(query.under, (one.rank, place))
+    def _end(self, query: QueryOffers) -> None:
+        _, place, rank = heappop(query.ends)
+        query.near -= 1
+        if rank is not None:
+            at = bisect_left(query.under, (rank, place))
             del query.under[at], query.matches[at]
-        return is_near
 
     def _is_near(self, match: Match) -> bool:
         if not is_at_most(self._near_limit, match):

@@ -7,15 +7,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from gpuwatch.domain.forecasts.backtest.replayed_offers import replayed_offer, without_unrecorded_clauses
-from gpuwatch.domain.history.market_history import MarketHistory, OfferInterval, interval_columns
+from gpuwatch.domain.history.market_history import MarketHistory, MarketIntervals, OfferInterval, interval_columns
 from gpuwatch.domain.history.price_series import PriceSeries, gpu_pricer, series_of
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, Commission, OfferPrice, threshold_microusd
 from gpuwatch.domain.market.offer import ListedOffer, Offer
@@ -23,23 +23,24 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Watch
 
+if TYPE_CHECKING:
+    from gpuwatch.domain.forecasts.optimal_stopping import Numbers
+    from gpuwatch.domain.history.poll_timeline import Flags
+
 QueryKey = tuple[str, str, bool]  # provider, GPU, spot: one query of a sweep
 _ANY_PRICE_USD = Decimal(1_000_000)
 PRICE_TOLERANCE = 1e-6  # more than floating-point error
+NEVER_S = 2**62
 _AT = datetime.fromtimestamp(0, UTC)  # no recorded clause depends on the time
 _ANY_INTERVAL = OfferInterval(0, 0, 0, None, 1, None)
 
 
-class BacktestCandidate(NamedTuple):
-    """One interval of an offer that fits the watch, apart from its price."""
+class ReplayedMatch(NamedTuple):
+    """A candidate that may be taken, or re-arms the watch."""
 
-    from_s: int
-    ended_s: int | None
-    key: QueryKey
-    microusd_gpu_hour: float
-    match: Match | None  # None: too expensive to be taken or to re-arm the watch
-    rank: tuple[Any, ...] = ()
-    accepted: bool = False  # the watch accepts it as is
+    match: Match
+    rank: tuple[Any, ...]
+    accepted: bool  # the watch accepts it as is
 
 
 class _Fit(NamedTuple):
@@ -62,33 +63,46 @@ def find_candidates(
     return WatchCandidates(_CandidateFinder(watch, commissions, reference_disk_gb), market_history)
 
 
-class WatchCandidates:
-    """The candidates of one watch, named by their places in the history; each is made when it is read.
+class QueryCandidates(NamedTuple):
+    """The candidates of one query, in order of `from_s`."""
 
-    Attributes:
-        from_s: the beginning of each interval of the history.
-        by_query: the places of the candidates, in order of `from_s`.
-    """
+    from_s: Sequence[int] = ()
+    ended_s: Sequence[int] = ()  # `NEVER_S`: still on offer
+    microusd_gpu_hour: Sequence[float] = ()  # within floating-point error
+    place: Sequence[int] = ()  # among the matches of the watch; -1: too expensive to be taken or to re-arm it
+
+
+class WatchCandidates:
+    """The candidates of one watch, by query. What is needed of most is only how long they cost how much."""
 
     def __init__(self, finder: _CandidateFinder, market_history: MarketHistory) -> None:
-        self._finder = finder
-        self._intervals = interval_columns(market_history.intervals)
-        self._fits = [finder.fit(listing) for listing in market_history.listings]
-        self.from_s = self._intervals.from_s
-        self.by_query: dict[QueryKey, array[int]] = {}
-        keys = [None if fit is None else fit.key for fit in self._fits]
-        for place, listing in enumerate(self._intervals.listing):
-            key = keys[listing]
-            if key is not None:
-                self.by_query.setdefault(key, array("i")).append(place)
+        import numpy as np  # noqa: PLC0415 most daemons read no history
 
-    def candidate(self, place: int) -> BacktestCandidate:
-        """Return the candidate at a place of `by_query`."""
-        interval = self._intervals[place]
+        intervals = interval_columns(market_history.intervals)
+        self._finder = finder
+        self._fits = [finder.fit(listing) for listing in market_history.listings]
+        listing, prices = np.asarray(intervals.listing), finder.gpu_prices(intervals, self._fits)
+        is_near = finder.is_near(prices)
+        self._near = intervals.at(np.flatnonzero(is_near))
+        place = np.where(is_near, np.cumsum(is_near) - 1, -1)
+        from_s, ended_s = np.asarray(intervals.from_s), np.asarray(intervals.ended_s)
+        ended_s = np.where(ended_s < 0, NEVER_S, ended_s)
+        columns = (from_s, ended_s, prices, place.astype(np.int32))
+        numbers: dict[QueryKey | None, int] = {None: -1}
+        query = np.array([numbers.setdefault(fit and fit.key, len(numbers)) for fit in self._fits], int)[listing]
+        self.by_query = {
+            key: QueryCandidates(*(array(one.dtype.char, one[query == number].tobytes()) for one in columns))
+            for key, number in numbers.items()
+            if key is not None
+        }
+
+    def match(self, place: int) -> ReplayedMatch:
+        """Return a candidate that is not too expensive, exactly priced."""
+        interval = self._near[place]
         fit = self._fits[interval.listing]
         if fit is None:
-            raise ValueError(f"interval {place} does not fit")
-        return self._finder.candidate(interval, fit)
+            raise ValueError(f"listing {interval.listing} does not fit")
+        return self._finder.match(interval, fit)
 
 
 def at_any_price(watch: Watch) -> Watch:
@@ -115,18 +129,27 @@ class _CandidateFinder:
         """The listing, if it fits at some price; otherwise None."""
         return self._judged(listing) if listing.gpu in self._watch.gpu_names else None
 
-    def candidate(self, interval: OfferInterval, fit: _Fit) -> BacktestCandidate:
-        """The candidate for one price; exact near and below the threshold, within floating-point error above it."""
-        listed = interval.machine_microusd_hour + (interval.disk_microusd_gb_month or 0) * self._disk_gb / HOURS_A_MONTH
-        near = listed * fit.factor
-        if near > self._most:
-            return BacktestCandidate(interval.from_s, interval.ended_s, fit.key, near, None)
+    def gpu_prices(self, intervals: MarketIntervals, fits: Sequence[_Fit | None]) -> Numbers:
+        """The GPU price of each interval, within floating-point error; NaN: it does not fit."""
+        import numpy as np  # noqa: PLC0415 most daemons read no history
+
+        machine, disk = np.asarray(intervals.machine_microusd_hour), np.asarray(intervals.disk_microusd_gb_month)
+        factors = np.array([np.nan if fit is None else fit.factor for fit in fits], float)
+        listed = machine + np.where(disk < 0, 0, disk) * self._disk_gb / HOURS_A_MONTH
+        prices: Numbers = listed * factors[np.asarray(intervals.listing)]
+        return prices
+
+    def is_near(self, prices: Numbers) -> Flags:
+        """Whether a price may be taken or may re-arm the watch."""
+        return prices <= self._most
+
+    def match(self, interval: OfferInterval, fit: _Fit) -> ReplayedMatch:
+        """The candidate for one price, exact."""
         watch, offer = self._watch, replayed_offer(fit.listing, interval, self._reference_gb)
         price = price_for(watch, offer, self._commissions)
         match = match_of(watch, offer, price)
         is_accepted = self._is_cheap(offer, price) and (watch.job is None or accepts(watch, offer, price, _AT))
-        gpu_price = match.price_microusd_gpu_hour
-        return BacktestCandidate(interval.from_s, interval.ended_s, fit.key, gpu_price, match, rank(match), is_accepted)
+        return ReplayedMatch(match, rank(match), is_accepted)
 
     def _is_cheap(self, offer: Offer, price: OfferPrice) -> bool:
         """Is the price at or under the threshold? Only this clause and that of the job depend on the price."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import NEVER_S, find_candidates
 from gpuwatch.domain.forecasts.backtest.replayed_offers import replayed_offer, without_unrecorded_clauses
 from gpuwatch.domain.history.market_history import OfferInterval
 from gpuwatch.domain.market.money import Commission, price_of
@@ -98,13 +98,17 @@ def test_what_is_accepted_is_what_the_watch_accepts(prices: list[tuple[str, floa
     market_history = history_of([(at * 60, {machine: price}) for at, (machine, price) in enumerate(prices)])
     watch = a_rule(2.0, rearm=rearm, action=Action.LAUNCH)
     found = find_candidates(watch, market_history, {}, 8.0)
-    assert sum(map(len, found.by_query.values())) == len(market_history.intervals)
-    for place, interval in enumerate(market_history.intervals):
-        candidate = found.candidate(place)
+    columns = [row for query in found.by_query.values() for row in zip(*query, strict=True)]
+    assert len(columns) == len(market_history.intervals)
+    for (from_s, ended_s, near, place), interval in zip(columns, market_history.intervals, strict=True):
         offer = replayed_offer(market_history.listings[interval.listing], interval, 8.0)
-        assert candidate.accepted is bool(matches(watch, [offer], {}, offer.observed_at))
-        assert candidate.match is None or candidate.match.offer == offer
-        assert candidate.microusd_gpu_hour == pytest.approx(interval.machine_microusd_hour, abs=1)
-        assert (candidate.match is None) <= (
-            interval.machine_microusd_hour > float(Decimal("2.0") * Decimal(repr(rearm))) * 1e6
-        )
+        is_accepted = bool(matches(watch, [offer], {}, offer.observed_at))
+        assert (from_s, ended_s) == (interval.from_s, interval.ended_s or NEVER_S)
+        assert near == pytest.approx(interval.machine_microusd_hour, abs=1)
+        if place < 0:
+            assert interval.machine_microusd_hour > float(Decimal("2.0") * Decimal(repr(rearm))) * 1e6
+            assert not is_accepted
+        else:
+            candidate = found.match(place)
+            assert candidate.match.offer == offer
+            assert candidate.accepted is is_accepted
