@@ -48,6 +48,7 @@ def render(
     shared = {
         "nav": nav(),
         "path": request.url.path,
+        "query": request.url.query,
         "access": access,
         "csrf_token": access.session.csrf_token if access.session else "",
         "login_field": login_field(context),

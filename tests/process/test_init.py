@@ -98,7 +98,7 @@ def test_a_foreign_user_who_writes_first_is_asked_about(
         one.wait_for("is not a bot's token")
         one.answer("Paste the token", TOKEN)
         write_to_bot(one, double, FOREIGNER, with_code=False)
-        one.answer("A message from A. Is that you?", "n")
+        one.answer("A message from A. Is that you?")  # Enter: anybody can have the owner's name
         double.write("hi", OWNER)
         one.answer("A message from A. Is that you?", "y")
         one.answer("API key of vast.ai")

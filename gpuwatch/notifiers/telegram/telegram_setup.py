@@ -126,13 +126,13 @@ def _registered_chat(
 
 
 def _is_wanted(dialog: Dialog, message: _Message, code: str) -> bool:
-    """Only the owner knows the code of the link; anybody can write to a bot."""
+    """Only the owner knows the code of the link; anybody can write to a bot, and call themselves as the owner does."""
     words = message.text.split()
     if words[:1] == ["/start"] and code in words[1:]:
         return True
     sender = message.sender.title if message.sender else message.chat.title or str(message.chat.id)
     where = "" if message.chat.type == "private" else f" in the group {message.chat.title!r}"
-    return dialog.confirm(f"A message from {sender}{where}. Is that you?", default=True)
+    return dialog.confirm(f"A message from {sender}{where}. Is that you?", default=False)
 
 
 def _why_no_updates(reply: BotApiReply) -> str:

@@ -216,7 +216,7 @@ def _ask_reserve(dialog: Dialog, figures: PriceFigures, around: Surroundings) ->
             percent = Decimal(text.strip(" %").replace(",", "."))
         except InvalidOperation:
             percent = Decimal(-1)
-        if 0 <= percent <= 100:
+        if percent.is_finite() and 0 <= percent <= 100:
             return {**around.rates, name: percent / 100}
         dialog.say("Expected a number from 0 to 100.")
 
@@ -249,7 +249,7 @@ def parse_price(text: str) -> Decimal:
         price = Decimal(text.strip(" $").replace(",", "."))
     except InvalidOperation:
         price = Decimal(0)
-    if not 0 < price <= Decimal(str(MAX_USD_HOUR)):
+    if not (price.is_finite() and 0 < price <= Decimal(str(MAX_USD_HOUR))):
         raise ValueError("expected USD per GPU-hour above 0, such as 2.50")
     return price
 

@@ -205,6 +205,18 @@ def test_prices_as_people_type_them(text: str) -> None:
     assert parse_price(text) == Decimal("1.2")
 
 
+def test_what_is_no_number_is_asked_again() -> None:
+    dialog = ScriptedDialog("", "nan", "5", "NaN", "inf", "2.5", "", "none", "")
+    assert asked(dialog, around()).first.max_price == Decimal("2.5")
+
+
+def test_a_limit_is_written_as_it_was_typed() -> None:
+    dialog = ScriptedDialog("", "12.345", "1.23456", "", "none", "")
+    text = settings_text(asked(dialog, around()).first)
+    assert "max_price = 1.23456" in text
+    assert "commission = 0.12345" in text
+
+
 def test_secrets_stay_out_of_texts() -> None:
     answered = asked(ScriptedDialog("", "", "", "", "", "secret-key"), around())
     assert "secret-key" not in repr(answered)
