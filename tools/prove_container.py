@@ -194,7 +194,6 @@ class Container:
             "--mount",
             "--pid",
             "--fork",
-            "--kill-child",
             "--propagation",
             "private",
             "sh",
@@ -234,8 +233,8 @@ def _daemon(container: Container, image: Image) -> None:
     log = container.data.with_name("log.txt")
     with log.open("wb") as output:
         child = subprocess.Popen(container.command(image.command), stdout=output, stderr=output)
+    pid = _first_process(child)
     try:
-        pid = _first_process(child)
         began = time.monotonic()
         while subprocess.run(container.command(image.health, enter=pid), capture_output=True, check=False).returncode:
             if time.monotonic() > began + _START_S or child.poll() is not None:
@@ -250,7 +249,8 @@ def _daemon(container: Container, image: Image) -> None:
         )
         _expect("it ends within ten seconds", time.monotonic() < began + 10)
     finally:
-        child.kill()
+        if child.poll() is None:
+            os.kill(pid, signal.SIGKILL)
 
 
 def _first_process(child: subprocess.Popen[bytes]) -> int:
