@@ -60,7 +60,7 @@ def test_cancel_asks_with_the_money_in_it_then_ends_the_job_once(web: Served, jo
     token = web.log_in()
     assert press(web, job, "cancel", "wrong").status_code == 403
     asked = press(web, job, "cancel", token)
-    assert all(text in asked.text for text in ("Cancel job train?", "1.08 $", "10 $ in all", "k" * 12))
+    assert all(text in asked.text for text in ("Cancel job train?", "$1.08", "$10.00 in all", "k" * 12))
     assert state_of(web, job) is JobState.RUNNING
     assert "It is cancelled" in press(web, job, "cancel", token, confirmed="yes").text
     assert state_of(web, job) is JobState.CANCELLED
