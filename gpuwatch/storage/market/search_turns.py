@@ -2,7 +2,9 @@
 
 A turn is a lease, by the database's clock, with the role PROVIDER/ACCOUNT. It is not renewed: it ends after the search
 interval of whoever took it. Turns are taken in advance, in the order in which leaders ask for them, and each process
-has at most one: so each leader gets its share, and no turn stays unused while one waits.
+has at most one: so each leader gets its share, and no turn stays unused while one waits. Turns that lie farther ahead
+than a queue explains are void: the clock of the database was set back, or a process that ends again and again took one
+at each start. Else nobody would search until then.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from sqlalchemy import bindparam, func, update
+from sqlalchemy import bindparam, case, func, update
 
 from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.errors import StoreError
@@ -25,7 +27,9 @@ from gpuwatch.storage.setup.stored_values import insert_if_absent
 log = logging.getLogger(__name__)
 
 _FIRST = {"epoch": 0, "since_ms": 0, "expires_at_ms": 0, "steps_down": False, "lineage": ""}
-_BEGINS_MS = func.greatest(lease_rows.c.expires_at_ms, NOW_MS)
+_PLAUSIBLE_S = 900.0  # a turn that begins later, and after ten of this leader's, has another reason than a queue
+_IS_TOO_FAR = lease_rows.c.expires_at_ms > NOW_MS + bindparam("most_ms")
+_BEGINS_MS = case((_IS_TOO_FAR, NOW_MS), else_=func.greatest(lease_rows.c.expires_at_ms, NOW_MS))
 _TAKE = (
     update(lease_rows)
     .where(IS_ROLE)
@@ -69,7 +73,12 @@ class SqlSearchTurns:
                 account = account_in(connection, self._provider, self._key(), self._now())
                 role = storable_text(f"{self._provider}/{account}", 64)
                 insert_if_absent(connection, lease_rows, {"role": role, "holder": self._lease.holder, **_FIRST})
-                keys = {"of_role": role, "of_holder": self._lease.holder, "for_ms": round(interval_s * 1000)}
+                keys = {
+                    "of_role": role,
+                    "of_holder": self._lease.holder,
+                    "for_ms": round(interval_s * 1000),
+                    "most_ms": round(max(_PLAUSIBLE_S, 10 * interval_s) * 1000),
+                }
                 return max(float(connection.execute(_TAKE, keys).scalar_one()) / 1000, 0.0)
         except StoreError as error:
             log.warning("no search before the database answers: %s", error, extra={"provider": self._provider})

@@ -55,6 +55,13 @@ def pass_s(leaders: tuple[Leader, ...], seconds: float) -> None:
         leader.s += seconds
 
 
+def put_off(database: Database, seconds: float) -> None:
+    """Let the turns lie that much farther ahead."""
+    late = f"UPDATE daemon_lease SET expires_at_ms = expires_at_ms + {seconds * 1000:.0f} WHERE role LIKE '%/%'"
+    with database.write() as connection:
+        connection.execute(text(f"{late} AND role NOT LIKE 'main%'"))
+
+
 def roles(database: Database) -> list[str]:
     with database.read() as connection:
         return list(connection.execute(text("SELECT role FROM daemon_lease ORDER BY role")).scalars())
@@ -143,3 +150,22 @@ def test_without_the_database_there_is_no_turn(leaders: tuple[Leader, Leader]) -
     own, _ = both(leaders)
     own.database.engine.pool = open_database("postgresql://me@127.0.0.1:9/gone").engine.pool
     assert own.turns().take(6.0) is None
+
+
+def test_turns_beyond_any_queue_are_void(leaders: tuple[Leader, Leader]) -> None:
+    """The clock of the database was set back by two hours: nobody waits for them."""
+    own, lab = leaders
+    own.lease.tick()
+    lab.lease.tick()
+    pass_s(leaders, STEP_DOWN_AFTER_S + 1)
+    for leader in leaders:
+        leader.lease.tick()
+    assert own.turns().take(6.0) == 0.0
+    put_off(own.database, 7200)
+    taken = [leader.turns().take(6.0) for leader in (lab, own)]
+    assert taken[0] == 0.0
+    assert taken[1] == pytest.approx(6.0, abs=2.0)
+    put_off(own.database, 600)
+    waited = lab.turns().take(6.0)
+    assert waited is not None
+    assert waited > 500, "ten minutes may be a queue"
