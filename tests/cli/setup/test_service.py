@@ -301,6 +301,19 @@ def test_uninstall_asks_too_if_it_cannot_tell(shell: Shell, systemd: Systemd, un
     assert "cannot tell what is rented" in refused.err
 
 
+def test_uninstall_with_other_settings_than_the_service_cannot_tell(
+    shell: Shell, systemd: Systemd, unit: Path, tmp_path: Path
+) -> None:
+    """In another folder, the database would be another one, where nothing is rented."""
+    shell("service", "install", "--user")
+    _rented(f"sqlite:///{shell.new_store()}")
+    other = tmp_path / "other.toml"
+    other.write_text((shell.folder / "gpuwatch.toml").read_text().replace("gpuwatch.db", "other.db"))
+    refused = shell("service", "uninstall", "--user", "--config", str(other))
+    assert (refused.code, unit.exists()) == (Exit.USAGE, True)
+    assert "the service has other settings than these: --config" in refused.err
+
+
 def _on_a_terminal(monkeypatch: pytest.MonkeyPatch, answer: Callable[[], bool]) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.confirm", lambda *_args, **_named: answer())

@@ -162,7 +162,10 @@ def guarded_launches(scope: Scope, config: str | None) -> GuardedLaunches:
     if not (path := unit_path(scope, os.environ)).exists():
         raise UsageError(f"{path} is not installed")
     try:
-        found = all_launches(_settings(scope, config))
+        settings = _settings(scope, config)
+        if (others := _place(path.read_text("utf-8", "replace"))) != _place(_unit(scope, settings)):
+            return GuardedLaunches(launches=[], unknown=f"the service has other settings than these: {others}")
+        found = all_launches(settings)
     except StoreMissing:
         return GuardedLaunches(launches=[])
     except GpuwatchError as error:
@@ -220,6 +223,14 @@ def _unit(scope: Scope, settings: Settings) -> str:
         config = None if file == systemd_unit.SYSTEM_SETTINGS else file
         return unit_text(scope, run_command(scope, config), None, os.environ)
     return unit_text(scope, run_command(scope, Path.cwd() / file), Path.cwd(), os.environ)
+
+
+def _place(unit: str) -> str:
+    """What says which settings a unit has: the arguments of `gpuwatch run`, and the folder."""
+    lines = unit.splitlines()
+    arguments = next((line.rpartition(" run")[2] for line in lines if line.startswith("ExecStart=")), "")
+    folder = next((line for line in lines if line.startswith("WorkingDirectory=")), "")
+    return f"{arguments} {folder}".strip()
 
 
 def _of_this_shell(scope: Scope, env: Mapping[str, str]) -> list[str]:
