@@ -295,7 +295,7 @@ class OpenStores:
 
     @contextmanager
     def use(self, url: str) -> Iterator[Database]:
-        """Use a store for reading. Raises StoreNotReady and StoreError as `migrate.open_read_only`."""
+        """Read a store as it is at one moment. Raises StoreNotReady and StoreError as `migrate.open_read_only`."""
         from gpuwatch.storage.setup.database import open_database
         from gpuwatch.storage.setup.migrate import require_head
 
@@ -305,8 +305,9 @@ class OpenStores:
             database = self._databases[url]
             self._uses[url] = self._uses.get(url, 0) + 1
         try:
-            require_head(database)  # another process may have upgraded it, or put another file in its place
-            yield database
+            with database.one_moment():
+                require_head(database)  # another process may have upgraded it, or put another file in its place
+                yield database
         finally:
             with self._lock:
                 self._uses[url] -= 1
@@ -333,10 +334,10 @@ _SHARED: ContextVar[_SharedStores | None] = ContextVar("shared stores", default=
 
 @contextmanager
 def share_open_stores(opened: OpenStores) -> Iterator[None]:
-    """Within the block, on this thread, a store is opened for reading only once.
+    """Within the block, on this thread, a store is opened for reading only once, and read in one transaction.
 
     For pages that combine several use cases: opening, checking the schema and compiling the same queries took
-    longer than reading.
+    longer than reading, and the figures of a page belong together.
 
     Args:
         opened: the stores of the process.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -10,7 +12,10 @@ from sqlalchemy import select
 
 from gpuwatch.bootstrap import OpenStores, open_store_read_only, share_open_stores
 from gpuwatch.errors import StoreError, StoreNotReady
+from gpuwatch.storage.alerts.alert_rows import Silence, SqlSilences
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.setup.database import Database
+from tests.builders import NOON
 from tests.upgraded_store import open_upgraded
 from tests.web.served import settings_in
 
@@ -69,7 +74,7 @@ def test_a_store_stays_connected_until_its_last_request_ends(database_url: str, 
     with opened.use(database_url) as first:
         with opened.use(database_url) as second, second.read() as connection:
             connection.execute(select(1))
-        assert first.engine.pool.checkedin() == 1  # type: ignore[attr-defined]
+        assert first.engine.pool.checkedout() == 1  # type: ignore[attr-defined]
     assert first.engine.pool.checkedin() == 0  # type: ignore[attr-defined]
 
 
@@ -84,3 +89,16 @@ def test_a_file_that_was_replaced_is_seen_by_the_next_request(tmp_path: Path) ->
     open_upgraded(settings.database_url).close()
     with share_open_stores(opened), open_store_read_only(settings) as store:
         assert not SqlPauseRepository(store).load().by_hand
+
+
+def test_all_that_a_request_reads_is_of_one_moment(database: Database) -> None:
+    url, silences = database.url, SqlSilences(database)
+    opened, later = OpenStores(), NOON + timedelta(hours=1)
+    with opened.use(url) as store:
+        assert not SqlSilences(store).in_force(NOON)
+        with ThreadPoolExecutor(1) as other:
+            other.submit(silences.silence, Silence(watch="h100", at=NOON, until=later)).result()
+            assert other.submit(SqlSilences(store).in_force, NOON).result(), "another thread's request"
+        assert not SqlSilences(store).in_force(NOON)
+    with opened.use(url) as store:
+        assert SqlSilences(store).in_force(NOON)

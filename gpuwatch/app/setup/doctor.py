@@ -41,7 +41,8 @@ from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.history.store_growth import undecided_keep
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.setup.database import require_writable, wal_is_safe
+from gpuwatch.storage.setup.database import wal_is_safe
+from gpuwatch.storage.setup.migrate import require_writable
 from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 
 if TYPE_CHECKING:

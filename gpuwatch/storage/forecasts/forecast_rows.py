@@ -74,7 +74,7 @@ class SqlForecasts:
         """Yield every forecast with its score, oldest first, without its limits: they are by far its largest part."""
         query = select(forecast.c.statement, forecast.c.score).order_by(forecast.c.made_at_ms, forecast.c.forecast_id)
         with self._database.read() as connection:
-            for statement, score in connection.execution_options(yield_per=_AT_ONCE).execute(query):
+            for statement, score in connection.execute(query.execution_options(yield_per=_AT_ONCE)):
                 made = msgspec.structs.replace(_statement(statement), limits_usd=())
                 yield made, score and msgspec.json.decode(score, type=ForecastScore)
 

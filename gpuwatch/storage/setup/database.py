@@ -26,7 +26,6 @@ from gpuwatch.storage.setup.database_errors import postgres_error, sqlite_error
 from gpuwatch.storage.setup.lineage import Lineage
 from gpuwatch.storage.setup.sqlite_driver import (
     BUSY_TIMEOUT_MS,
-    OWN_FOLDER,
     connect_read_only,
     drop_empty_wal,
     has_wal,
@@ -102,6 +101,7 @@ class Database:
         self._begin = _begin_sqlite if self.is_sqlite else partial(_begin_postgres, limits.on_begin)
         self._write_lock = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
+        self._moment = threading.local()  # `connection`: of the `one_moment` that this thread is in
         self.lineage = lineage or Lineage()
         self._faults: dict[str, str] = {}  # "read" and "write": the error of the last one
         self._file_id: tuple[int, int] | None = None
@@ -159,16 +159,35 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One reading transaction: a consistent snapshot, in which nothing can be written.
+        """One reading transaction, or that of `one_moment`: a consistent snapshot, in which nothing can be written.
 
         Raises:
             StoreError: there is no database yet, or it cannot be read.
         """
+        shared: Connection | None = getattr(self._moment, "connection", None)
+        if shared is not None:
+            with self._store_errors("read"):
+                yield shared
+            return
         if self.path is not None and self._file_id is None and not self.path.exists():
             raise no_database(self.place)
         with self._store_errors("read"), self._open_connection() as connection, connection.begin():
             self._begin(connection, writes=False)
             yield connection
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """All that this thread reads within the block is of one moment: one transaction, begun and ended once.
+
+        Raises:
+            StoreError: as `read`.
+        """
+        with self.read() as connection:
+            before, self._moment.connection = getattr(self._moment, "connection", None), connection
+            try:
+                yield
+            finally:
+                self._moment.connection = before
 
     def version(self) -> int | None:
         """Return a number that differs after any commit, at a tenth of the cost of a read; None: unknown, so read.
@@ -327,31 +346,6 @@ def release_free_pages(connection: Connection, most: int) -> None:
     """Give free pages of SQLite's file back to the disk, in this writing transaction."""
     driver: Any = connection.connection.driver_connection
     driver.execute(f"PRAGMA incremental_vacuum({most})").fetchall()  # a page for each row, and SQLAlchemy reads none
-
-
-def require_writable(url: str) -> None:
-    """Fail early if a database cannot be created or written; creates and locks nothing.
-
-    Raises:
-        StoreError: it cannot; the message gives the reason.
-    """
-    path = sqlite_path(url)
-    if path is None:
-        database = open_database(url, read_only=True)
-        try:
-            with database.read() as connection:
-                if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar():
-                    raise StoreError(f"the database {database.place} is a standby; use the primary in database_url")
-        finally:
-            database.close()
-        return
-    folder = path.absolute().parent
-    if folder.name == OWN_FOLDER:  # created when needed
-        folder = next(existing for existing in (folder, *folder.parents) if existing.exists())
-    if not folder.is_dir():
-        raise StoreError(f"cannot open the database {path}; check that its folder exists and is writable")
-    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise StoreError(f"cannot write the database {path}; check the permissions of the file and its folder")
 
 
 def _parse_url(url: str) -> URL:

@@ -14,8 +14,9 @@ from sqlalchemy import Connection, inspect, select
 from gpuwatch.errors import StoreError, StoreInUse, StoreMissing, StoreNotReady, StoreTooNew
 from gpuwatch.installation import packaged_path
 from gpuwatch.storage.setup.daemon_lease import GONE_AFTER_S, NOW_MS, claim_daemon
-from gpuwatch.storage.setup.database import Database, no_database, open_database, with_long_timeout
+from gpuwatch.storage.setup.database import Database, no_database, open_database, sqlite_path, with_long_timeout
 from gpuwatch.storage.setup.side_tables import daemon_host
+from gpuwatch.storage.setup.sqlite_driver import OWN_FOLDER
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -149,6 +150,31 @@ def open_read_only(url: str) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+def require_writable(url: str) -> None:
+    """Fail early if a database cannot be created or written; creates and locks nothing.
+
+    Raises:
+        StoreError: it cannot; the message gives the reason.
+    """
+    path = sqlite_path(url)
+    if path is None:
+        database = open_database(url, read_only=True)
+        try:
+            with database.read() as connection:
+                if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar():
+                    raise StoreError(f"the database {database.place} is a standby; use the primary in database_url")
+        finally:
+            database.close()
+        return
+    folder = path.absolute().parent
+    if folder.name == OWN_FOLDER:  # created when needed
+        folder = next(existing for existing in (folder, *folder.parents) if existing.exists())
+    if not folder.is_dir():
+        raise StoreError(f"cannot open the database {path}; check that its folder exists and is writable")
+    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise StoreError(f"cannot write the database {path}; check the permissions of the file and its folder")
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
