@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwatch.app.history.past_prices import load_hourly_lows
+from gpuwatch.app.history.past_prices import hourly_lows, load_prices
 from gpuwatch.domain.forecasts.week_effects import (
     MIN_WEEKS,
     CalendarEffect,
@@ -131,9 +131,8 @@ def public_shuffled(hours: int, rng: np.random.Generator) -> Logs:
 @cache
 def _public() -> Logs:
     always = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
-    series = load_hourly_lows(
-        load(env={}, cwd=PUBLIC.parent), MarketFilter(gpus=("H100 SXM",), spot=False), always, PUBLIC, UTC
-    )
+    settings, scope = load(env={}, cwd=PUBLIC.parent), MarketFilter(gpus=("H100 SXM",), spot=False)
+    series = hourly_lows(settings, load_prices(settings, scope, *always, PUBLIC), always[1], UTC)
     return np.log(np.array([low for low in series.lows if low is not None], dtype=np.float64))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.forecasts.scores import advice_record, record_json
-from gpuwatch.app.history.past_prices import known_gpu_names_of, load_prices, pricer
+from gpuwatch.app.history.past_prices import GpuPrices, load_gpu_prices, pricer
 from gpuwatch.bootstrap import new_id, open_store
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.advice import LEAST_SAVING, BuyVerdict, advise, why_too_little_data
@@ -84,8 +84,11 @@ def _without_stale_price(advice: Advice, age_s: float) -> Advice:
     return msgspec.structs.replace(advice, now_usd=None, verdict=BuyVerdict.WAIT, why=reason)
 
 
-def give_advice(settings: Settings, request: AdviceRequest) -> AdviceResult:
+def give_advice(settings: Settings, request: AdviceRequest, prices: GpuPrices | None = None) -> AdviceResult:
     """Compute the advice, and store the forecast if requested.
+
+    Args:
+        prices: of this GPU and period, if they are already read.
 
     Raises:
         UsageError: no GPU has this name, the file cannot be used, or a forecast to be stored is not about now.
@@ -93,9 +96,9 @@ def give_advice(settings: Settings, request: AdviceRequest) -> AdviceResult:
     """
     if request.record and (request.data is not None or not request.is_until_now):
         raise UsageError("--record stores a forecast from now on: omit --data and --until")
-    gpus = known_gpu_names_of(settings, request.gpu, request.data)
-    scope = msgspec.structs.replace(request.scope, gpus=gpus)
-    market_history = load_prices(settings, scope, request.since, request.until, request.data)
+    if prices is None:
+        prices = load_gpu_prices(settings, request.gpu, request.scope, request.since, request.until, request.data)
+    scope, market_history = prices.scope, prices.history
     price = pricer(settings, market_history)
     hourly = known_until(series_of(market_history, price), request.until)
     series = on_own_step(hourly)
@@ -111,7 +114,7 @@ def give_advice(settings: Settings, request: AdviceRequest) -> AdviceResult:
     lifetimes = [] if max_microusd is None else offer_lifetimes(market_history, max_microusd, price)
     every_s = request.poll_every_s or _configured_s(settings, scope.provider)
     return AdviceResult(
-        gpus=gpus,
+        gpus=scope.gpus or (),
         advice=advice,
         why_none=why_none,
         snipe=snipe_odds(lifetimes, market_history, every_s),

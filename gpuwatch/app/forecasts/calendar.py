@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.app.history.past_prices import known_gpu_names_of, load_hourly_lows
+from gpuwatch.app.history.past_prices import GpuPrices, hourly_lows, load_gpu_prices
 from gpuwatch.domain.forecasts.week_effects import (
     ALPHA,
     CLAIMED_PERCENT,
@@ -59,15 +59,20 @@ class PriceCalendar(msgspec.Struct, frozen=True, kw_only=True):
     calendar: Calendar
 
 
-def price_calendar(settings: Settings, request: CalendarRequest) -> PriceCalendar:
-    """Compute the calendar. Raises UsageError, StoreError."""
-    scope = msgspec.structs.replace(request.scope, gpus=known_gpu_names_of(settings, request.gpu, request.data))
+def price_calendar(settings: Settings, request: CalendarRequest, prices: GpuPrices | None = None) -> PriceCalendar:
+    """Compute the calendar. Raises UsageError, StoreError.
+
+    Args:
+        prices: of this GPU and period, if they are already read.
+    """
+    if prices is None:
+        prices = load_gpu_prices(settings, request.gpu, request.scope, request.since, request.until, request.data)
     zone = ZoneInfo(request.zone)
-    series = load_hourly_lows(settings, scope, (request.since, request.until), request.data, zone)
+    series = hourly_lows(settings, prices.history, request.until, zone)
     calendar = calendar_of(series, zone, request.parts)
     if calendar.until is not None:  # the newest hour is not over
         calendar = msgspec.structs.replace(calendar, until=min(calendar.until, request.until))
-    return PriceCalendar(zone=request.zone, gpus=scope.gpus, series=series, calendar=calendar)
+    return PriceCalendar(zone=request.zone, gpus=prices.scope.gpus, series=series, calendar=calendar)
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from gpuwatch import providers
@@ -97,20 +98,28 @@ def gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-def load_hourly_lows(
-    settings: Settings,
-    scope: MarketFilter,
-    span: tuple[datetime, datetime],
-    data: Path | None,
-    zone: tzinfo,
-) -> PriceSeries:
-    """The lowest GPU price of each local hour, commission included. Arguments and errors as `load_prices`.
+class GpuPrices(msgspec.Struct, frozen=True):
+    """Recorded prices of one GPU name: several questions about them need one reading."""
+
+    scope: MarketFilter  # with the GPUs of that name
+    history: MarketHistory
+
+
+def load_gpu_prices(
+    settings: Settings, gpu: str, scope: MarketFilter, since: datetime, until: datetime, data: Path | None
+) -> GpuPrices:
+    """The recorded prices of a GPU. Arguments and errors as `load_prices`; also UsageError: no GPU has this name."""
+    scope = replace(scope, gpus=known_gpu_names_of(settings, gpu, data))
+    return GpuPrices(scope, load_prices(settings, scope, since, until, data))
+
+
+def hourly_lows(settings: Settings, market_history: MarketHistory, until: datetime, zone: tzinfo) -> PriceSeries:
+    """The lowest GPU price of each local hour, commission included.
 
     In a zone with half hours, hours begin at half past in UTC (where the clock changes by half an hour, for the offset
     at the end).
     """
-    market_history = load_prices(settings, scope, *span, data)
-    offset = span[1].astimezone(zone).utcoffset() or timedelta()
+    offset = until.astimezone(zone).utcoffset() or timedelta()
     return series_of(market_history, pricer(settings, market_history), -int(offset.total_seconds()) % HOUR_S)
 
 

@@ -16,6 +16,7 @@ from gpuwatch.app.forecasts.calendar import (
     percent_above_median,
     price_calendar,
 )
+from gpuwatch.app.history.past_prices import GpuPrices, load_gpu_prices
 from gpuwatch.app.history.period_view import PeriodView
 from gpuwatch.app.history.price_history import PriceHistoryRequest, period_views, price_history
 from gpuwatch.app.market.market import MarketRequest, age_text_of, market_overview
@@ -48,6 +49,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
     points = period_views(history)
     while points and not points[0].looked:
         points.pop(0)
+    prices = load_gpu_prices(view.settings, gpu, **period)
     return {
         "gpu": gpu,
         "since": since,
@@ -56,8 +58,8 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
         "points": points,
         "chart": _chart(points),
         "status": _status(view, gpu, period),
-        "calendar": _calendar(view, gpu, period),
-        "advice": _advice(view, gpu, period),
+        "calendar": _calendar(view, gpu, period, prices),
+        "advice": _advice(view, gpu, period, prices),
     }
 
 
@@ -87,11 +89,10 @@ def _status(view: View, gpu: str, period: Mapping[str, Any]) -> list[dict[str, A
     ]
 
 
-def _calendar(view: View, gpu: str, period: Mapping[str, Any]) -> dict[str, Any] | None:
+def _calendar(view: View, gpu: str, period: Mapping[str, Any], prices: GpuPrices) -> dict[str, Any] | None:
     try:
-        result = price_calendar(
-            view.settings, CalendarRequest(gpu=gpu, zone=view.settings.timezone, parts=default_parts(), **period)
-        )
+        request = CalendarRequest(gpu=gpu, zone=view.settings.timezone, parts=default_parts(), **period)
+        result = price_calendar(view.settings, request, prices)
     except (UsageError, StoreNotReady):
         return None
     calendar = result.calendar
@@ -112,11 +113,11 @@ def _cell(percent: float | None) -> tuple[str, str]:
     return decimal_text(percent, 0, "+"), f"{'m' if step < 0 else 'p'}{abs(step)}"
 
 
-def _advice(view: View, gpu: str, period: Mapping[str, Any]) -> AdviceResult | None:
+def _advice(view: View, gpu: str, period: Mapping[str, Any], prices: GpuPrices) -> AdviceResult | None:
     request = AdviceRequest(
         gpu=gpu, deadline_s=86_400.0, job_hours=24.0, under_usd=None, poll_every_s=None, is_until_now=True, **period
     )
     try:
-        return give_advice(view.settings, request)
+        return give_advice(view.settings, request, prices)
     except (UsageError, StoreNotReady):
         return None
