@@ -193,7 +193,7 @@ def test_alerts_history_and_samples_are_read(older: Database) -> None:
     assert due["email"].alert.headline == "h"
     assert SqlUtilisationRepository(older).mean(LAUNCH) == 97.5
     assert [row.microusd for row in SqlInvoiceRepository(older).all()] == [3_600_000]
-    assert [change.text for change in format_changes(older, "vastai")] == ["new field: x"]
+    assert [change.text for change in format_changes(older)["vastai"]] == ["new field: x"]
     store = SqlDecisionStore(older)
     assert store.memories()["h100"].misses == 2
     assert store.provider_health()["vastai", "hunt"].last_error == "503"

@@ -35,7 +35,7 @@ from gpuwatch.errors import StoreError
 from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
 from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts
 from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows, prices_on_sale
-from gpuwatch.storage.history.queries.poll_queries import last_sweep, recent_sweeps
+from gpuwatch.storage.history.queries.poll_queries import last_sweeps, recent_sweeps
 from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
 from gpuwatch.storage.market.provider_holds import SqlHolds
 
@@ -145,7 +145,7 @@ class Polling:
                 filters=_filters_of(provider),
             ),
         )
-        newest_sweep = last_sweep(base.store, name)
+        newest_sweep = last_sweeps(base.store).get(name)
         return ProviderWorker(
             provider,
             self._history,

@@ -124,7 +124,7 @@ def _in_store(
     settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str]
 ) -> tuple[list[Offer], datetime | None]:
     """The offers of the providers whose last poll is recent compared with the newest one, and the time of that poll."""
-    from gpuwatch.storage.history.queries.poll_queries import last_poll
+    from gpuwatch.storage.history.queries.poll_queries import last_polls
     from gpuwatch.storage.history.queries.stored_prices import market_at
 
     with open_store_read_only(settings) as store:
@@ -134,7 +134,7 @@ def _in_store(
             if not is_imported_source(offer.provider) and _is_requested(offer, offer_filter, provider_names)
         ]
         names = {offer.provider for offer in requested}
-        polled = {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
+        polled = {name: poll.at for name, poll in last_polls(store).items() if name in names}
     newest = max(polled.values(), default=_BEGINNING)
     fresh = {name: at for name, at in polled.items() if newest - at <= max_price_age(settings, name)}
     offers = [_offer(offer, offer, fresh[offer.provider]) for offer in requested if offer.provider in fresh]

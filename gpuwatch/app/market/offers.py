@@ -176,7 +176,7 @@ def emptied_reason(settings: Settings, provider: str) -> str | None:
     from gpuwatch.bootstrap import command_holds
     from gpuwatch.engine.market.empty_answers import emptied, emptied_text
 
-    hold = emptied(command_holds(settings), provider, real_now())
+    hold = emptied(command_holds(settings).load(provider), real_now())
     return None if hold is None else emptied_text(hold)
 
 

@@ -30,11 +30,12 @@ from gpuwatch.storage.history.queries.poll_queries import (
     LastPoll,
     format_changes,
     last_not_understood,
-    last_poll,
-    last_sweep,
+    last_polls_by_lane,
+    last_sweeps,
+    newest_by_provider,
+    rows_used,
     searches_since,
 )
-from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market.provider_holds import SqlHolds
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
@@ -135,7 +136,8 @@ def provider_statuses(
     """
     selected = configured_providers(settings, only_enabled=only_enabled)
     with open_store_read_only(settings) as store:
-        return [_with_records(settings, store, configured, with_polling) for configured in selected]
+        records = _Records(store)
+        return [records.status(settings, configured, with_polling) for configured in selected]
 
 
 def _configured(provider: ProviderSection, is_on: bool) -> ConfiguredProvider:
@@ -150,37 +152,50 @@ def _configured(provider: ProviderSection, is_on: bool) -> ConfiguredProvider:
     )
 
 
-def _with_records(settings: Settings, store: Database, known: ConfiguredProvider, with_polling: bool) -> ProviderStatus:
-    now, name, configured = real_now(), known.provider, known.settings
-    swept, newest = last_sweep(store, name), last_poll(store, name)
-    demand = RowDemand(
-        rows_per_day=configured.rows_per_day,
-        poll_every_s=configured.poll_every_s,
-        sweep_rows=swept.rows if swept else None,
-        sweep_every_s=configured.sweep_every_s,
-    )
-    plan = plan_rows(demand, SqlHistoryRecorder(store).rows_used(name, now), now)
-    next_at = None
-    if known.is_on and swept and plan.sweep_every_s is not None:
-        next_at = max(now, swept.at + timedelta(seconds=plan.sweep_every_s))
-    return ProviderStatus(
-        **msgspec.structs.asdict(known),
-        plan=plan,
-        lanes={lane: _lane_health(store, name, lane) for lane in LANES},
-        last_poll=newest,
-        not_understood=last_not_understood(store, name),
-        drift=format_changes(store, name),
-        swept_at=swept.at if swept else None,
-        next_sweep_at=next_at,
-        polling=polling_status(settings, store, name, now) if known.is_on and with_polling else None,
-        empty=emptied(SqlHolds(store), name, now) if known.is_on else None,
-    )
+class _Records:
+    """What the store has about all providers, each kind read at once."""
 
+    def __init__(self, store: Database) -> None:
+        self._store = store
+        self._now = real_now()
+        self._sweeps = last_sweeps(store)
+        self._polls = last_polls_by_lane(store)
+        self._newest = newest_by_provider(self._polls)
+        self._not_understood = last_not_understood(store)
+        self._drift = format_changes(store)
+        self._rows_used = rows_used(store, self._now)
+        self._health = SqlDecisionStore(store).provider_health()
+        self._holds = SqlHolds(store).load_all()
 
-def _lane_health(store: Database, name: str, lane: str) -> ProviderHealth:
-    health = SqlDecisionStore(store).provider_health().get((name, lane), ProviderHealth())
-    newest = last_poll(store, name, lane)
-    return msgspec.structs.replace(health, complete_at=newest.at if newest else None)
+    def status(self, settings: Settings, known: ConfiguredProvider, with_polling: bool) -> ProviderStatus:
+        now, name, configured = self._now, known.provider, known.settings
+        swept = self._sweeps.get(name)
+        demand = RowDemand(
+            rows_per_day=configured.rows_per_day,
+            poll_every_s=configured.poll_every_s,
+            sweep_rows=swept.rows if swept else None,
+            sweep_every_s=configured.sweep_every_s,
+        )
+        plan = plan_rows(demand, self._rows_used.get(name, 0), now)
+        next_at = None
+        if known.is_on and swept and plan.sweep_every_s is not None:
+            next_at = max(now, swept.at + timedelta(seconds=plan.sweep_every_s))
+        return ProviderStatus(
+            **msgspec.structs.asdict(known),
+            plan=plan,
+            lanes={lane: self._lane_health(name, lane) for lane in LANES},
+            last_poll=self._newest.get(name),
+            not_understood=self._not_understood.get(name, {}),
+            drift=self._drift.get(name, ()),
+            swept_at=swept.at if swept else None,
+            next_sweep_at=next_at,
+            polling=polling_status(settings, self._store, name, now) if known.is_on and with_polling else None,
+            empty=emptied(self._holds.get(name, ()), now) if known.is_on else None,
+        )
+
+    def _lane_health(self, name: str, lane: str) -> ProviderHealth:
+        health, newest = self._health.get((name, lane), ProviderHealth()), self._polls.get((name, lane))
+        return msgspec.structs.replace(health, complete_at=newest.at if newest else None)
 
 
 def _has_key_file(info: ProviderInfo) -> bool:

@@ -102,11 +102,11 @@ def _poll(
 
 def _was_checked_lately(settings: Settings, name: str) -> bool:
     """Whether the store has a recent check of a provider: a script that checks often must not use up its row quota."""
-    from gpuwatch.storage.history.queries.poll_queries import last_poll
+    from gpuwatch.storage.history.queries.poll_queries import last_polls_by_lane
 
     try:
         with open_store_read_only(settings) as store:
-            newest = last_poll(store, name, _LANE)
+            newest = last_polls_by_lane(store).get((name, _LANE))
     except StoreError:
         return False
     return newest is not None and real_now() - newest.at < _RARE

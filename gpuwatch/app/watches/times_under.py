@@ -13,7 +13,7 @@ from gpuwatch.bootstrap.rules import commissions_of
 from gpuwatch.domain.history.past_lows import times_under
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.history.queries.poll_queries import last_sweep
+from gpuwatch.storage.history.queries.poll_queries import last_sweeps
 
 if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
@@ -32,7 +32,7 @@ def times_under_limits(settings: Settings, watches: Sequence[Watch], now: dateti
     """
     try:
         with open_store_read_only(settings) as store:
-            newest = [swept.at for name in settings.providers if (swept := last_sweep(store, name)) is not None]
+            newest = [swept.at for name, swept in last_sweeps(store).items() if name in settings.providers]
             if not newest or now - max(newest) > _SPAN:
                 return {}
             return {watch.name: _times_under(settings, store, watch, now) for watch in watches}

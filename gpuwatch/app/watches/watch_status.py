@@ -31,8 +31,7 @@ from gpuwatch.engine.market.empty_answers import emptied, emptied_text
 from gpuwatch.engine.market.row_budget import next_reset
 from gpuwatch.storage.alerts.alert_rows import SqlSilences
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
-from gpuwatch.storage.history.queries.poll_queries import last_poll
-from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.queries.poll_queries import last_polls, rows_used
 from gpuwatch.storage.market.provider_holds import SqlHolds
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
@@ -174,18 +173,17 @@ class _StatusInputs:
         self._memories = SqlDecisionStore(store).memories()
         self._pauses: PauseTable = SqlPauseRepository(store).load()
         self._silences = {silence.watch: silence.until for silence in SqlSilences(store).in_force(now)}
-        self._polls = {name: last_poll(store, name) for name in settings.providers}
+        self._polls = last_polls(store)
         self._paces = {name: stored_pace(settings, name, store) for name in settings.providers}
         self._ages = {name: stored_max_age(settings, name, pace) for name, pace in self._paces.items()}
-        history = SqlHistoryRecorder(store)
-        self._rows_used = {name: history.rows_used(name, now) for name in settings.providers}
-        holds = {name: emptied(SqlHolds(store), name, now) for name in settings.providers}
-        self._emptied = {name: hold for name, hold in holds.items() if hold is not None}
+        self._rows_used = rows_used(store, now)
+        holds = {name: emptied(found, now) for name, found in SqlHolds(store).load_all().items()}
+        self._emptied = {name: hold for name, hold in holds.items() if hold is not None and name in settings.providers}
         self._commissions = commissions_of(settings)
 
     def status(self, watch: Watch, offers: Sequence[Offer]) -> WatchStatus:
         polled = [name for name in self._settings.providers if is_polled_for(name, watch)]
-        seen = [poll.at for name in polled if (poll := self._polls[name]) is not None]
+        seen = [poll.at for name in polled if (poll := self._polls.get(name)) is not None]
         memory = self._memories.get(watch.name, WatchMemory())
         rated = _rate_offers(watch, offers, self._commissions, self._now)
         decision = self._decision(watch, rated.matches, offers, memory, polled)
@@ -209,7 +207,7 @@ class _StatusInputs:
     def _decision(
         self, watch: Watch, matches: tuple[Match, ...], offers: Sequence[Offer], memory: WatchMemory, polled: list[str]
     ) -> Decision:
-        polls = {name: self._polls[name] for name in polled}
+        polls = {name: self._polls.get(name) for name in polled}
         is_known = bool(polled) and all(
             poll is not None and abs(self._now - poll.at) <= self._ages[name] and name not in self._emptied
             for name, poll in polls.items()
@@ -230,7 +228,7 @@ class _StatusInputs:
     def _own_pause(self, name: str) -> str | None:
         """Why gpuwatch itself does not poll a provider any more today."""
         rows_per_day = self._settings.providers[name].rows_per_day
-        if not rows_per_day or self._rows_used[name] < rows_per_day:
+        if not rows_per_day or self._rows_used.get(name, 0) < rows_per_day:
             return None
         until = format_moment(next_reset(self._now), ZoneInfo(self._settings.timezone))
         return (
@@ -245,7 +243,7 @@ class _StatusInputs:
         return None if breaker is None or breaker.is_closed else breaker.why
 
     def _next_poll(self, polled: Sequence[str]) -> datetime | None:
-        due = [poll.at + self._paces[name] for name in polled if (poll := self._polls[name]) is not None]
+        due = [poll.at + self._paces[name] for name in polled if (poll := self._polls.get(name)) is not None]
         return max(min(due), self._now) if due else None
 
 

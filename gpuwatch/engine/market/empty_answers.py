@@ -180,10 +180,9 @@ class EmptyAnswers:
         self._found.discard(self._provider)
 
 
-def emptied(holds: HoldStore, provider: str, now: datetime) -> Hold | None:
-    """Return the finding of a daemon that a provider's answers became empty, or None."""
-    found = (hold for hold in holds.load(provider) if hold.kind == EMPTY and hold.until > max(now, hold.set_at))
-    return next(found, None)
+def emptied(holds: Iterable[Hold], now: datetime) -> Hold | None:
+    """Return the finding of a daemon that the answers of a provider, with these holds, became empty, or None."""
+    return next((hold for hold in holds if hold.kind == EMPTY and hold.until > max(now, hold.set_at)), None)
 
 
 def emptied_text(hold: Hold) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, select
 
 from gpuwatch.domain.watches.owner_names import owned_name, owner_of, plain_name
 from gpuwatch.errors import StoreError
@@ -36,6 +37,15 @@ class SqlHolds:
         except StoreError as error:
             log.warning("cannot read the holds: %s", error, extra={"provider": provider})
             return ()
+
+    def load_all(self) -> Mapping[str, Sequence[Hold]]:
+        """Return the last holds of each provider, as `load`."""
+        try:
+            with self._database.read() as connection:
+                return _holds(connection, select(provider_hold))
+        except StoreError as error:
+            log.warning("cannot read the holds: %s", error)
+            return {}
 
     def save(self, hold: Hold) -> None:
         """See `HoldStore`."""
@@ -87,20 +97,25 @@ def save_hold(connection: Connection, hold: Hold) -> None:
 
 def load_holds(connection: Connection, provider: str) -> Sequence[Hold]:
     """Return the last hold of each class of requests, even if it is over."""
-    query = select(provider_hold).where(provider_hold.c.provider == provider).order_by(provider_hold.c.kind)
+    return _holds(connection, select(provider_hold).where(provider_hold.c.provider == provider)).get(provider, ())
+
+
+def _holds(connection: Connection, query: Select[Any]) -> Mapping[str, Sequence[Hold]]:
+    """Return provider → the holds of this owner, and those of all."""
     owner = owner_in(connection)
-    return [
-        Hold(
-            provider=provider,
-            kind=plain_name(row.kind),
-            set_at=from_ms(row.set_at_ms),
-            until=from_ms(row.until_ms),
-            reason=row.reason,
-            quota_resets_at=from_ms(row.quota_resets_ms),
-        )
-        for row in connection.execute(query)
-        if owner_of(row.kind) == owner or (row.kind not in OF_OWNER and not owner_of(row.kind))
-    ]
+    found: dict[str, list[Hold]] = {}
+    for row in connection.execute(query.order_by(provider_hold.c.kind)):
+        if owner_of(row.kind) == owner or (row.kind not in OF_OWNER and not owner_of(row.kind)):
+            hold = Hold(
+                provider=row.provider,
+                kind=plain_name(row.kind),
+                set_at=from_ms(row.set_at_ms),
+                until=from_ms(row.until_ms),
+                reason=row.reason,
+                quota_resets_at=from_ms(row.quota_resets_ms),
+            )
+            found.setdefault(row.provider, []).append(hold)
+    return found
 
 
 def _load(database: Database, provider: str) -> Sequence[Hold]:

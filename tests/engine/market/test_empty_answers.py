@@ -56,7 +56,7 @@ class World:
         return [alert.kind for alert, _ in self.stored.alerts]
 
     def is_empty_at(self, after_s: float) -> bool:
-        return emptied(StoredHolds(self.stored), "vastai", NOON + timedelta(seconds=after_s)) is not None
+        return emptied(StoredHolds(self.stored).load("vastai"), NOON + timedelta(seconds=after_s)) is not None
 
 
 def test_sixty_rows_and_then_none_for_minutes_are_reported_once_and_once_more_when_it_is_over() -> None:

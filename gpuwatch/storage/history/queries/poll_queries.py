@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, func, select, true
+from sqlalchemy import func, select
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.ports.market import SWEEP
 from gpuwatch.storage.history.recording.recorded_polls import newest_covers as read_newest_covers
+from gpuwatch.storage.history.recording.recording import utc_day
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.side_tables import seen_value
-from gpuwatch.storage.setup.tables import poll, poll_total
+from gpuwatch.storage.setup.tables import poll, poll_total, quota_day
 
 _SWEEP_SPAN_S = 86_400  # an older sweep is of GPUs that are no longer swept
 
@@ -44,59 +44,82 @@ class FormatChange(msgspec.Struct, frozen=True, kw_only=True):
     first_seen_at: datetime
 
 
-def last_sweep(database: Database, provider: str) -> LastSweep | None:
-    """Return the last sweep of a provider's market, or None. Raises StoreError."""
+def last_sweeps(database: Database) -> dict[str, LastSweep]:
+    """Return the last sweep of each provider's market. Raises StoreError."""
     total = poll_total.c
-    complete = select(total.complete_s, total.complete_rows).where(
-        total.provider == provider, total.lane == SWEEP, total.complete_s.is_not(None)
+    is_complete = total.lane == SWEEP, total.complete_s.is_not(None)
+    newest = select(total.provider, func.max(total.complete_s).label("at_s")).where(*is_complete)
+    last = newest.group_by(total.provider).subquery()
+    complete = (
+        select(total.provider, last.c.at_s, func.sum(total.complete_rows))
+        .join(last, last.c.provider == total.provider)
+        .where(*is_complete, total.complete_s > last.c.at_s - _SWEEP_SPAN_S)
+        .group_by(total.provider, last.c.at_s)
     )
     with database.read() as connection:
-        polls = connection.execute(complete).all()
-    if not polls:
-        return None
-    newest_s = max(at_s for at_s, _ in polls)
-    rows = sum(rows for at_s, rows in polls if at_s > newest_s - _SWEEP_SPAN_S)
-    return LastSweep(at=datetime.fromtimestamp(newest_s, UTC), rows=rows)
+        return {
+            provider: LastSweep(at=datetime.fromtimestamp(at_s, UTC), rows=int(rows))
+            for provider, at_s, rows in connection.execute(complete)
+        }
 
 
-def last_poll(database: Database, provider: str, lane: str | None = None) -> LastPoll | None:
-    """Return the last complete poll of a provider, on any lane or on one, or None.
-
-    Raises StoreError.
-    """
+def last_polls_by_lane(database: Database) -> dict[tuple[str, str], LastPoll]:
+    """Return (provider, lane) → the last complete poll. Raises StoreError."""
     total = poll_total.c
+    newer = total.answered_s.desc(), total.gpu, total.spot
+    ranked = select(
+        poll_total, func.row_number().over(partition_by=(total.provider, total.lane), order_by=newer).label("rank")
+    )
+    rank = ranked.where(total.answered_s.is_not(None)).subquery()
+    with database.read() as connection:
+        return {
+            (row.provider, row.lane): LastPoll(
+                at=datetime.fromtimestamp(row.answered_s, UTC),
+                offers=max(0, row.answered_rows - row.answered_skipped),
+                skipped=row.answered_skipped,
+                gpu=row.gpu,
+                lane=row.lane,
+            )
+            for row in connection.execute(select(rank).where(rank.c.rank == 1))
+        }
+
+
+def last_polls(database: Database) -> dict[str, LastPoll]:
+    """Return the last complete poll of each provider, on any lane. Raises StoreError."""
+    return newest_by_provider(last_polls_by_lane(database))
+
+
+def newest_by_provider(polls: Mapping[tuple[str, str], LastPoll]) -> dict[str, LastPoll]:
+    """Return each provider's newest poll of its lanes."""
+    return {provider: poll for (provider, _), poll in sorted(polls.items(), key=lambda one: (one[1].at, one[1].lane))}
+
+
+def last_not_understood(database: Database) -> dict[str, Mapping[str, int]]:
+    """Return what the last complete poll of each provider did not understand: reason → rows. Raises StoreError."""
+    polled = select(poll_total.c.provider).distinct().subquery()
     newest = (
-        select(total.answered_s, total.answered_rows, total.answered_skipped, total.gpu, total.lane)
-        .where(total.provider == provider, total.answered_s.is_not(None))
-        .where(total.lane == lane if lane is not None else true())
-        .order_by(total.answered_s.desc())
+        select(poll.c.not_understood)
+        .where(poll.c.provider == polled.c.provider, poll.c.completeness.in_(("complete", "truncated")))
+        .order_by(poll.c.at_s.desc(), poll.c.id.desc())
         .limit(1)
+        .scalar_subquery()
     )
     with database.read() as connection:
-        row = connection.execute(newest).first()
-    if row is None:
-        return None
-    at_s, rows, skipped, gpu, lane = row
-    at = datetime.fromtimestamp(at_s, UTC)
-    return LastPoll(at=at, offers=max(0, rows - skipped), skipped=skipped, gpu=gpu, lane=lane)
+        return {name: _reasons(text) for name, text in connection.execute(select(polled.c.provider, newest)) if text}
 
 
-def last_not_understood(database: Database, provider: str) -> Mapping[str, int]:
-    """Return what the last complete poll did not understand: reason → rows, most first. Raises StoreError."""
-    newest = select(poll.c.not_understood).where(*_answered(provider)).order_by(*_NEWEST_FIRST).limit(1)
-    with database.read() as connection:
-        text = connection.execute(newest).scalar()
+def _reasons(text: str) -> Mapping[str, int]:
     try:
-        return msgspec.json.decode(text, type=dict[str, int]) if text else {}
+        return msgspec.json.decode(text, type=dict[str, int])
     except msgspec.DecodeError:  # written by another version
         return {}
 
 
-def _answered(provider: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return poll.c.provider == provider, poll.c.completeness.in_(("complete", "truncated"))
-
-
-_NEWEST_FIRST: Final = (poll.c.at_s.desc(), poll.c.id.desc())
+def rows_used(database: Database, now: datetime) -> dict[str, int]:
+    """Return provider → rows received since 00:00 UTC. Raises StoreError."""
+    query = select(quota_day.c.provider, quota_day.c.rows).where(quota_day.c.day == utc_day(now))
+    with database.read() as connection:
+        return {row.provider: row.rows for row in connection.execute(query)}
 
 
 def newest_covers(database: Database, at_s: int) -> dict[CoverScope, int]:
@@ -142,13 +165,16 @@ def searches_since(database: Database, provider: str, since: datetime) -> dict[s
         return {row.lane: row[1] for row in connection.execute(counts)}
 
 
-def format_changes(database: Database, provider: str) -> list[FormatChange]:
-    """Return changes of a provider's format since the first poll, oldest first. Raises StoreError."""
+def format_changes(database: Database) -> dict[str, list[FormatChange]]:
+    """Return the changes of each provider's format since the first poll, oldest first. Raises StoreError."""
     changes = (
-        select(seen_value.c.value, seen_value.c.first_seen_ms)
-        .where(seen_value.c.provider == provider, seen_value.c.kind.in_(("field", "unusable")))
+        select(seen_value.c.provider, seen_value.c.value, seen_value.c.first_seen_ms)
+        .where(seen_value.c.kind.in_(("field", "unusable")))
         .order_by(seen_value.c.first_seen_ms, seen_value.c.value)
     )
+    found: dict[str, list[FormatChange]] = {}
     with database.read() as connection:
-        rows = connection.execute(changes).all()
-    return [FormatChange(text=value, first_seen_at=datetime.fromtimestamp(ms / 1000, UTC)) for value, ms in rows]
+        for provider, value, ms in connection.execute(changes):
+            change = FormatChange(text=value, first_seen_at=datetime.fromtimestamp(ms / 1000, UTC))
+            found.setdefault(provider, []).append(change)
+    return found

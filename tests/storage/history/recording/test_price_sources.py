@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Answer
-from gpuwatch.storage.history.queries.poll_queries import last_poll
+from gpuwatch.storage.history.queries.poll_queries import last_polls
 from gpuwatch.storage.history.queries.stored_prices import market_at
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
@@ -63,9 +63,7 @@ def test_each_moment_is_reconstructed_with_both(database: Database, history: Sql
 
 def test_a_provider_of_list_prices_alone_has_been_seen(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer("p5", kind=OfferKind.LISTED)), lane="sweep")
-    newest = last_poll(database, "vastai")
-    assert newest is not None
-    assert newest.at == NOON
+    assert last_polls(database)["vastai"].at == NOON
     assert history.rows_used("vastai", NOON) == 1
 
 

@@ -20,7 +20,7 @@ from gpuwatch.errors import StoreError
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.history.queries.history_queries import first_poll_at, newest_prices, read_price_periods
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
-from gpuwatch.storage.history.queries.poll_queries import last_poll, last_sweep, newest_covers
+from gpuwatch.storage.history.queries.poll_queries import last_polls, last_polls_by_lane, last_sweeps, newest_covers
 from gpuwatch.storage.history.queries.stored_prices import read_covering_polls, read_market_history
 from gpuwatch.storage.history.recording import recorded_polls
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
@@ -88,8 +88,9 @@ def answers(database: Database) -> list[Any]:
     found: list[Any] = [
         first_poll_at(database),
         sorted(newest_prices(database)),
-        last_sweep(database, "vastai"),
-        last_poll(database, "vastai", "hunt"),
+        last_sweeps(database),
+        last_polls(database),
+        last_polls_by_lane(database),
         searches_recorded(database),
         newest_complete_polls(database, ["vastai"]),
     ]
