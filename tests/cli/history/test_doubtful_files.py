@@ -28,7 +28,7 @@ def test_a_family_that_jumps_is_reported(shell: Shell) -> None:
     written(shell.folder / "jump.csv", jump_at=100)
     ran = shell("import", "jump.csv")
     assert ran.code == 0
-    assert "all H100 prices of vastai jump at 2026-03-05 04:00:00 UTC: median 1.7" in ran.err.replace(
+    assert "all H100 prices of vastai jump at 2026-03-05 04:00:00 UTC: median $1.7" in ran.err.replace(
         "H100 SXM", "H100"
     )
     (jump,) = shell("import", "jump.csv", "--dry-run", "--json").json["files"][0]["jumps"]
