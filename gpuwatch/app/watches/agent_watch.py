@@ -33,6 +33,7 @@ def create_agent_watch(
     Raises:
         UsageError: there are many already, or the file cannot be written.
         SettingsError: a value is invalid, or the name is taken; nothing was written.
+        StoreError: it could not be recorded; nothing was written.
     """
     if sum(is_agents(watch.name) for watch in load_settings(config).watches) >= _MOST_WATCHES:
         raise UsageError(f"{_MOST_WATCHES} watches of agents exist: the owner must remove or rename some")
@@ -43,7 +44,7 @@ def create_agent_watch(
     draft = draft_watch(config, None, values)
     if not draft.is_writable:
         raise UsageError(f"{draft.file} cannot be written: the owner must add the watch")
-    save_draft(draft, draft.version)
     action = f"watch {draft.name} added: {clean(why, 200)}"
     record_audit(draft.settings, "agent (gpuwatch mcp)", action, subject=draft.name, watch=draft.name)
+    save_draft(draft, draft.version)  # last: an agent changes nothing of which there is no record
     return {"watch": draft.name, "file": str(draft.file), "diff": draft.diff, "next": "the owner reloads the daemon"}

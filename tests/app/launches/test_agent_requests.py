@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,9 +15,11 @@ from gpuwatch.app.watches.agent_watch import create_agent_watch
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.emulator import Marketplace
-from gpuwatch.errors import ResourceNotFound, UsageError
+from gpuwatch.errors import ResourceNotFound, StoreError, UsageError
 from gpuwatch.settings import Settings
-from gpuwatch.storage.setup.daemon_lease import claim_daemon
+from gpuwatch.storage.setup.daemon_lease import HostIdentity, RowLease, claim_daemon
+from gpuwatch.storage.setup.database import open_database
+from tests.conftest import Postgres
 from tests.process.daemon_child import Home, bargain
 
 
@@ -47,6 +51,29 @@ def test_without_a_daemon_that_would_end_it_the_owner_decides(tmp_path: Path, ma
     assert len(market.ledger.creates) == 1
 
 
+def test_on_postgresql_a_host_must_lead_and_eight_at_once_stay_within_what_was_given(
+    tmp_path: Path, market: Marketplace, postgres: Postgres
+) -> None:
+    """Each can cost about 2 $, so that two fit into 5 $."""
+    url = postgres.upgraded()
+    home = home_of(tmp_path, market, database_url=url)
+    file = tmp_path / "gpuwatch.toml"
+    file.write_text(file.read_text().replace("max_usd_day = 50", "max_usd_day = 5"))
+    offers = [bargain(market) for _ in range(9)]
+    settings = settings_of(home)
+    assert request_launch(settings, "cheap", str(offers[8]), "train").awaits_owner, "nobody leads"
+
+    def ask(offer: int) -> bool:
+        return not request_launch(settings, "cheap", str(offer), "train").awaits_owner
+
+    with closing(open_database(url)) as database:
+        RowLease(database, HostIdentity(holder="h1", role="main", host="a", version="1"), lambda: 100.0).tick()
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(ask, offers[:8])) == 2
+    assert len(market.ledger.creates) == 2
+    postgres.give_back(url)
+
+
 def test_a_watch_that_an_agent_added_asks_the_owner_whatever_agents_may_spend(
     tmp_path: Path, market: Marketplace
 ) -> None:
@@ -67,6 +94,14 @@ def test_agents_add_a_few_watches_and_no_more(tmp_path: Path, market: Marketplac
         create_agent_watch(config, f"w{number}", "H100", 1.0, "x", asks=False)
     with pytest.raises(UsageError, match="20 watches of agents exist"):
         create_agent_watch(config, "one more", "H100", 1.0, "x", asks=False)
+
+
+def test_an_agent_changes_nothing_of_which_there_is_no_record(tmp_path: Path, market: Marketplace) -> None:
+    home = home_of(tmp_path, market, database_url="postgresql://u@127.0.0.1:1/closed")
+    before = (home.folder / "gpuwatch.toml").read_text()
+    with pytest.raises(StoreError):
+        create_agent_watch(str(home.folder / "gpuwatch.toml"), "mine", "H100", 1.0, "x", asks=False)
+    assert (home.folder / "gpuwatch.toml").read_text() == before
 
 
 def test_what_an_agent_cannot_rent_is_reported_to_the_owner(tmp_path: Path, market: Marketplace) -> None:
