@@ -28,6 +28,7 @@ from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository, Sql
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.migrate import alembic_config, newest_schema, upgrade
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
+from gpuwatch.storage.watches.take_over import take_over
 from tests.checkout import TESTS
 
 # every table, filled by the gpuwatch of schema 0004 through its own repositories
@@ -182,6 +183,22 @@ def test_what_the_owner_said_still_holds(older: Database) -> None:
     assert MachineVerdict(OLDER["machine_note"][0]["verdict"]) is MachineVerdict.BLOCKED
     (tick,) = SqlChecklistRepository(older).load("h100")
     assert (tick.item, tick.words) == ("amp", "run 7")
+
+
+def test_a_watch_whose_name_now_marks_an_owner_keeps_its_launch_under_a_plain_name(older: Database) -> None:
+    """Its launch is another owner's until then: nothing is followed or ended under a name that two lists may have."""
+    with older.write() as connection:
+        for table in ("alert", "ask", "checklist_tick", "launch", "watch_memory"):
+            connection.exec_driver_sql(f"UPDATE {table} SET watch = 'lab::h100'")
+    upgrade(older)
+    repository = SqlLaunchRepository(older)
+    assert repository.own_alive() == []
+    taken = take_over(older, {"h100"}, previous="lab", owner="", now=NOON)
+    assert (taken.watches, taken.active_launches) == (("h100",), 1)
+    assert [launch.launch_id for launch in repository.own_alive()] == [LAUNCH]
+    rows, expected = _rows(older), _expected()
+    for table in ("approval", "checklist_tick", "watch_state"):
+        assert rows[table] == expected[table], table
 
 
 def test_alerts_history_and_samples_are_read(older: Database) -> None:

@@ -264,8 +264,13 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
 
 
 @contextmanager
-def open_history(settings: Settings, scope: MarketFilter, since: datetime, until: datetime) -> Iterator[Database]:
+def open_history(
+    settings: Settings, scope: MarketFilter, since: datetime, until: datetime, *, needs_prices: bool = True
+) -> Iterator[Database]:
     """The store for a question about prices, with what it has dropped of this part of the market from the lake.
+
+    Args:
+        needs_prices: False: the question is about hourly prices and polls alone.
 
     Raises:
         UsageError: the lake is needed, and its extra is not installed.
@@ -277,7 +282,7 @@ def open_history(settings: Settings, scope: MarketFilter, since: datetime, until
             return
         from gpuwatch.storage.history.lake.lake_reader import open_with_lake
 
-        with open_with_lake(store, settings.history.lake, scope, since, until) as history:
+        with open_with_lake(store, settings.history.lake, scope, since, until, needs_prices=needs_prices) as history:
             yield history
 
 

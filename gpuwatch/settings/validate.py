@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +16,7 @@ from gpuwatch.domain.jobs.job_definition import RESOURCE_KEYS, JobDefinition
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.setup.fields import Table, table_of
 from gpuwatch.domain.watches.expression import comparisons_of, parse
-from gpuwatch.domain.watches.owner_names import is_owner, owned_name, owner_of
+from gpuwatch.domain.watches.owner_names import is_owner, owned_name, owner_of, plain_name
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import SEEN, SEEN_PLACES
 from gpuwatch.errors import SettingsError
@@ -181,8 +182,8 @@ def _cross_checks(settings: Settings, tree: Mapping[str, Any]) -> Iterator[Error
         if watch.name in names:
             yield (*loc, "name"), "expected a unique name; another watch uses it"
         names.add(watch.name)
-        if owner := owner_of(watch.name):
-            yield (*loc, "name"), f'expected a name without "{owner}::", which marks what another owner stored'
+        if owner_of(watch.name):
+            yield (*loc, "name"), _of_another_owner(watch.name, settings.owner)
         yield from (
             ((*loc, "renamed_from"), text) for text in _wrong_renames(watch.renamed_from, index, settings.watches)
         )
@@ -194,6 +195,16 @@ def _cross_checks(settings: Settings, tree: Mapping[str, Any]) -> Iterator[Error
         yield from ((loc + key, text) for key, text in (*price_errors(watch, written), *launch_errors(watch, written)))
         if not settings.dry_run:
             yield from ((loc + key, text) for key, text in missing_limits(watch, written, settings.budget))
+
+
+def _of_another_owner(name: str, own: str) -> str:
+    """A gpuwatch before owners allowed such a name: what it stored follows the watch to its new one."""
+    owner, plain = owner_of(name), plain_name(name)
+    text = f'expected a name without "{owner}::", which marks what another owner stored'
+    if not plain or owner == own or not is_owner(owner):
+        return text
+    command = f"gpuwatch watches take-over {shlex.quote(plain)} --from {owner}"
+    return f"{text}; name it {plain!r}, and if an older gpuwatch used the name, run: {command}"
 
 
 def _owner_errors(settings: Settings) -> Iterator[Error]:

@@ -36,6 +36,16 @@ def test_an_owner_is_not_called_like_another_mark_in_the_database(faults: Any) -
         assert fault.endswith(f"owner: expected {expected}")
 
 
+def test_a_name_that_an_older_gpuwatch_allowed_and_now_marks_an_owner_says_how_to_go_on(faults: Any) -> None:
+    (fault,) = faults(WATCH.replace('"one"', '"lab::the one"'))
+    assert fault.endswith(
+        "name: expected a name without \"lab::\", which marks what another owner stored; name it 'the one',"
+        " and if an older gpuwatch used the name, run: gpuwatch watches take-over 'the one' --from lab"
+    )
+    (fault,) = faults('owner = "lab"\n' + WATCH.replace('"one"', '"lab::one"'))
+    assert fault.endswith("which marks what another owner stored")
+
+
 @pytest.mark.parametrize(("keys", "expected"), CLASHES)
 def test_a_key_without_what_it_needs_is_a_fault_that_names_it(faults: Any, keys: str, expected: str) -> None:
     (fault,) = faults(f"{WATCH}[watch.launch]\n{keys}\n")

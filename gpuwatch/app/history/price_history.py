@@ -25,10 +25,11 @@ from gpuwatch.app.history.svg_charts import SvgChart, SvgLine, step_chart
 from gpuwatch.bootstrap import open_history, open_store_read_only
 from gpuwatch.domain.history.market_history import MarketPoll
 from gpuwatch.domain.history.price_periods import price_periods_of, time_under
-from gpuwatch.domain.history.price_series import PeriodLength, hours_under, unobserved_gaps
+from gpuwatch.domain.history.price_series import PeriodLength, hours_under, period_spans, unobserved_gaps
 from gpuwatch.domain.market.json_view import rfc3339, usd_number
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.queries.history_queries import (
     first_poll_at,
     kept_from,
@@ -117,7 +118,8 @@ def _history_of_store(settings: Settings, request: PriceHistoryRequest) -> Price
     with open_store_read_only(settings) as database:
         gpus = gpu_names_of(request.gpu, known_gpu_names(database))
     scope = msgspec.structs.replace(request.scope, gpus=gpus)
-    with open_history(settings, scope, request.since, request.until) as database:
+    needs_prices = bool(request.under_usd) or _splits_hours(request)
+    with open_history(settings, scope, request.since, request.until, needs_prices=needs_prices) as database:
         since = max(request.since, first_poll_at(database) or request.until)
         every = _period_length(request, request.until - since, timedelta())
         rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
@@ -128,6 +130,13 @@ def _history_of_store(settings: Settings, request: PriceHistoryRequest) -> Price
     return PriceHistoryResult(
         gpus=gpus, track=periods, every=every, under=under, source="the store", until=request.until
     )
+
+
+def _splits_hours(request: PriceHistoryRequest) -> bool:
+    """Whether a midnight of the zone lies within an hour of UTC: the hourly prices are not enough."""
+    first_hour, end_hour = (int(at.timestamp()) // HOUR_S for at in (request.since, request.until))
+    days = period_spans(first_hour, end_hour + 1, PeriodLength.DAY, request.zone)
+    return any(day.start_s % HOUR_S for day in days)
 
 
 def _period_length(request: PriceHistoryRequest, length: timedelta, poll_spacing: timedelta) -> PeriodLength:

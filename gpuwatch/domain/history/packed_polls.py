@@ -10,7 +10,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain
 from typing import Final, NamedTuple
 
@@ -21,7 +21,8 @@ from gpuwatch.domain.setup.durations import DAY_S
 COMPLETENESS: Final = ("failed", "partial", "truncated", "complete")
 LANES: Final = ("sweep", "hunt", "check", "import", "other")
 COVERS_FLAG: Final = 4
-_ANSWER, _COVERS, _LANE_SHIFT, _LANE, _BOUND = 3, COVERS_FLAG, 3, 7, 64  # the bits of a poll's flags
+LANE_SHIFT: Final = 3
+_ANSWER, _COVERS, _LANE, _BOUND = 3, COVERS_FLAG, 7, 64  # the bits of a poll's flags
 _NO_BOUND = -1
 _MUST_SWAP = sys.byteorder == "big"
 _LEVEL = 6  # of compression: 9 takes twice as long and saves a percent
@@ -100,7 +101,7 @@ class PollColumns:
 
 def kind_of_flags(flags: int) -> PollKind:
     """Decode a poll's flags."""
-    return PollKind(COMPLETENESS[flags & _ANSWER], bool(flags & _COVERS), LANES[flags >> _LANE_SHIFT & _LANE])
+    return PollKind(COMPLETENESS[flags & _ANSWER], bool(flags & _COVERS), LANES[flags >> LANE_SHIFT & _LANE])
 
 
 def poll_columns(polls: Iterable[PackedPoll] = ()) -> PollColumns:
@@ -114,24 +115,9 @@ def poll_columns(polls: Iterable[PackedPoll] = ()) -> PollColumns:
     )
 
 
-def poll_columns_of(
-    at_s: Sequence[int],
-    numbers: Sequence[int],
-    completeness: Sequence[str],
-    covers: Sequence[bool],
-    lanes: Sequence[str],
-    bounds: Sequence[int],
-) -> PollColumns:
-    """Return columns of polls by time, then number; bounds as in `PollColumns`."""
-    kinds = list(zip(completeness, covers, lanes, strict=True))
-    flags_of = {kind: _flags(PackedPoll(0, 0, kind[0], kind[1], None, kind[2])) for kind in set(kinds)}
-    flags = bytearray(map(flags_of.__getitem__, kinds))
-    return PollColumns(array("q", at_s), array("q", numbers), flags, array("q", bounds))
-
-
 def _flags(poll: PackedPoll) -> int:
     lane = LANES.index(poll.lane if poll.lane in LANES else "other")
-    return COMPLETENESS.index(poll.completeness) | (_COVERS if poll.covers else 0) | lane << _LANE_SHIFT
+    return COMPLETENESS.index(poll.completeness) | (_COVERS if poll.covers else 0) | lane << LANE_SHIFT
 
 
 def pack_polls(polls: PollColumns, day: int) -> bytes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.tables import hourly, poll_day
-from tests.cli.conftest import Shell
+from tests.cli.conftest import Ran, Shell
 from tests.storage.aged_store import DAYS, END, MIDDLE_DAY, START, age
 from tests.upgraded_store import open_upgraded
 
@@ -29,6 +31,7 @@ COMMANDS = (
     ("forecasts", "advise", "H100 SXM", "--under", "2.5", "--since", "all", "--json"),
     ("forecasts", "backtest", "--gpu", "H100 SXM", "--max-price", "2.5", "--since", "all", "--json"),
     ("market", "--since", "60d", "--json"),
+    ("history", "H100 SXM", "--since", "60d", "--every", "1d", "--json"),
     ("store", "export", "-", "--since", "all"),
 )
 
@@ -51,7 +54,15 @@ def stored(shell: Shell, half_aged: Path) -> Shell:
 
 
 def database_line(shell: Shell) -> str:
-    return f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n'
+    return f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\ntimezone = "UTC"\n'
+
+
+def answer(shell: Shell, command: tuple[str, ...]) -> Ran:
+    """Days are asked for where midnight lies within an hour of UTC."""
+    zone = "Asia/Kolkata" if "1d" in command else "UTC"
+    lines = (shell.folder / "gpuwatch.toml").read_text()
+    shell.settings(re.sub('timezone = ".*"', f'timezone = "{zone}"', lines))
+    return shell(*command)
 
 
 def go_on(shell: Shell) -> None:
@@ -76,9 +87,16 @@ def write_and_prune(shell: Shell, at: datetime, keep_days: int) -> dict[str, Any
     return dict(written.json)
 
 
+def bring_hours_back(shell: Shell) -> None:
+    with closing(sqlite3.connect(shell.folder / "gpuwatch.db")) as connection, connection:
+        connection.execute("ATTACH ? AS whole", (f"{shell.folder}/whole.db",))
+        added = connection.execute("INSERT OR IGNORE INTO hourly SELECT * FROM whole.hourly").rowcount
+        assert added > 100
+
+
 @pytest.mark.slow
 def test_a_pruned_store_with_its_lake_answers_as_the_whole_store(stored: Shell, half_aged: Path) -> None:
-    """Also where a machine went, its rows were dropped, and it came back."""
+    """Also where a machine went, its rows were dropped, and it came back; with the hourly prices dropped or kept."""
     write_and_prune(stored, START + timedelta(days=MIDDLE_DAY), 6)
     go_on(stored)
     second = write_and_prune(stored, END, 5)
@@ -90,19 +108,25 @@ def test_a_pruned_store_with_its_lake_answers_as_the_whole_store(stored: Shell, 
     shutil.copy(half_aged, pruned)
     go_on(stored)
     with time_machine.travel(END, tick=False):
-        whole = [stored(*command) for command in COMMANDS]
+        whole = [answer(stored, command) for command in COMMANDS]
         assert {ran.code for ran in whole} == {Exit.DONE}, [ran.err for ran in whole]
+        pruned.rename(stored.folder / "whole.db")
         (stored.folder / "pruned.db").rename(pruned)
-        for command, before in zip(COMMANDS, whole, strict=True):
-            assert stored(*command).out == before.out, command
+        for are_kept in (False, True):
+            if are_kept:
+                shutil.copy(pruned, stored.folder / "pruned.db")
+                bring_hours_back(stored)
+            for command, before in zip(COMMANDS, whole, strict=True):
+                assert answer(stored, command).out == before.out, (command, are_kept)
+        (stored.folder / "pruned.db").rename(pruned)
         shutil.rmtree(stored.folder / "lake")
         for command in COMMANDS:
-            ran = stored(*command)
+            ran = answer(stored, command)
             assert (ran.code, ran.out) == (Exit.FAILED, ""), command
             assert "is missing, and the store no longer has its prices" in ran.err
         stored.settings(database_line(stored))
         for command, before in zip(COMMANDS, whole, strict=True):
-            assert stored(*command).out != before.out, "the lake was not needed"
+            assert answer(stored, command).out != before.out, "the lake was not needed"
 
 
 def test_without_the_extra_its_install_line_is_named(stored: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

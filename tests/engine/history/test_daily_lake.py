@@ -11,9 +11,13 @@ import pytest
 
 from gpuwatch.engine.history.daily_lake import DailyLake
 from gpuwatch.errors import StoreError
+from gpuwatch.storage.history.lake.lake_notes import lake_verified_until_s
+from gpuwatch.storage.history.lake.lake_place import FolderLake
+from gpuwatch.storage.history.lake.lake_writer import write_lake
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
-from tests.storage.aged_store import age
+from tests.storage.aged_store import START, age
+from tests.storage.stored_answers import an_answer, an_offer
 
 MORNING = datetime(2026, 1, 9, 0, 59, tzinfo=UTC)
 
@@ -39,6 +43,24 @@ def test_a_day_waits_until_its_last_hour_is_aggregated(sqlite_database: Database
     SqlHistoryRecorder(sqlite_database).roll_up(after)
     lake.run_if_due(after)
     assert len(runs) == 2
+
+
+def test_a_late_poll_is_in_the_lake_after_the_next_run(sqlite_database: Database, tmp_path: Path) -> None:
+    """One of an hour that is aggregated, and of a day that the lake has."""
+    age(sqlite_database, 0, 3)
+    place, after = FolderLake(tmp_path / "lake"), START + timedelta(days=3)
+    list(write_lake(sqlite_database, place, after))
+    late = START + timedelta(days=1)
+    offer = an_offer("late", 1.5, provider="lambda")
+    answer = an_answer(offer, provider="lambda", observed_at=late, rows=1)
+    SqlHistoryRecorder(sqlite_database).record(answer, lane="sweep")
+    with sqlite_database.read() as connection:
+        verified_s = lake_verified_until_s(connection, place.url)
+    assert verified_s == int(START.replace(day=1, hour=0, minute=0).timestamp())  # pruning waits for its month
+    SqlHistoryRecorder(sqlite_database).roll_up(after)
+    written = list(write_lake(sqlite_database, place, after))
+    # its price applies still; its poll counts for three hours, which begin in one and end in the fourth
+    assert {part.dataset: part.rows for part in written if part.provider == "lambda"} == {"hourly": 4, "polls": 1}
 
 
 def test_a_failure_is_an_error_of_the_task_and_is_tried_again(sqlite_database: Database, tmp_path: Path) -> None:

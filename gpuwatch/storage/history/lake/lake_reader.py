@@ -7,8 +7,9 @@ the store counts. Machines keep the order in which they were first recorded.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -19,13 +20,14 @@ from sqlalchemy import Connection, Select, Table, bindparam, func, insert, selec
 from sqlalchemy.dialects import sqlite
 
 from gpuwatch.domain.history.market_history import MarketFilter
-from gpuwatch.domain.history.packed_polls import poll_columns_of
+from gpuwatch.domain.history.packed_polls import COMPLETENESS, COVERS_FLAG, LANE_SHIFT, LANES, PollColumns
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.history.lake.lake_notes import LakePart, LakeState, lake_parts, lake_state
 from gpuwatch.storage.history.lake.lake_place import LakePlace, open_place
 from gpuwatch.storage.history.lake.lake_query import LakeQuery, selected
+from gpuwatch.storage.history.recording.hourly_aggregates import read_hours_of
 from gpuwatch.storage.history.recording.poll_writer import packed_day
 from gpuwatch.storage.history.recording.recorded_polls import known_scopes, packed_to_day
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
@@ -60,12 +62,17 @@ _INTERVAL_CELLS = (
 )  # fmt: skip
 _SCOPE_AND_DAY = "source, gpu, spot, epoch_ms(at_utc) // 86400000"
 _IN_ORDER = "ORDER BY at_utc, poll_number"
-_DAYS_OF_POLLS = (
-    f"{_SCOPE_AND_DAY}, "
-    + f"list(epoch_ms(at_utc) // 1000 {_IN_ORDER}), "
-    + ", ".join(
-        f"list({name} {_IN_ORDER})"
-        for name in ("poll_number", "completeness", "covers", "lane", "coalesce(complete_to_microusd_hour, -1)")
+_FLAGS = (  # as `PollColumns` has them: three lists of words would take most of the time
+    f"list_position({list(COMPLETENESS)}, completeness) - 1 + covers::INT * {COVERS_FLAG}"
+    f" + ((coalesce(list_position({list(LANES)}, lane), {len(LANES)}) - 1) << {LANE_SHIFT})"
+)
+_DAYS_OF_POLLS = f"{_SCOPE_AND_DAY}, " + ", ".join(
+    f"list({cell} {_IN_ORDER})"
+    for cell in (
+        "epoch_ms(at_utc) // 1000",
+        "poll_number",
+        _FLAGS,
+        "coalesce(complete_to_microusd_hour, -1)",
     )
 )
 _INTERVALS = select(price_interval).where(price_interval.c.series_id == bindparam("series"))
@@ -81,8 +88,21 @@ _POLL_DAYS = select(poll_day).where(*_is_polled[:3], poll_day.c.day >= bindparam
 _POLL_ROWS = select(poll).where(*_is_polled[3:], poll.c.at_s >= bindparam("since_s"))
 
 
+class LakeQuestion(NamedTuple):
+    """What is asked.
+
+    Attributes:
+        needs_prices: not only hourly prices and polls.
+    """
+
+    scope: MarketFilter
+    since_s: int
+    until_s: int
+    needs_prices: bool
+
+
 class LakeSpan(NamedTuple):
-    """What is asked, in seconds since 1970, and from when on the store has it."""
+    """Which time is copied, in seconds since 1970, and from when on the store has it."""
 
     since_s: int
     until_s: int
@@ -96,13 +116,14 @@ class LakeSpan(NamedTuple):
 
 @contextmanager
 def open_with_lake(
-    store: Database, lake: str, scope: MarketFilter, since: datetime, until: datetime
+    store: Database, lake: str, scope: MarketFilter, since: datetime, until: datetime, *, needs_prices: bool = True
 ) -> Iterator[Database]:
     """Yield the store, or a copy with what it has dropped of this part of the market.
 
     Args:
         lake: as in the settings; "": none.
         scope: only its GPUs are copied.
+        needs_prices: False: the question is about hourly prices and polls alone.
 
     Raises:
         StoreError: the store or a file of the lake cannot be read.
@@ -111,28 +132,23 @@ def open_with_lake(
     if not lake:
         yield store
         return
-    where, asked = open_place(lake), (seconds_since_1970(since), seconds_since_1970(until))
-    with TemporaryDirectory(prefix="gpuwatch-lake-") as folder:
-        copy = _copy_of(store, where, scope, asked, Path(folder))
-        if copy is None:
-            yield store
-            return
-        with closing(copy):
-            yield copy
+    question = LakeQuestion(scope, seconds_since_1970(since), seconds_since_1970(until) + 1, needs_prices)
+    with TemporaryDirectory(prefix="gpuwatch-lake-") as folder, ExitStack() as opened:
+        yield _copy_of(store, open_place(lake), question, Path(folder), opened) or store
 
 
 def _copy_of(
-    store: Database, where: LakePlace, scope: MarketFilter, asked: tuple[int, int], folder: Path
+    store: Database, where: LakePlace, question: LakeQuestion, folder: Path, opened: ExitStack
 ) -> Database | None:
     """Fill a copy; begin anew where a run of the lake has meanwhile replaced files that are read."""
     for number in range(_RETRIES):
         before = _parts_of(store, where)
         try:
-            return _filled_copy(store, where, scope, asked, folder / str(number))
+            return _filled_copy(store, where, question, folder / str(number), opened)
         except StoreError:
             if _parts_of(store, where) == before:
                 raise
-    return _filled_copy(store, where, scope, asked, folder / "last")
+    return _filled_copy(store, where, question, folder / "last", opened)
 
 
 def _parts_of(store: Database, where: LakePlace) -> Sequence[LakePart]:
@@ -141,38 +157,45 @@ def _parts_of(store: Database, where: LakePlace) -> Sequence[LakePart]:
 
 
 def _filled_copy(
-    store: Database, where: LakePlace, scope: MarketFilter, asked: tuple[int, int], folder: Path
+    store: Database, where: LakePlace, question: LakeQuestion, folder: Path, opened: ExitStack
 ) -> Database | None:
-    """Return a filled copy; None: the store has all that is asked, or there is no lake."""
-    with store.read() as source:  # one snapshot: what is pruned meanwhile is in it
+    """Return a filled copy, open until `opened` ends; None: the store has all that is asked, or there is no lake."""
+    with ExitStack() as stack:
+        source = stack.enter_context(store.read())  # one snapshot: what is pruned meanwhile is in it
         kept_s = source.execute(select(history_state.c.kept_from_s)).scalar_one()
         state = lake_state(source, where.url)
-        span = LakeSpan(max(0, asked[0] - _MARGIN_S), asked[1] + 1, kept_s or 0)
+        span = LakeSpan(max(0, question.since_s - _MARGIN_S), question.until_s, kept_s or 0)
         if state is None or span.since_s >= span.kept_from_s:
             return None
         folder.mkdir()
-        path = folder / "copy.db"
-        with closing(open_database(f"sqlite:///{path}")) as empty, closing(LakeQuery(where, folder)) as query:
+        url = f"sqlite:///{folder / 'copy.db'}"
+        with closing(open_database(url)) as empty, closing(LakeQuery(where, folder)) as query:
             metadata.create_all(empty.engine)
             with empty.engine.connect() as target:
                 for fast in (*_FAST, "BEGIN"):
                     target.exec_driver_sql(fast)
-                _HistoryCopy(source, target, query, scope, span).fill(where, state)
+                has_hours = _HistoryCopy(source, target, query, question, span).fill(where, state)
                 target.exec_driver_sql("COMMIT")
-        return open_database(f"sqlite:///{path}")
+        copy = stack.enter_context(closing(open_database(url)))
+        if not has_hours:
+            read_hours_of(copy.engine, source)
+        opened.enter_context(stack.pop_all())
+        return copy
 
 
 class _HistoryCopy:
     """Fills an empty database from a store and a lake."""
 
     def __init__(
-        self, source: Connection, target: Connection, query: LakeQuery, scope: MarketFilter, span: LakeSpan
+        self, source: Connection, target: Connection, query: LakeQuery, question: LakeQuestion, span: LakeSpan
     ) -> None:
         self._source = source
         self._query = query
+        self._needs_prices = question.needs_prices
         self._span = span
         self._target = target
         self._statements: dict[Table, str] = {}
+        scope = question.scope
         rows = source.execute(select(segment)).all()
         models = frozenset(row.gpu for row in rows)
         families = {row.gpu: row.gpu_family for row in rows}
@@ -190,21 +213,23 @@ class _HistoryCopy:
         self._places: dict[tuple[str, str], int] = {}
         self._ranks: dict[tuple[int, str], int] = {}  # segment and machine → id of the series
 
-    def fill(self, lake: LakePlace, state: LakeState) -> None:
-        """Copy everything."""
+    def fill(self, lake: LakePlace, state: LakeState) -> bool:
+        """Copy what is asked; return whether the hourly prices are in it: those of a store that has all are not."""
         parts = lake_parts(self._source, lake.url)
         kept_s = self._span.kept_from_s
-        intervals = self._parts(parts, "intervals", kept_s + 1)
+        intervals = self._parts(parts, "intervals", kept_s + 1) if self._needs_prices else []
         self._insert(segment, map(tuple, self._all_segments))
         self._copy_places()
         self._copy_series(intervals)
         self._copy_intervals(intervals)
-        self._copy_hours(self._parts(parts, "hourly", self._span.until_s))
+        has_hours = self._copy_hours(self._parts(parts, "hourly", self._span.until_s))
         self._copy_polls(self._parts(parts, "polls", self._span.kept_day * DAY_S))
         old = self._source.execute(select(history_state)).one()._asdict()
         packed_to = max(old["packed_to_day"] or 0, self._span.kept_day)
-        new = old | {"kept_from_s": state.complete_from_s, "packed_to_day": packed_to}
+        kept_from_s = state.complete_from_s if self._needs_prices else kept_s
+        new = old | {"kept_from_s": kept_from_s, "packed_to_day": packed_to}
         self._insert(history_state, [_cells(history_state, new)])
+        return has_hours
 
     def _parts(self, parts: Iterable[LakePart], dataset: str, before_s: int) -> list[LakePart]:
         span = self._span
@@ -279,20 +304,24 @@ class _HistoryCopy:
             ),
         )
 
-    def _copy_hours(self, parts: list[LakePart]) -> None:
+    def _copy_hours(self, parts: list[LakePart]) -> bool:
+        """Copy those of the store and of the lake, unless the store has all."""
+        where = "hour_utc >= make_timestamp($since_us) AND hour_utc < make_timestamp($until_us)"
+        dropped = self._segments_without_hours(parts, where)
+        if not dropped:
+            return False
         first_hour = self._span.since_s // HOUR_S
         for of_segment in self._segments:
             self._insert(hourly, self._stored(_HOURLY, {"segment": of_segment.id, "first_hour": first_hour}))
-        where = "hour_utc >= make_timestamp($since_us) AND hour_utc < make_timestamp($until_us)"
-        dropped = self._segments_without_hours(parts, where)
         self._insert(
             hourly,
             (
                 (self._segment_of(row), row[7] // HOUR_S, *row[8:])
-                for row in (self._lake_rows(parts, where) if dropped else ())
+                for row in self._lake_rows(parts, where)
                 if self._segment_of(row) in dropped
             ),
         )
+        return True
 
     def _segments_without_hours(self, parts: list[LakePart], where: str) -> set[int]:
         """Segments of which the lake has other hours than the store: hourly figures may be kept longer than prices."""
@@ -328,9 +357,11 @@ class _HistoryCopy:
         condition = f"{where} AND gpu IN (SELECT unnest($gpus)) GROUP BY {_SCOPE_AND_DAY}"
         for start in range(0, len(parts), _POLL_FILES):
             some = parts[start : start + _POLL_FILES]
-            for name, gpu, spot, day, *cells in self._query.rows(some, condition, values, _DAYS_OF_POLLS):
+            rows = self._query.rows(some, condition, values, _DAYS_OF_POLLS)
+            for name, gpu, spot, day, times, numbers, flags, bounds in rows:
                 if (name, gpu, int(spot)) in wanted:
-                    row = packed_day((name, gpu, int(spot)), day, poll_columns_of(*cells))
+                    polls = PollColumns(array("q", times), array("q", numbers), bytearray(flags), array("q", bounds))
+                    row = packed_day((name, gpu, int(spot)), day, polls)
                     self._insert(poll_day, [_cells(poll_day, row)])
 
     def _stored(self, query: Select[Any], values: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:

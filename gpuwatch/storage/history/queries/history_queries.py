@@ -41,6 +41,7 @@ from gpuwatch.storage.history.recording.hourly_aggregates import (
     SourceAggregates,
     SplitHour,
     covered_hours,
+    hours_in,
     matching_segments,
     split_hour,
     unfinished_hours,
@@ -128,7 +129,7 @@ def first_poll_at(database: Database) -> datetime | None:
     """Return the beginning of the history, or None. Raises StoreError."""
     with database.read() as connection:
         polled_s = first_poll_s(connection)
-        first_hour = connection.execute(FIRST_HOUR).scalar()
+        first_hour = hours_in(connection).execute(FIRST_HOUR).scalar()
     starts = [polled_s, None if first_hour is None else first_hour * HOUR_S]
     start_s = min((at_s for at_s in starts if at_s is not None), default=None)
     return None if start_s is None else datetime.fromtimestamp(start_s, UTC)
@@ -194,7 +195,7 @@ def _stored_aggregates(
     streamed = {
         "yield_per": _ROWS_AT_ONCE
     }  # PostgreSQL's driver would hold all rows at once, beside what is made of them
-    for rows in connection.execute(query, execution_options=streamed).partitions():
+    for rows in hours_in(connection).execute(query, execution_options=streamed).partitions():
         for row in rows:
             aggregates.setdefault(row[1], []).append((segments[row[0]][0], HourlyAggregate._make(row[2:])))
     return aggregates
@@ -306,7 +307,7 @@ class SqlHourlyLows:
             query = query.where(segment.c.gpu.in_(list(gpus)))
         found: dict[_Part, HourlyLows] = {}
         with self._database.read() as connection:
-            for gpu, rows in groupby(connection.execute(query), key=itemgetter(0)):
+            for gpu, rows in groupby(hours_in(connection).execute(query), key=itemgetter(0)):
                 found |= self._of_gpu(gpu, rows)
         return found
 

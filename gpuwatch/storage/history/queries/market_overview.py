@@ -22,7 +22,12 @@ from gpuwatch.domain.history.price_periods import poll_windows
 from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.domain.market.money import HOURS_A_MONTH, REFERENCE_DISK_GB
 from gpuwatch.domain.setup.durations import HOUR_S
-from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN, matching_segments, unfinished_hours
+from gpuwatch.storage.history.recording.hourly_aggregates import (
+    COUNTS_IN_SPAN,
+    hours_in,
+    matching_segments,
+    unfinished_hours,
+)
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
 from gpuwatch.storage.history.recording.recorded_polls import read_covering_times
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
@@ -140,7 +145,8 @@ def _series(
     for number, segment in segments.items():
         by_rate.setdefault(rates.get(provider_of_source(segment[0]), 1.0), []).append(number)
     for rate, numbers in by_rate.items():
-        stored = connection.execute(_LOWS, {"segments": numbers, "first_hour": first_hour, "end_hour": end_hour})
+        hours_asked = {"segments": numbers, "first_hour": first_hour, "end_hour": end_hour}
+        stored = hours_in(connection).execute(_LOWS, hours_asked)
         unfinished = ((hour, row.min_microusd) for one in numbers for hour, row in running.get(one, {}).items())
         for hours, prices in (int_columns(stored, 2), int_columns(unfinished, 2)):
             np.minimum.at(lows, hours - first_hour, np.rint(prices * rate).astype(np.int64))

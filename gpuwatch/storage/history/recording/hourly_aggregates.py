@@ -9,7 +9,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select
+from sqlalchemy import Connection, Engine, and_, bindparam, delete, event, func, insert, or_, select
 
 from gpuwatch.domain.history.hourly_rollup import (
     CoveringPoll,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.history.market_history import MarketFilter
 
 _CHUNK_HOURS = 24
+_HOURS = "hours"  # in the `info` of a connection
 _NO_DISK_PRICE = -1
 _VALUES_PER_INTERVAL = 5  # values per ended interval
 
@@ -252,6 +253,17 @@ def covered_hours(connection: Connection, segments: Mapping[int, Segment], first
         for lag_s in (*range(0, COVERAGE_S, HOUR_S), COVERAGE_S - 1):
             hours.update(((times + lag_s) // HOUR_S).tolist())
     return hours
+
+
+def read_hours_of(engine: Engine, store: Connection) -> None:
+    """Let every connection to a copy of a store read the hourly prices there: they are not in the copy."""
+    event.listen(engine, "connect", lambda _, record: record.info.update({_HOURS: store}))
+
+
+def hours_in(connection: Connection) -> Connection:
+    """Return where a reader finds the hourly prices: here, or in the store of which this is a copy."""
+    store: Connection = connection.info.get(_HOURS, connection)
+    return store
 
 
 def write_hour(connection: Connection, hour: int, rows: HourRows, prices: OpenPrices) -> None:

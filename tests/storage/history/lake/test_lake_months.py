@@ -139,7 +139,7 @@ def test_who_reads_while_files_are_replaced_has_each_row_once(
     def answer() -> Any:
         with open_with_lake(store, place.url, MarketFilter(), *span) as history:
             found = read_market_history(history, MarketFilter(), *span)
-        return found.listings, found.intervals, list(found.polls)
+        return found.listings, list(found.intervals), list(found.polls)
 
     whole = answer()
     prune_to(store, START + 27 * DAY, 5)
