@@ -13,7 +13,7 @@ from gpuwatch.storage.history.lake.lake_place import LakePlace
 from gpuwatch.storage.history.lake.lake_schema import DATASETS, VERSION_KEY, check_version
 
 MEMORY_LIMIT = "128MB"
-_ROWS_PER_FETCH = 10_000
+_ROWS_PER_FETCH = 2_000  # one may be a day of polls
 _FILES_PER_QUERY = 64
 _FILES = "read_parquet($files, hive_partitioning=false)"
 _VERSIONS = f"SELECT file_name, decode(value) FROM parquet_kv_metadata($files) WHERE decode(key) = '{VERSION_KEY}'"  # noqa: S608

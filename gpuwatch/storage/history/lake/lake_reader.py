@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, Table, bindparam, func, insert, select
 from sqlalchemy.dialects import sqlite
 
+from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.packed_polls import COMPLETENESS, COVERS_FLAG, LANE_SHIFT, LANES, PollColumns
 from gpuwatch.domain.market.gpu_names import catalog
@@ -75,7 +76,11 @@ _DAYS_OF_POLLS = f"{_SCOPE_AND_DAY}, " + ", ".join(
         "coalesce(complete_to_microusd_hour, -1)",
     )
 )
-_INTERVALS = select(price_interval).where(price_interval.c.series_id == bindparam("series"))
+_INTERVALS = (
+    select(price_interval)
+    .join(series, series.c.id == price_interval.c.series_id)
+    .where(series.c.segment_id == bindparam("segment"))
+)
 _SERIES = select(series).where(series.c.segment_id == bindparam("segment"))
 _HOURLY = select(hourly).where(hourly.c.segment_id == bindparam("segment"), hourly.c.hour >= bindparam("first_hour"))
 _HOURS = select(func.count()).where(
@@ -285,10 +290,10 @@ class _HistoryCopy:
 
     def _copy_intervals(self, parts: list[LakePart]) -> None:
         for of_segment in self._segments:
-            for row in self._source.execute(_SERIES, {"segment": of_segment.id}).all():
-                rank = self._ranks[row.segment_id, row.machine_id]
-                own_rows = self._stored(_INTERVALS, {"series": row.id})
-                self._insert(price_interval, ((rank, *one[1:]) for one in own_rows))
+            own_series = self._source.execute(_SERIES, {"segment": of_segment.id})
+            rank_of = {row.id: self._ranks[row.segment_id, row.machine_id] for row in own_series}
+            own_rows = self._stored(_INTERVALS, {"segment": of_segment.id})
+            self._insert(price_interval, ((rank_of[one[0]], *one[1:]) for one in own_rows))
         where = (
             "ended_utc <= make_timestamp($kept_us) AND ended_utc >= make_timestamp($since_us)"
             " AND seen_from_utc < make_timestamp($until_us)"
@@ -343,26 +348,25 @@ class _HistoryCopy:
 
     def _copy_polls(self, parts: list[LakePart]) -> None:
         """Those of the lake as packed days: whole days are in it, and in the store."""
-        wanted = set(self._scopes)
         self._insert(poll_total, map(tuple, self._source.execute(select(poll_total))))
         packed_s = (packed_to_day(self._source) or 0) * DAY_S  # rows of packed days say nothing more
         for name, gpu, spot in self._scopes:
             scope = {"provider": name, "gpu": gpu, "spot": spot, "since_s": self._span.since_s}
             self._insert(poll_day, self._stored(_POLL_DAYS, scope))
             self._insert(poll, self._stored(_POLL_ROWS, scope | {"since_s": max(self._span.since_s, packed_s)}))
-        gpus = sorted({gpu for _, gpu, _ in wanted})
+        self._insert(poll_day, self._polls_of_lake(parts, set(self._scopes)))
+
+    def _polls_of_lake(self, parts: list[LakePart], wanted: set[CoverScope]) -> Iterator[tuple[Any, ...]]:
         where = "at_utc >= make_timestamp($since_us) AND at_utc < make_timestamp($kept_us)"
-        values = {"since_us": self._span.since_s // DAY_S * DAY_S * 1_000_000, "gpus": gpus}
-        values["kept_us"] = self._span.kept_day * DAY_S * 1_000_000
+        first_us, end_us = (day * DAY_S * 1_000_000 for day in (self._span.since_s // DAY_S, self._span.kept_day))
+        values = {"since_us": first_us, "kept_us": end_us, "gpus": sorted({gpu for _, gpu, _ in wanted})}
         condition = f"{where} AND gpu IN (SELECT unnest($gpus)) GROUP BY {_SCOPE_AND_DAY}"
         for start in range(0, len(parts), _POLL_FILES):
-            some = parts[start : start + _POLL_FILES]
-            rows = self._query.rows(some, condition, values, _DAYS_OF_POLLS)
+            rows = self._query.rows(parts[start : start + _POLL_FILES], condition, values, _DAYS_OF_POLLS)
             for name, gpu, spot, day, times, numbers, flags, bounds in rows:
-                if (name, gpu, int(spot)) in wanted:
+                if (scope := (name, gpu, int(spot))) in wanted:
                     polls = PollColumns(array("q", times), array("q", numbers), bytearray(flags), array("q", bounds))
-                    row = packed_day((name, gpu, int(spot)), day, polls)
-                    self._insert(poll_day, [_cells(poll_day, row)])
+                    yield _cells(poll_day, packed_day(scope, day, polls))
 
     def _stored(self, query: Select[Any], values: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
         """Rows of the store as the driver has them: SQLAlchemy's take twice as long, and are not needed here."""
