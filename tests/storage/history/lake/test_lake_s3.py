@@ -38,7 +38,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def parts_of(history: MarketHistory) -> tuple[Any, ...]:
-    return history.listings, history.intervals, list(history.polls)
+    return history.listings, list(history.intervals), list(history.polls)
 
 
 @pytest.mark.usefixtures("bucket")

@@ -107,7 +107,7 @@ def test_either_engine_has_the_same_lake_and_the_same_answers(database: Database
     def answers() -> tuple[Any, ...]:
         with open_with_lake(database, place.url, MarketFilter(gpus=("H100 SXM",)), *span) as history:
             found = read_market_history(history, MarketFilter(gpus=("H100 SXM",)), *span)
-        return found.listings, found.intervals, list(found.polls)
+        return found.listings, list(found.intervals), list(found.polls)
 
     expected = answers()
     rows = {part.name: part.rows for part in write_lake(database, place, span[1])}
