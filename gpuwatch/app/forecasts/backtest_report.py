@@ -227,6 +227,7 @@ def _watch_json(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
         return fields
     first = result.first
     return fields | {
+        "sentence": backtest_sentence(watch, result),
         "blind_looks": result.blind,
         "held": result.held,
         "fires": result.fires,

@@ -87,6 +87,8 @@ def test_watches_of_the_settings_with_budgets_and_what_the_history_cannot_judge(
 def test_a_budget_that_is_spent_refuses_and_is_counted(shell: Shell) -> None:
     shell.settings(WATCHES.replace("max_usd_day = 200", "max_usd_day = 100"))
     (eights,) = shell("backtest", "eights", "--data", PRIME, "--json").json["watches"]
+    assert shell("backtest", "eights", "--data", PRIME).out.startswith(f"{eights['sentence']}\n")
+    assert eights["sentence"].startswith("eights would have ")
     assert eights["budget_refusals"]["max_usd_day"] > 0
     assert "blocked by the budget: max_usd_day at" in shell("backtest", "eights", "--data", PRIME).out
 
