@@ -47,8 +47,9 @@ def login_routes(context: WebContext) -> list[Route]:
             return await open_session(request)
         form = await form_fields(request)
         secret = next((form[name] for name in _FIELDS if form.get(name)), "")
+        request.state.back = _own_page(form.get("next", ""))  # also after a wrong password
         cookie, _ = await _open_session(request, context, secret)
-        return _with_cookie(request, RedirectResponse(_own_page(form.get("next", "")), status_code=303), cookie)
+        return _with_cookie(request, RedirectResponse(request.state.back, status_code=303), cookie)
 
     async def log_out(request: Request) -> Response:
         form = await form_fields(request)

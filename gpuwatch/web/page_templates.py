@@ -48,7 +48,7 @@ def render(
     shared = {
         "nav": nav(),
         "path": request.url.path,
-        "query": request.url.query,
+        "back": getattr(request.state, "back", None) or f"{request.url.path}?{request.url.query}".rstrip("?"),
         "access": access,
         "csrf_token": access.session.csrf_token if access.session else "",
         "login_field": login_field(context),

@@ -9,7 +9,6 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Connection, select, update
 
-from gpuwatch.errors import StoreError
 from gpuwatch.storage.setup.daemon_lease import IS_ROLE, IS_VALID, NOW_MS
 from gpuwatch.storage.setup.database import Database, sqlite_path
 from gpuwatch.storage.setup.side_tables import daemon_host as host_rows
@@ -98,21 +97,19 @@ def has_leader(database: Database, role: str) -> bool:
 
 
 def _is_locked(database_url: str) -> bool:
-    """Whether a daemon has locked this SQLite file now. Raises StoreError."""
+    """Whether a daemon has locked this SQLite file now; False: none has, or nobody knows."""
     database = sqlite_path(database_url)
     if database is None:
         return False
     path = database.resolve()
     try:
         handle = os.open(path.with_name(path.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except OSError:
         return False
-    except OSError as error:
-        raise StoreError(f"cannot open the lock file of {path}: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     finally:
         os.close(handle)
     return False

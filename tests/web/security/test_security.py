@@ -118,6 +118,8 @@ def test_a_browser_gets_the_page_to_log_in(locked: Served) -> None:
     assert "error" not in ended.text
     linked = locked.client.get("/market?gpu=H100&offer=%22x", headers=PAGE)
     assert 'name="next" value="/market?gpu=H100&amp;offer=%22x"' in linked.text, "an alert links to this page"
+    mistyped = locked.client.post("/login", data={"password": "x", "next": "/market?gpu=H100"}, headers=PAGE)
+    assert 'name="next" value="/market?gpu=H100"' in mistyped.text
     went = locked.client.post("/login", data={"password": PASSWORD, "next": "//evil.example/"}, headers=PAGE)
     assert (went.status_code, went.headers["location"]) == (303, "/")
     assert locked.client.get("/", headers=PAGE).status_code == 200
