@@ -38,7 +38,7 @@ from gpuwatch.storage.setup.account_rows import ensure_installation
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.launch_rows import launch_row_of, row_of_event
 from gpuwatch.storage.setup.migrate import upgrade
-from gpuwatch.storage.setup.side_tables import job as jobs
+from gpuwatch.storage.setup.schema.job_tables import job as jobs
 from gpuwatch.storage.setup.tables import launch, launch_event
 
 WATCHES, ENDED, ALIVE, JOBS, QUEUED = 1_000, 5_000, 50, 10_000, 200

@@ -22,9 +22,9 @@ from gpuwatch.domain.watches.owner_names import owned_name, owner_of
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.setup.database import Database, owner_in
+from gpuwatch.storage.setup.schema.launch_side_tables import pause as pause_rows
 from gpuwatch.storage.setup.side_tables import skipped_scope
 from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, to_ms, upsert
-from gpuwatch.storage.setup.tables import pause as pause_rows
 
 _RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's advisory lock: "gpuw"
 WATCH_SCOPE, BREAKER_SCOPE = "watch:", "breaker:"

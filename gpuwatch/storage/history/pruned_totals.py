@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, String, Table, func, literal, select, union_all
 
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import alert, job
+from gpuwatch.storage.setup.schema.job_tables import job
+from gpuwatch.storage.setup.side_tables import alert
 from gpuwatch.storage.setup.stored_values import upsert
 from gpuwatch.storage.setup.tables import pruned_total
 

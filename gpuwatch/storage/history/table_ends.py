@@ -17,16 +17,13 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, and_, func, or_
 from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S
 from gpuwatch.domain.setup.history_keep import HistoryKeep
+from gpuwatch.storage.setup.schema.job_tables import JOB_IS_OPEN, JOBS_OVER, job, job_event, job_run
+from gpuwatch.storage.setup.schema.launch_side_tables import approval, utilisation_sample
 from gpuwatch.storage.setup.side_tables import (
-    JOB_IS_OPEN,
-    JOBS_OVER,
     alert,
     chat_update,
     delivery,
     forecast,
-    job,
-    job_event,
-    job_run,
     provider_hold,
     silence,
     skipped_scope,
@@ -34,7 +31,6 @@ from gpuwatch.storage.setup.side_tables import (
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import (
     IS_ALIVE,
-    approval,
     history_state,
     hook_run,
     hourly,
@@ -43,7 +39,6 @@ from gpuwatch.storage.setup.tables import (
     poll_day,
     price_interval,
     series,
-    utilisation_sample,
 )
 
 _MAX_KEY_WINDOW = timedelta(days=32)  # an exhausted budget is reported once a month

@@ -20,8 +20,9 @@ from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import load_pauses, lock_reservations
 from gpuwatch.storage.history.pruned_totals import counted_ever
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import JOB_IS_OPEN, job_changes, job_event, job_run, watch_identity
-from gpuwatch.storage.setup.side_tables import job as jobs
+from gpuwatch.storage.setup.schema.job_tables import JOB_IS_OPEN, job_changes, job_event, job_run
+from gpuwatch.storage.setup.schema.job_tables import job as jobs
+from gpuwatch.storage.setup.side_tables import watch_identity
 from gpuwatch.storage.setup.stored_values import AnyRow, QueryCache, from_ms, to_ms, upsert
 from gpuwatch.storage.setup.tables import IS_ALIVE, launch
 

@@ -24,8 +24,8 @@ from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.launches.launch_admission import reserve
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.schema.launch_side_tables import approval
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms
-from gpuwatch.storage.setup.tables import approval
 
 LAPSED_WITHIN = timedelta(hours=1)
 RECENT_FOR = timedelta(days=7)

@@ -14,9 +14,9 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, se
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow
 from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.schema.launch_side_tables import invoice_line
+from gpuwatch.storage.setup.schema.launch_side_tables import utilisation_sample as samples
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
-from gpuwatch.storage.setup.tables import invoice_line
-from gpuwatch.storage.setup.tables import utilisation_sample as samples
 
 _EPOCH = date(1970, 1, 1)
 

@@ -68,9 +68,11 @@ from gpuwatch.storage.launches.renting_blocks import load_notes, load_scopes, ti
 from gpuwatch.storage.setup.account_rows import INSTALL_ID, ensure_installation
 from gpuwatch.storage.setup.daemon_lease import NO_LEASE, Lease
 from gpuwatch.storage.setup.launch_rows import launch_of, launch_row_of, row_of_event
-from gpuwatch.storage.setup.side_tables import job, skipped_scope, unknown_instance
+from gpuwatch.storage.setup.schema.job_tables import job
+from gpuwatch.storage.setup.schema.launch_side_tables import machine_note, pause
+from gpuwatch.storage.setup.side_tables import skipped_scope, unknown_instance
 from gpuwatch.storage.setup.stored_values import to_ms
-from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, launch_event, machine_note, pause
+from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, launch_event
 from gpuwatch.storage.setup.tables import launch as launches
 from gpuwatch.storage.watches.watch_identities import WATCH_ID, identify, renamed_candidate
 

@@ -45,9 +45,10 @@ from gpuwatch.storage.setup.account_rows import ensure_installation
 from gpuwatch.storage.setup.daemon_lease import NO_LEASE, Lease
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import event_of_row, launch_of, launch_row_of, row_of_event
+from gpuwatch.storage.setup.schema.launch_side_tables import foreign_instance
 from gpuwatch.storage.setup.side_tables import foreign_installation
 from gpuwatch.storage.setup.stored_values import QueryCache, insert_if_absent, to_ms
-from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, foreign_instance, launch_event
+from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, launch_event
 from gpuwatch.storage.setup.tables import launch as launches
 from gpuwatch.storage.watches.watch_identities import WATCH_ID
 

@@ -13,8 +13,9 @@ from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.storage.launches.invoice_rows import days_since_1970
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import launch_of
+from gpuwatch.storage.setup.schema.launch_side_tables import invoice_line
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms
-from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, invoice_line
+from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES
 from gpuwatch.storage.setup.tables import launch as launches
 
 _BILLED_AHEAD = timedelta(days=62)  # a provider bills whole steps, of up to a month, which may begin before the span

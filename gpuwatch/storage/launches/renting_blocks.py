@@ -36,9 +36,10 @@ from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import lock_reservations
 from gpuwatch.storage.setup.database import Database, owner_in
 from gpuwatch.storage.setup.launch_rows import launch_of
+from gpuwatch.storage.setup.schema.launch_side_tables import machine_note
 from gpuwatch.storage.setup.side_tables import skipped_scope, unknown_instance
 from gpuwatch.storage.setup.stored_values import from_ms, insert_if_absent, to_ms, upsert
-from gpuwatch.storage.setup.tables import OVER_STATES, checklist_tick, machine_note
+from gpuwatch.storage.setup.tables import OVER_STATES, checklist_tick
 from gpuwatch.storage.setup.tables import launch as launches
 
 _MAX_NOTE_LENGTH = 500

@@ -2,7 +2,8 @@
 
 Money is whole micro-dollars. Times are whole seconds (`_s`) in the history and whole milliseconds (`_ms`) elsewhere,
 both since 1970 in UTC. Booleans in keys are 0 or 1, so that the same SQL text works on SQLite and PostgreSQL. The
-tables of alerts, chats, forecasts, identities, jobs and providers are in `side_tables.py`.
+tables of alerts, chats, forecasts, identities, providers, lakes and hosts are in `side_tables.py`, those of jobs and
+those beside `launch` in `schema/`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from sqlalchemy import (
 )
 
 from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
+from gpuwatch.storage.setup.schema import job_tables as job_tables  # noqa: PLC0414 its tables are of the schema, too
+from gpuwatch.storage.setup.schema import launch_side_tables as launch_side_tables  # noqa: PLC0414 the same
 from gpuwatch.storage.setup.side_tables import metadata as metadata  # noqa: PLC0414 with this module it knows every table
 from gpuwatch.storage.setup.side_tables import partial_index
 
@@ -303,28 +306,6 @@ launch_event = Table(
     comment="every transition of a launch, with its cause",
 )
 
-utilisation_sample = Table(
-    "utilisation_sample",
-    metadata,
-    Column("launch_id", String(32), ForeignKey("launch.launch_id"), primary_key=True),
-    Column("at_ms", BigInteger, primary_key=True, autoincrement=False),
-    Column("percent", Float),
-    comment="GPU utilisation of an instance, one row per poll; percent NULL: the provider did not say, never 0",
-)
-
-invoice_line = Table(
-    "invoice_line",
-    metadata,
-    Column("provider", String(32), primary_key=True),
-    Column("instance_id", String(64), primary_key=True),
-    Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("kind", String(12), primary_key=True),
-    Column("microusd", BigInteger, nullable=False),
-    Column("final", SmallInteger, nullable=False),
-    Index(None, "day"),
-    comment="what the provider charged, per UTC day (days since 1970) and kind; final 0: it may still change",
-)
-
 hook_run = Table(
     "hook_run",
     metadata,
@@ -340,59 +321,4 @@ hook_run = Table(
     Index(None, "state", "next_try_at_ms"),
     comment="the owner's hooks: written with the transition that triggers them, run afterwards; body is the "
     "launch as JSON",
-)
-
-approval = Table(
-    "approval",
-    metadata,
-    Column("approval_id", String(32), primary_key=True),
-    Column("watch", String(200), nullable=False),
-    Column("provider", String(32), nullable=False),
-    Column("created_at_ms", BigInteger, nullable=False),
-    Column("deadline_ms", BigInteger, nullable=False),
-    Column("state", String(12), nullable=False),
-    Column("offer", Text, nullable=False),
-    Column("listed_microusd_hour", BigInteger, nullable=False),
-    Column("price_microusd_hour", BigInteger, nullable=False),
-    Column("answered_at_ms", BigInteger),
-    Column("launch_id", String(32)),
-    Column("message", Text),
-    Column("muted_until_ms", BigInteger),  # a denied offer is not quoted again before; NULL: it may be
-    Column("agent_microusd", BigInteger),  # what it can cost at most, if an agent approved it; NULL: the owner answers
-    CheckConstraint("state IN ('open', 'approved', 'denied', 'expired', 'refused')", name="state"),
-    Index(None, "watch", "state"),
-    comment="a quote that waits for the owner's approval; it is answered once: state leaves 'open' by one UPDATE",
-)
-
-pause = Table(
-    "pause",
-    metadata,
-    Column("scope", String(210), primary_key=True),
-    Column("at_ms", BigInteger, nullable=False),
-    Column("until_ms", BigInteger),
-    Column("why", Text, nullable=False),
-    comment="nothing is rented: scope '' = at all, 'watch:NAME' = by that watch, 'breaker:NAME' = its launches "
-    "failed; until_ms NULL: until resumed",
-)
-
-machine_note = Table(
-    "machine_note",
-    metadata,
-    Column("provider", String(32), primary_key=True),
-    Column("machine_id", String(64), primary_key=True),
-    Column("verdict", String(8), nullable=False),
-    Column("at_ms", BigInteger, nullable=False),
-    Column("until_ms", BigInteger),
-    Column("why", Text, nullable=False),
-    CheckConstraint("verdict IN ('blocked', 'allowed')", name="verdict"),
-    comment="the owner's decision on a machine; 'allowed' also clears the failures on it before at_ms",
-)
-
-foreign_instance = Table(
-    "foreign_instance",
-    metadata,
-    Column("provider", String(32), primary_key=True),
-    Column("instance_id", String(64), primary_key=True),
-    Column("at_ms", BigInteger, nullable=False),
-    comment="labelled instances that the owner said belong to another installation",
 )

@@ -17,7 +17,8 @@ from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import keep_paused, lock_reservations
 from gpuwatch.storage.jobs.job_repository import next_change
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import JOBS_OVER, alert, delivery, job, watch_identity
+from gpuwatch.storage.setup.schema.job_tables import JOBS_OVER, job
+from gpuwatch.storage.setup.side_tables import alert, delivery, watch_identity
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import IS_ALIVE
 from gpuwatch.storage.setup.tables import launch as launches

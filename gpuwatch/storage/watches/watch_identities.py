@@ -17,17 +17,10 @@ from gpuwatch.storage.alerts.pauses import BREAKER_SCOPE, WATCH_SCOPE, lock_rese
 from gpuwatch.storage.setup.account_rows import new_identity
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import launch_of
+from gpuwatch.storage.setup.schema.launch_side_tables import approval, pause
 from gpuwatch.storage.setup.side_tables import alert, silence, watch_identity
 from gpuwatch.storage.setup.stored_values import AnyRow, to_ms
-from gpuwatch.storage.setup.tables import (
-    IS_ALIVE,
-    OVER_STATES,
-    approval,
-    auto_price,
-    checklist_tick,
-    pause,
-    watch_state,
-)
+from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, auto_price, checklist_tick, watch_state
 from gpuwatch.storage.setup.tables import launch as launches
 from gpuwatch.storage.watches.running_hosts import other_hosts
 

@@ -27,20 +27,12 @@ from gpuwatch.storage.history.store_growth import read_growth, undecided_keep
 from gpuwatch.storage.history.table_ends import TABLE_ENDS, WHY_ROWS_STAY, Horizons
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.side_tables import (
-    alert,
-    chat_update,
-    forecast,
-    job,
-    job_event,
-    provider_hold,
-    silence,
-    skipped_scope,
-)
+from gpuwatch.storage.setup.schema.job_tables import job, job_event
+from gpuwatch.storage.setup.schema.launch_side_tables import approval
+from gpuwatch.storage.setup.side_tables import alert, chat_update, forecast, provider_hold, silence, skipped_scope
 from gpuwatch.storage.setup.store_stats import read_store_stats
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import (
-    approval,
     history_state,
     hook_run,
     hourly,

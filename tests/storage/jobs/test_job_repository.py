@@ -26,8 +26,9 @@ from gpuwatch.storage.history.prune import prune
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository, _insert, next_change
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.side_tables import JOB_STATES, job_changes, watch_identity
-from gpuwatch.storage.setup.side_tables import job as job_table
+from gpuwatch.storage.setup.schema.job_tables import JOB_STATES, job_changes
+from gpuwatch.storage.setup.schema.job_tables import job as job_table
+from gpuwatch.storage.setup.side_tables import watch_identity
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.builders_jobs import a_definition, a_job
 from tests.reserving import launch_or_refusal

@@ -21,7 +21,7 @@ from gpuwatch.storage.launches import approval_rows as approvals
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.tables import approval as asks_table
+from gpuwatch.storage.setup.schema.launch_side_tables import approval as asks_table
 from gpuwatch.storage.setup.tables import launch as launches_table
 from gpuwatch.storage.setup.tables import launch_event
 from gpuwatch.storage.unit_of_work import SqlDecisionStore

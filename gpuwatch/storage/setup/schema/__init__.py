@@ -1,0 +1,1 @@
+"""Tables of single nouns, beside `tables.py` and `side_tables.py`."""
