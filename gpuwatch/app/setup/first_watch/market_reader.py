@@ -49,7 +49,10 @@ class MarketReader:
         today, faults = self._today(tuple(names))
         own = self._own_lows(names)
         if len({low.day for low in own}) >= _MIN_OWN_DAYS:
-            return PriceFigures(today=today, recorded=own, source=OWN_SOURCE, is_own=True, faults=faults)
+            of_all = (
+                f"{OWN_SOURCE}, any host" if self._rates_hosts else OWN_SOURCE
+            )  # it does not say which are verified
+            return PriceFigures(today=today, recorded=own, source=of_all, is_own=not self._rates_hosts, faults=faults)
         recorded = public_lows(names)
         return PriceFigures(today=today, recorded=recorded, source=_public_source(recorded), faults=faults)
 
@@ -79,7 +82,7 @@ class MarketReader:
         now = real_now()
         try:
             with open_store_read_only(self._settings) as store:
-                reader = SqlHourlyLows(store, list(self._settings.providers))
+                reader = SqlHourlyLows(store, list(self._settings.providers), gpu_count=1)
                 found = reader.hourly_lows(list(names), now - timedelta(days=_OWN_DAYS), now)
         except StoreError:
             return ()

@@ -35,7 +35,7 @@ class PriceFigures(msgspec.Struct, frozen=True, kw_only=True):
         today: of each market that sells it now.
         recorded: of past days.
         source: whose recorded prices: "your own history".
-        is_own: they are the owner's, and recent.
+        is_own: they are the owner's, recent, and of what the watch accepts.
         faults: one line for each market that did not answer.
     """
 
@@ -60,7 +60,8 @@ class PriceFigures(msgspec.Struct, frozen=True, kw_only=True):
     def suggested(self, rates: Rates) -> Decimal | None:
         """The price that at least half of the recorded days reached, else today's cheapest; None: nothing is known.
 
-        Public prices are older than the own ones: where they are far from today's price, that counts.
+        Public prices are older, and those of any host may be of none that the watch accepts: where they are far from
+        today's price, that counts.
         """
         lows, cheapest = self.daily_lows(rates), self.cheapest(rates)
         half = lows[(len(lows) - 1) // 2] if lows else None

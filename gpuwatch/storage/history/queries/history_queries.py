@@ -286,11 +286,15 @@ class SqlHourlyLows:
 
     Args:
         providers: only their prices; None: all.
+        gpu_count: only offers of this many GPUs; None: all.
     """
 
-    def __init__(self, database: Database, providers: Collection[str] | None = None) -> None:
+    def __init__(
+        self, database: Database, providers: Collection[str] | None = None, gpu_count: int | None = None
+    ) -> None:
         self._database = database
         self._providers = providers
+        self._gpu_count = gpu_count
 
     def hourly_lows(self, gpus: Collection[str] | None, since: datetime, until: datetime) -> Mapping[_Part, HourlyLows]:
         """Return it by provider, kind of price, GPU and spot; imported prices keep their kind. Raises StoreError."""
@@ -305,6 +309,8 @@ class SqlHourlyLows:
         )
         if gpus is not None:
             query = query.where(segment.c.gpu.in_(list(gpus)))
+        if self._gpu_count is not None:
+            query = query.where(segment.c.gpu_count == self._gpu_count)
         found: dict[_Part, HourlyLows] = {}
         with self._database.read() as connection:
             for gpu, rows in groupby(hours_in(connection).execute(query), key=itemgetter(0)):

@@ -12,11 +12,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 
 from gpuwatch.app.setup.first_watch.first_settings import FirstWatch, channel_lines
 from gpuwatch.app.setup.first_watch.gpu_choice import GpuChoice
 from gpuwatch.app.setup.first_watch.market_reader import OWN_SOURCE
+from gpuwatch.app.setup.first_watch.price_figures import LowPrice
 from gpuwatch.app.setup.first_watch.questions import Answered
 from gpuwatch.app.setup.first_watch.setting_up import (
     local_zone,
@@ -104,10 +106,13 @@ def test_the_own_history_counts_from_three_days_on(market: Marketplace, tmp_path
         for day, price in enumerate(["1.40", "1.60", "1.50"], 1):
             at = f"{now - timedelta(days=day):%Y-%m-%dT%H:%M:%SZ}"
             rows.writerow([at, "vastai", "1/ondemand", "", "H100 SXM", 1, 80, "false", price])
+            rows.writerow([at, "vastai", "2/ondemand", "", "H100 SXM", 8, 80, "false", "0.10"])  # not what it watches
     assert run(["store", "import", str(path)]) == 0
     with open_surroundings(tmp_path / "gpuwatch.toml") as around:
         figures = around.reader.figures(NAMES)
-    assert figures.source == OWN_SOURCE
+    assert figures.source == f"{OWN_SOURCE}, any host"
+    dear = msgspec.structs.replace(figures, today=(LowPrice("vastai", Decimal(3)),))
+    assert dear.suggested({}) == Decimal(3), "what is far cheaper may be of hosts that the watch leaves out"
     assert figures.suggested({"vastai": Decimal("0.2")}) == Decimal("1.80")  # 1.50 on the bill, on two of three days
 
 
