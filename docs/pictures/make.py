@@ -67,7 +67,7 @@ def main() -> None:
                 market.withdraw(row["id"])
         for price, place in OFFERS:
             market.publish(gpu="H100 SXM", count=1, usd_hour=price, geolocation=place, storage_cost=0.1)
-        _save("check.svg", f"$ gpuwatch {' '.join(COMMAND)}", Text(_check(market)), width=96)
+        _save("check.svg", f"$ gpuwatch {' '.join(COMMAND)}", Text(_check(market)), width=112)
     _save("alert.svg", "Telegram", telegram_picture(), width=84)
     _save("alerts.svg", "$ gpuwatch alerts", Text(_alerts()), width=80)
     page = as_html(MATCH)

@@ -310,7 +310,7 @@ def _rows(settings: Settings) -> Iterator[Finding]:
                 "none before the reset" if plan.sweep_every_s is None else f"every {plan.sweep_every_s / 60:.0f} min"
             )
             text = (
-                f"{plan.rows_used} of {count_text(plan.rows_per_day, 'row')} used, {plan.rows_left} left; sweep {sweep}"
+                f"{plan.rows_used} of {count_text(plan.rows_per_day, 'row')} used, {plan.rows_left:,} left; sweep {sweep}"
             )
             yield Finding(area=status.provider, state="fault" if plan.spent else "ok", text=text)
         if status.polling is not None and status.polling.hold is not None:

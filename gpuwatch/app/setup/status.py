@@ -45,7 +45,7 @@ class StatusNow(msgspec.Struct, frozen=True, kw_only=True):
         jobs: state → number of jobs that are not over.
         paused: why nothing is rented, or not by some watches, one line each.
         hosts: the daemons on this database; with SQLite unknown, and empty.
-        notes: what else holds gpuwatch back, one line each.
+        channels: where alerts go.
     """
 
     at: datetime
@@ -57,6 +57,7 @@ class StatusNow(msgspec.Struct, frozen=True, kw_only=True):
     paused: Sequence[str]
     silenced: Sequence[str]
     hosts: Sequence[HostView]
+    channels: Sequence[str]
     dry_run: bool
 
     @property
@@ -105,6 +106,7 @@ class StatusView(JsonView, frozen=True, kw_only=True):
     paused: list[str]
     silenced: list[str]
     hosts: Annotated[dict[str, str], Meta(description="Host: its state. Empty with SQLite.")]
+    channels: Annotated[list[str], Meta(description="Where alerts go. Empty: only to the log and `gpuwatch alerts`.")]
     dry_run: bool
 
 
@@ -140,6 +142,7 @@ def status_now(settings: Settings) -> StatusNow:
         paused=pause_lines(pauses(settings), now, settings.timezone),
         silenced=[f"{one.watch} until {format_moment(one.until, zone)}" for one in silences(settings)],
         hosts=[host for host in known_hosts(settings) if host.state != GONE],
+        channels=tuple(settings.channels),
         dry_run=settings.dry_run,
     )
 
@@ -162,6 +165,7 @@ def status_view(status: StatusNow, zone: ZoneInfo) -> StatusView:
         paused=list(status.paused),
         silenced=list(status.silenced),
         hosts={host.host: host.state for host in status.hosts},
+        channels=list(status.channels),
     )
 
 
@@ -184,5 +188,7 @@ def note_lines(status: StatusNow, zone: ZoneInfo) -> Iterator[str]:
         leads = any(host.state in {LEADS, STEPS_DOWN} for host in status.hosts)
         names = ", ".join(f"{host.host} {host.state}" for host in status.hosts)
         yield f"hosts: {names}" if leads else f"hosts: {names}; no host leads, so nothing is rented now"
+    if status.watches and not status.channels:
+        yield "no channel is configured: alerts appear only in `gpuwatch alerts`; set one up: gpuwatch docs alerts"
     if status.dry_run:
         yield "dry_run = true: nothing is rented"

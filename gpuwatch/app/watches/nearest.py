@@ -47,7 +47,7 @@ def nearest_view(watch: Watch, nearest: Match | None, times_under: int | None = 
         return None
     count = f"{offer.gpu_count}× " if offer.gpu_count > 1 else ""
     share = percent_text(above, 0) if above >= 0.005 else "less than 1 %"
-    place = f"{per_gpu_hour(price)} at {_title(offer.provider)}"
+    place = f"{per_gpu_hour(price)} at {provider_title(offer.provider)}"
     sentence = f"nearest: {count}{offer.gpu}{', spot' if offer.spot else ''}, {place}, {share} above your limit"
     if times_under is not None:
         under = _UNDER.get(times_under, f"under it {times_under} times")
@@ -61,5 +61,6 @@ def nearest_view(watch: Watch, nearest: Match | None, times_under: int | None = 
     )
 
 
-def _title(provider: str) -> str:
+def provider_title(provider: str) -> str:
+    """ "vast.ai": the name for people; of an unknown provider, its own."""
     return providers.info(provider).title if provider in providers.names() else provider

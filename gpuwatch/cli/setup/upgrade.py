@@ -36,6 +36,8 @@ def upgrade(check: bool, backed_up: bool, as_json: bool, settings: Settings) -> 
     if as_json:
         json_out(report)
         return
+    if not report.steps:
+        echo("Nothing to upgrade: the database and the settings fit this version.")
     for label, value in _lines(report):
         echo(f"{label:<10} {value}".rstrip())
     if check and report.steps:

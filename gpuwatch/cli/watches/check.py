@@ -223,6 +223,7 @@ def _print_tables(
     nearest: Mapping[str, NearestView],
 ) -> None:
     from gpuwatch.app.watches.check import command_to_run
+    from gpuwatch.app.watches.nearest import provider_title
     from gpuwatch.domain.market.resold import FoldedOffer
     from gpuwatch.domain.watches.watch import Action
 
@@ -231,11 +232,14 @@ def _print_tables(
         at = "at" if watch.unlimited else "at or under"
         gpus = ", ".join(watch.gpu)
         subject = gpus if gpus == watch.name else f"{watch.name}: {gpus}"  # `--gpu H100` is a watch of that name
-        headline = f"{subject} {at} {_limit_text(watch)}"
+        limit = f"{at} {_limit_text(watch)}"
         if matches:
-            table(offer_columns(checked.at), map(FoldedOffer, matches[:10]), title=headline)
+            best = per_gpu_hour(matches[0].price.gpu_price_usd_hour(matches[0].offer.gpu_count))
+            count = count_text(len(matches), "offer")
+            title = f"{subject}: {count} {limit}, from {best} at {provider_title(matches[0].offer.provider)}"
+            table(offer_columns(checked.at), map(FoldedOffer, matches[:10]), title=title)
         else:
-            click.echo(f"{headline}\n  {_empty_reason(checked, watch)}")
+            click.echo(f"{subject} {limit}: {_empty_reason(checked, watch)}")
             if (near := nearest.get(watch.name)) is not None:
                 click.echo(f"  {displayable(near.sentence)}")
         if len(matches) > 10:

@@ -72,6 +72,16 @@ def test_nothing_is_said_in_a_line(house: House) -> None:
     assert house.shell("status", "--json").json["needs_you"] == []
 
 
+def test_alerts_that_reach_nobody_are_named(house: House) -> None:
+    silent = "no channel is configured: alerts appear only in `gpuwatch alerts`"
+    assert silent in house.shell("status").out
+    assert house.shell("status", "--json").json["channels"] == []
+    file = house.shell.folder / "gpuwatch.toml"
+    file.write_text(f'{file.read_text()}\n[notify.webhook]\nurl = "http://127.0.0.1:9/"\nsecret = "0123456789abcdef"\n')
+    assert silent not in house.shell("status").out
+    assert house.shell("status", "--json").json["channels"] == ["webhook"]
+
+
 def test_what_needs_the_owner_comes_first_with_its_command(house: House) -> None:
     quote = _everything_at_once(house)
     json = house.shell("status", "--json").json

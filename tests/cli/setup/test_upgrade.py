@@ -69,6 +69,7 @@ def test_it_writes_a_verified_backup_of_the_older_schema_first(
     assert _schema(f"sqlite:///{ran.json['backup']}") == "0004"
     assert Path(ran.json["backup"]).stat().st_size == ran.json["backup_bytes"]
     again = shell(*name)
+    assert again.out.startswith("Nothing to upgrade: ")
     assert "nothing to do" in again.out
     assert len(list(shell.folder.glob("gpuwatch-schema-*"))) == 1
 

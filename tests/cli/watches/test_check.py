@@ -358,8 +358,9 @@ def test_offers_without_a_country_are_counted_under_a_region_filter(shell: Shell
 def test_the_headline_of_a_rule_names_its_gpu_once(shell: Shell, market: Marketplace) -> None:
     market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
     ran = shell(*H100, "3.60")
-    assert ran.out.startswith("H100 at or under $3.60/GPU-h\n")
+    assert ran.out.startswith("H100: 1 offer at or under $3.60/GPU-h, from $2.40/GPU-h at vast.ai\n")
     assert "vastai: 1 offer in " in ran.err
+    assert shell(*H100, "1.00").out.startswith("H100 at or under $1.00/GPU-h: no offers (every provider answered)\n")
 
 
 def test_a_gpu_that_nothing_is_called_is_refused_by_offers(shell: Shell) -> None:
