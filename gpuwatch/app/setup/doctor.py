@@ -309,10 +309,8 @@ def _rows(settings: Settings) -> Iterator[Finding]:
             sweep = (
                 "none before the reset" if plan.sweep_every_s is None else f"every {plan.sweep_every_s / 60:.0f} min"
             )
-            text = (
-                f"{plan.rows_used} of {count_text(plan.rows_per_day, 'row')} used, {plan.rows_left:,} left; sweep {sweep}"
-            )
-            yield Finding(area=status.provider, state="fault" if plan.spent else "ok", text=text)
+            used = f"{plan.rows_used:,} of {count_text(plan.rows_per_day, 'row')} used, {plan.rows_left:,} left"
+            yield Finding(area=status.provider, state="fault" if plan.spent else "ok", text=f"{used}; sweep {sweep}")
         if status.polling is not None and status.polling.hold is not None:
             until = format_moment(status.polling.hold.until, ZoneInfo(settings.timezone))
             text = f"no search before {until}: {status.polling.hold.reason}"
