@@ -14,6 +14,7 @@ from gpuwatch.installation import packaged_path
 _SHELLS = ("bash", "zsh", "fish")
 _FOLDERS = ("*.md", "providers/*.md", "ru/*.md")
 _WIDTH = 100  # longer lines are hard to read
+_MOST_PAGES = 5  # named where no page has the name
 
 
 def _complete(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
@@ -66,8 +67,21 @@ def _page_of(topic: str, page_paths: dict[str, Path]) -> str:
             return name
     by_last_word = {name.rpartition("/")[2]: name for name in page_paths}
     near = get_close_matches(topic_name.rpartition("/")[2], by_last_word, n=1, cutoff=0.6)
-    hint = f"did you mean {by_last_word[near[0]]}?" if near else "run `gpuwatch docs` to list the pages"
+    if near:
+        raise UsageError(f"no page {topic!r}; did you mean {by_last_word[near[0]]}?")
+    about = ", ".join(_pages_about(topic_name, page_paths)[:_MOST_PAGES])
+    hint = f"it is in a heading of: {about}" if about else "run `gpuwatch docs` to list the pages"
     raise UsageError(f"no page {topic!r}; {hint}")
+
+
+def _pages_about(topic: str, page_paths: dict[str, Path]) -> list[str]:
+    """The pages with this text in a heading."""
+
+    def has_it(path: Path) -> bool:
+        with path.open(encoding="utf-8") as opened:
+            return any(topic in line.lower() for line in opened if line.startswith("##"))
+
+    return [name for name, path in page_paths.items() if topic in _title(path).lower() or has_it(path)]
 
 
 def _print_formatted(text: str) -> None:

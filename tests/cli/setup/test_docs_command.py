@@ -76,3 +76,9 @@ def test_a_sample_in_a_page_is_what_the_program_prints(
     (shell.folder / "tests").symlink_to(ROOT / "tests")
     ran = shell(*shlex.split(command))
     assert printed in (ran.out.strip(), (ran.out + ran.err).strip()), page
+
+
+def test_a_word_that_names_no_page_finds_the_pages_with_it_in_a_heading(shell: Shell) -> None:
+    ran = shell("docs", "time zone")
+    assert ran.code == 2
+    assert ran.err.startswith("no page 'time zone'; it is in a heading of: faq")
