@@ -18,6 +18,11 @@ class GpuChoice(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
     @property
+    def is_listed(self) -> bool:
+        """Whether the catalogue has it: a card that is new, or a slip, is not."""
+        return not catalog().unlisted(self.name)
+
+    @property
     def watch_name(self) -> str:
         """ "RTX 4090" → "rtx-4090"."""
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")

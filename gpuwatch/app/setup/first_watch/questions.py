@@ -178,12 +178,16 @@ def _ask_gpu(dialog: Dialog, given: str | None, around: Surroundings) -> tuple[G
 def _named_gpu(dialog: Dialog, text: str | None, default: str) -> GpuChoice:
     """Ask until a card is named; a part of a name, or a slip, gets a numbered list."""
     near: Sequence[str] = ()
+    repeated = ""
     text = text or dialog.ask("GPU", default)
     while True:
         picked = near[int(text) - 1] if text.isdecimal() and 1 <= int(text) <= len(near) else text
-        if (choice := chosen_gpu(picked)) is not None:
+        choice, near = chosen_gpu(picked), similar_gpus(text)
+        if choice is not None and (choice.is_listed or picked == repeated or not near):
             return choice
-        near = similar_gpus(text)
+        repeated = picked
+        if choice is not None:
+            dialog.say(f"{choice.name} is not in gpuwatch's catalogue; if it is a new card, enter it again.")
         if not near:
             dialog.say(f"No GPU is called {text!r}; the names are in: gpuwatch docs gpu-names")
             text = dialog.ask("GPU", default)

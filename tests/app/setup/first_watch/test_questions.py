@@ -122,6 +122,14 @@ def test_a_slip_gets_a_list_to_choose_from() -> None:
     assert [names[0] for names in where.reader.read] == ["H100 SXM", "RTX 4090"]  # type: ignore[attr-defined]
 
 
+def test_a_name_that_the_catalogue_lacks_is_taken_when_it_is_entered_again() -> None:
+    dialog = ScriptedDialog("h10", "1", "", "", "", "none", "")
+    assert asked(dialog, around()).first.gpu.name == "H100"
+    assert any("not in gpuwatch's catalogue" in said for said in dialog.said)
+    new = asked(ScriptedDialog("h10", "h10", "", "0.40", "", "none", ""), around()).first.gpu
+    assert new.names[0] == "H10"
+
+
 def test_wrong_answers_are_asked_again_with_the_reason() -> None:
     dialog = ScriptedDialog("zzzz", "h100", "x", "5", "free", "2,50", "buy", "ask", "soon", "2h", "", "none", "")
     answered = asked(dialog, around())
