@@ -121,3 +121,4 @@ def on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], colum
 def _take_terminal() -> None:
     """Make it the controlling terminal, so that Ctrl-C reaches the program."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell makes its background jobs, such as this suite, ignore it

@@ -19,7 +19,7 @@ from gpuwatch.web.page_routes import page_routes
 from tests import loopback_client
 from tests.notifiers.samples import alerts_by_kind
 from tests.process.daemon_child import Home, bargain, terminate, wait_for
-from tests.web.served import PAGE, Served, page, settings_in
+from tests.web.served import PAGE, Served, settings_in
 from tests.web.test_process import address
 
 ALERTS = alerts_by_kind()
@@ -101,5 +101,7 @@ def test_what_is_no_address_of_a_page_is_refused(tmp_path: Path, text: str) -> N
 
 
 def test_what_a_client_asks_for_is_text_on_the_page(web: Served) -> None:
-    shown = page(web, "/market?gpu=H100&offer=1%22%3E%3Cscript%3Ealert")
-    assert "<script>alert" not in shown
+    answer = web.client.get("/market?gpu=H100&offer=1%22%3E%3Cscript%3Ealert", headers=PAGE)
+    assert answer.status_code == 200
+    assert "&lt;script&gt;alert" in answer.text
+    assert "<script>alert" not in answer.text

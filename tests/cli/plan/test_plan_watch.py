@@ -113,6 +113,6 @@ def test_the_limits_follow_the_cheapest_offer_and_not_the_dearest(asking: Shell)
     (watch,) = tomllib.loads((asking.folder / "gpuwatch.toml").read_text())["watch"]
     assert cheapest <= watch["max_job_cost"] <= 2 * cheapest
     assert cheapest <= watch["budget"]["max_usd_month"] <= 2 * cheapest
-    assert f"where the job costs {cheapest:,.2f} $ in the worst case" in ran.err
+    assert f"where the job costs ${cheapest:,.2f} in the worst case" in ran.err
     found = asking("check", "w", "--json").json["watches"][0]["offers"]
     assert found[0]["job_cost_usd"] == pytest.approx(cheapest, rel=0.02)

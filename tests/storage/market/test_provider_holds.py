@@ -29,7 +29,7 @@ def test_the_newest_hold_of_a_class_is_kept(database: Database) -> None:
     later = Hold(provider="vastai", kind="search", set_at=NOON, until=NOON + timedelta(minutes=1), reason="again")
     holds.save(later)
     assert holds.load("vastai") == [LIMITED, later]
-    assert holds.load("aws") == []
+    assert list(holds.load("aws")) == []
 
 
 def test_a_command_reads_what_the_daemon_kept_and_the_other_way_round(database: Database) -> None:
@@ -42,7 +42,7 @@ def test_a_command_reads_what_the_daemon_kept_and_the_other_way_round(database: 
 
 def test_a_command_that_only_reads_keeps_nothing(database: Database) -> None:
     CommandHolds(database.url).save(HELD)
-    assert SqlHolds(database).load("vastai") == []
+    assert list(SqlHolds(database).load("vastai")) == []
 
 
 def test_without_a_database_there_is_no_hold_and_none_is_created(tmp_path: Path) -> None:
