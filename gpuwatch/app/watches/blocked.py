@@ -73,7 +73,7 @@ def _block(
             is_asked = watch.action is Action.ASK
             if is_asked and (waiting := approval_block(connection, watch.name, left, now, zone)) is not None:
                 return waiting
-    return WatchBlock(BlockReason.DRY_RUN, "dry_run = true: it rents nothing") if settings.dry_run else None
+    return WatchBlock(BlockReason.DRY_RUN, "a dry run rents nothing (dry_run = true)") if settings.dry_run else None
 
 
 def _not_ready(store: Database | None, watch: Watch, found: Sequence[Match], now: datetime) -> WhyNotReady:

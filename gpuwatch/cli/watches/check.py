@@ -231,7 +231,7 @@ def _print_tables(
         matches = checked.matches[watch.name]
         at = "at" if watch.unlimited else "at or under"
         gpus = ", ".join(watch.gpu)
-        subject = gpus if gpus == watch.name else f"{watch.name}: {gpus}"  # `--gpu H100` is a watch of that name
+        subject = gpus if gpus.lower() == watch.name.lower() else f"{watch.name}: {gpus}"
         limit = f"{at} {_limit_text(watch)}"
         if matches:
             best = per_gpu_hour(matches[0].price.gpu_price_usd_hour(matches[0].offer.gpu_count))

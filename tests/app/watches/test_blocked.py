@@ -170,7 +170,7 @@ def test_it_says_what_its_admission_says(
 
 
 OTHERS: list[tuple[str, str, dict[str, Any]]] = [
-    ("dry_run", "Dry_run = true: it rents nothing.", {"dry_run": "true"}),
+    ("dry_run", "A dry run rents nothing (dry_run = true).", {"dry_run": "true"}),
     ("not_ready", "There is no key for vastai.", {"key": ""}),
 ]
 

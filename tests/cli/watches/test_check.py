@@ -379,7 +379,8 @@ def test_a_matching_watch_that_does_not_rent_says_why(shell: Shell, market: Mark
     )
     for run in ("without a store", "with one"):
         rents, alerts = json.loads(shell("check", "--json").out)["watches"]
-        assert (rents["blocked_by"], rents["blocked_reason"]) == ("dry_run", "Dry_run = true: it rents nothing."), run
+        blocked = (rents["blocked_by"], rents["blocked_reason"])
+        assert blocked == ("dry_run", "A dry run rents nothing (dry_run = true)."), run
         assert (alerts["matched"], alerts["blocked_by"], alerts["blocked_reason"]) == (True, None, None)
     assert shell("pause", "--why", "holiday").code == 0
     rents, _ = json.loads(shell("check", "--json").out)["watches"]
