@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import msgspec
 import numpy as np
@@ -363,15 +363,26 @@ def rule_costs(path: PricePath, signal: Numbers, limits: Sequence[float], miss: 
 
 def _followed(prices: Numbers, signal: Numbers, limits: Sequence[float], ends: Numbers) -> Numbers:
     """The costs with all hours left, from those with none left; each row of `ends` for itself."""
-    costs = _extended(ends, len(limits) - 1)
-    known = ~np.isnan(costs)  # the outcome of buying is unknown, too, if that at the deadline is
-    buys, before = signal <= np.inf, np.inf
-    for waited, limit in enumerate(limits[1:], 1):
-        if limit != before:  # simple rules have a single limit
-            buys, before = signal <= limit, limit
-        later = slice(waited, waited + len(prices))
-        np.copyto(costs[..., later], prices, where=buys & known[..., later])
-    return costs[..., len(limits) - 1 :]
+    hours, count = len(limits) - 1, len(prices)
+    costs = _extended(ends, hours)[..., hours:]
+    starts, bought = np.arange(count), np.full(count, count)  # bought: in which hour
+    for limit, few, many in _levels(limits):  # the fewest hours left first: an earlier hour overrides a later one
+        places = np.append(np.where(signal <= limit, starts, count), count)
+        following = np.minimum.accumulate(places[::-1])[::-1][hours - many : count]
+        buys = following <= starts[: len(following)] + (hours - few)
+        np.copyto(bought[: len(following)], following, where=buys)
+    # the outcome of buying is unknown, too, if that at the deadline is
+    is_bought = ~np.isnan(costs) & (bought < count)
+    np.copyto(costs, prices[np.minimum(bought, count - 1)], where=is_bought)
+    return costs
+
+
+def _levels(limits: Sequence[float]) -> Iterator[tuple[float, int, int]]:
+    """Each limit, and with how many hours left it applies: from, to."""
+    left = 1
+    for limit, same in groupby(limits[1:]):
+        few, left = left, left + len(tuple(same))
+        yield limit, few, left - 1
 
 
 def _extended(ends: Numbers, hours: int) -> Numbers:
