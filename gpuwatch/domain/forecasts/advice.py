@@ -15,6 +15,7 @@ import numpy as np
 
 from gpuwatch.domain.forecasts.optimal_stopping import (
     BestRule,
+    ChosenRule,
     Numbers,
     PricePath,
     RuleKind,
@@ -183,7 +184,7 @@ def scaled_to(saving: WaitingSaving, most: float) -> WaitingSaving:
     return msgspec.structs.replace(saving, **{name: gain * part if gain > 0 else gain for name, gain in gains.items()})
 
 
-def limits_now(path: PricePath, found: BestRule, lowest: float | None = None) -> tuple[float | None, ...]:
+def limits_now(path: PricePath, found: ChosenRule, lowest: float | None = None) -> tuple[float | None, ...]:
     """The limits in dollars, at the current price level; none below the lowest price of the history."""
     level = level_of(path) if found.rule.relative else path.prices[:0]
     known = level[~np.isnan(level)]

@@ -41,18 +41,18 @@ def limit_schedule(
     """The limits from now to the deadline, as far ahead as the history allows.
 
     Args:
-        is_simple: consider only the simple rules (`best_stopping_rule`).
+        is_simple: consider only the simple rules (`chosen_rule`).
     """
     # numpy adds 16 MB and 80 ms to a daemon, and most daemons have no watch with an automatic limit
     from gpuwatch.domain.forecasts.advice import MIN_DEADLINES, limits_now, why_too_little_data  # noqa: PLC0415
-    from gpuwatch.domain.forecasts.optimal_stopping import best_stopping_rule, price_path_of  # noqa: PLC0415
+    from gpuwatch.domain.forecasts.optimal_stopping import chosen_rule, price_path_of  # noqa: PLC0415
 
     hours = min(whole_hours_left(deadline, now) + 1, MAX_HOURS, max(1, len(series.polled) // MIN_DEADLINES))
     why_none = why_too_little_data(series, hours)
     if why_none:
         return LimitSchedule(why_none=why_none)
     cap, path = float(auto.cap_usd_gpu_hour), price_path_of(series)
-    found = best_stopping_rule(path, hours, miss=cap, cap=cap, is_simple=is_simple)
+    found = chosen_rule(path, hours, cap, cap, is_simple=is_simple)
     known = sorted(low / 1e6 for low in series.lows if low is not None and low / 1e6 <= cap)
     return LimitSchedule(
         limits_usd=limits_now(path, found),

@@ -120,7 +120,7 @@ class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
     kind: RuleKind
     fitted: Callable[[int], Sequence[float]]  # its limits, by the number of hours that they are fitted on
     costs: Numbers  # by the hour in which the wait starts
-    waits: Flags  # it would not have bought in that hour
+    waits: Callable[[slice], Flags]  # the hours of a stretch in which it would not have bought
     missed: Flags  # nothing was on offer at the deadline, and the rule had not bought before
 
     @property
@@ -129,11 +129,16 @@ class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
         return StoppingRule(limits=tuple(self.fitted(len(self.costs))), relative=self.kind is RuleKind.OPTIMAL_RELATIVE)
 
 
-class BestRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The rule that won, fitted on the whole history, what following the best one so far cost, and buying at once."""
+class ChosenRule(msgspec.Struct, frozen=True, kw_only=True):
+    """The rule that won, fitted on the whole history."""
 
     kind: RuleKind
     rule: StoppingRule
+
+
+class BestRule(ChosenRule, frozen=True, kw_only=True):
+    """The same, with what following the best one so far cost, and buying at once."""
+
     costs: Numbers  # these as in `EvaluatedRule`
     waits: Flags
     missed: Flags
@@ -219,6 +224,27 @@ def best_stopping_rule(
         cap: nothing more expensive is ever bought.
         is_simple: consider only the simple rules, because optimal stopping has done worse than the fixed median.
     """
+    rules, count = _evaluated_rules(path, hours, miss, cap, is_simple=is_simple), len(path.prices)
+    costs = np.full(count, np.nan)
+    waits, missed = np.zeros(count, bool), np.zeros(count, bool)
+    for stretch in _stretches(path):
+        best = best_so_far(rules, stretch.start - hours, hours, path.day)
+        for found, part in ((costs, best.costs[stretch]), (waits, best.waits(stretch)), (missed, best.missed[stretch])):
+            found[stretch] = part
+    best = best_so_far(rules, count, hours, path.day)
+    return BestRule(kind=best.kind, rule=best.rule, costs=costs, waits=waits, missed=missed, at_once=rules[1].costs)
+
+
+def chosen_rule(path: PricePath, hours: int, miss: float, cap: float, *, is_simple: bool) -> ChosenRule:
+    """The rule that won alone; arguments as in `best_stopping_rule`."""
+    rules = _evaluated_rules(path, hours, miss, cap, is_simple=is_simple)
+    best = best_so_far(rules, len(path.prices), hours, path.day)
+    return ChosenRule(kind=best.kind, rule=best.rule)
+
+
+def _evaluated_rules(
+    path: PricePath, hours: int, miss: float | None, cap: float, *, is_simple: bool
+) -> list[EvaluatedRule]:
     level = level_of(path)
     path = msgspec.structs.replace(path, prices=np.where(path.prices <= cap, path.prices, np.nan))
     rules = [_fixed_median(path, hours, miss), _at_once(path, hours, miss)]
@@ -226,14 +252,7 @@ def best_stopping_rule(
         rules.append(evaluate_rule(path, None, hours, miss))
     if not is_simple and path.day == _DAY_H:  # a slow market has too few prices per week
         rules.append(evaluate_rule(path, level, hours, miss))
-    costs = np.full(len(level), np.nan)
-    waits, missed = np.zeros(len(level), bool), np.zeros(len(level), bool)
-    for stretch in _stretches(path):
-        best = best_so_far(rules, stretch.start - hours, hours, path.day)
-        for found, one in ((costs, best.costs), (waits, best.waits), (missed, best.missed)):
-            found[stretch] = one[stretch]
-    best = best_so_far(rules, len(level), hours, path.day)
-    return BestRule(kind=best.kind, rule=best.rule, costs=costs, waits=waits, missed=missed, at_once=rules[1].costs)
+    return rules
 
 
 def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int, day: int = _DAY_H) -> EvaluatedRule:
@@ -288,18 +307,25 @@ def _judged(
     hours: int,
     miss: float | None,
 ) -> EvaluatedRule:
-    """Apply the limits fitted on the hours before each stretch to it."""
-    costs = np.full(len(signal), np.nan)
-    waits, missed = np.zeros(len(signal), bool), np.zeros(len(signal), bool)
+    """Apply the limits fitted on the hours before each stretch to it, unless no outcome there is known."""
+    costs, missed = np.full(len(signal), np.nan), np.zeros(len(signal), bool)
+    firsts: dict[int, float] = {}  # stretch → the limit with all hours left
     ends = np.stack([_costs_at_the_end(path, miss), _costs_at_the_end(path, np.inf)])
     for stretch in _stretches(path):
-        limits = fitted(stretch.start)
         until = slice(stretch.start, stretch.stop + hours)  # waits that start in the stretch end in these hours
+        if np.isnan(ends[:, until][:, hours:]).all():
+            continue
+        limits = fitted(stretch.start)
+        firsts[stretch.start] = limits[-1]
         followed = _followed(path.prices[until], signal[until], limits, ends[:, until])
         costs[stretch] = followed[0, : stretch.stop - stretch.start]
-        waits[stretch] = ~(signal[stretch] <= limits[-1])
         missed[stretch] = np.isinf(followed[1, : stretch.stop - stretch.start])
-    return EvaluatedRule(kind=kind, fitted=fitted, costs=costs, waits=waits & path.polled, missed=missed)
+
+    def waits(stretch: slice) -> Flags:
+        first = firsts[stretch.start] if stretch.start in firsts else fitted(stretch.start)[-1]
+        return ~(signal[stretch] <= first) & path.polled[stretch]
+
+    return EvaluatedRule(kind=kind, fitted=fitted, costs=costs, waits=waits, missed=missed)
 
 
 def _stretches(path: PricePath) -> Iterator[slice]:
