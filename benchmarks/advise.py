@@ -18,15 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuwatch.domain.forecasts.advice import why_too_little_data
+from gpuwatch.domain.forecasts.optimal_stopping import PricePath as Prices
 from gpuwatch.domain.forecasts.optimal_stopping import (
-    Numbers,
     best_stopping_rule,
     level_of,
-    next_price,
     price_path_of,
     rule_costs,
 )
-from gpuwatch.domain.forecasts.optimal_stopping import PricePath as Prices
+from gpuwatch.domain.forecasts.wait_outcomes import Numbers, next_price
 from gpuwatch.domain.history.price_rows import PriceRow, canonical_gpu
 from gpuwatch.domain.history.price_series import PriceSeries, series_of
 from gpuwatch.domain.history.row_conversion import history_of_rows

@@ -11,7 +11,8 @@ from benchmarks.advise import FILE, Part, parts_of
 from benchmarks.calendar_accuracy import FIRST_HOUR, PROCESSES
 from benchmarks.evidence.claims import Claim, Section, at_least, clustered_error, figure, judged
 from gpuwatch.domain.forecasts.advice import BuyVerdict, advise, why_too_little_data
-from gpuwatch.domain.forecasts.optimal_stopping import Numbers, PricePath, price_path_of, rule_costs
+from gpuwatch.domain.forecasts.optimal_stopping import PricePath, price_path_of, rule_costs
+from gpuwatch.domain.forecasts.wait_outcomes import Numbers
 from gpuwatch.domain.history.price_series import PriceSeries, cut_series
 from gpuwatch.storage.history.imports.price_file_rows import read_rows
 

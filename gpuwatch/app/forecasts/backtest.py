@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuwatch import providers
 from gpuwatch.app.history.past_prices import gc_paused, load_prices
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.backtest.replayed_candidates import WatchCandidates
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
+
+Seconds = NDArray[np.uint32]  # since 1970, before 2106
 
 _DAY_S = 86_400.0
 _AUTO_HISTORY = timedelta(days=90)
@@ -138,7 +141,7 @@ def run_backtest(
         StoreError: the store cannot be read.
     """
     setting, listing = _setting(settings, request), _listing(settings, watches)
-    markets = []
+    markets, polled_s = [], np.empty(0, np.uint32)
     results: list[tuple[Watch, BacktestResult | None]] = []
     for group in _groups(watches, request):
         market = _judged_market(_history(settings, group, listing, request, stage), group, setting, request)
@@ -148,7 +151,9 @@ def run_backtest(
         else:
             limits = _with_limits(settings, setting, auto, watches, request, stage) if auto else setting
             results += _replayed(market, limits, request, stage)
-        market = market._replace(candidates=())  # before the next market is read
+        polled_s = _with_seconds(polled_s, market.history)
+        # before the next market is read
+        market = market._replace(candidates=(), history=msgspec.structs.replace(market.history, polls=()))
         markets.append(market)
     places = {watch.name: place for place, watch in enumerate(watches)}
     results.sort(key=lambda result: places[result[0].name])
@@ -159,7 +164,7 @@ def run_backtest(
         ignored={watch.name: ignored[watch.name] for watch in watches},
         source=clean(markets[0].history.source),
         intervals=sum(prices.values()),
-        polls=_seconds_polled([market.history for market in markets]),
+        polls=len(polled_s),
         deadline=request.deadline,
     )
 
@@ -211,10 +216,12 @@ def _prices_by_gpu(history: MarketHistory) -> Mapping[str, int]:
     return found
 
 
-def _seconds_polled(histories: Sequence[MarketHistory]) -> int:
-    times = np.concatenate([np.asarray(poll_times(one.polls), np.int64) for one in histories])
-    times.sort()
-    return int(np.count_nonzero(times[1:] != times[:-1])) + bool(len(times))
+def _with_seconds(polled_s: Seconds, history: MarketHistory) -> Seconds:
+    """The seconds of these and of a history's polls, each once. Sorted, because `np.unique` takes far more memory."""
+    found = np.concatenate((polled_s, np.asarray(poll_times(history.polls), np.uint32)))
+    found.sort()
+    is_last = np.append(found[1:] != found[:-1], True)[: len(found)]
+    return np.compress(is_last, found)
 
 
 def _replayed(

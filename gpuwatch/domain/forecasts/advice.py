@@ -16,7 +16,6 @@ import numpy as np
 from gpuwatch.domain.forecasts.optimal_stopping import (
     BestRule,
     ChosenRule,
-    Numbers,
     PricePath,
     RuleKind,
     best_stopping_rule,
@@ -24,6 +23,7 @@ from gpuwatch.domain.forecasts.optimal_stopping import (
     price_path_of,
 )
 from gpuwatch.domain.forecasts.price_forecasts import ForecastRecord
+from gpuwatch.domain.forecasts.wait_outcomes import Numbers
 from gpuwatch.domain.history.nonparametric import kaplan_meier
 from gpuwatch.domain.history.poll_timeline import Flags
 from gpuwatch.domain.history.price_series import LEAST_KNOWN_SHARE, PriceSeries, step_name

@@ -1,6 +1,6 @@
 """Scores a forecast by the prices that came. Pure.
 
-The outcomes are those of `optimal_stopping`: bought, missed, or unknown because no poll covers the deadline.
+The outcomes are those of `wait_outcomes`: bought, missed, or unknown because no poll covers the deadline.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 import msgspec
 import numpy as np
 
-from gpuwatch.domain.forecasts.optimal_stopping import Numbers, PricePath, price_path_of, rule_costs
+from gpuwatch.domain.forecasts.optimal_stopping import PricePath, price_path_of, rule_costs
 from gpuwatch.domain.forecasts.price_forecasts import ForecastOutcome, ForecastScore, PriceForecast
+from gpuwatch.domain.forecasts.wait_outcomes import Numbers
 from gpuwatch.domain.history.price_series import (
     PriceSeries,
     cut_series,

@@ -40,7 +40,7 @@ class ForecastSource(StrEnum):
 
 
 class ForecastOutcome(StrEnum):
-    """The outcome of the wait, as `optimal_stopping` defines it."""
+    """The outcome of the wait, as `wait_outcomes` defines it."""
 
     BOUGHT = "bought"
     MISSED = "missed"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.forecasts.optimal_stopping import PollPrices, WaitOutcomes, wait_outcomes
+from gpuwatch.domain.forecasts.wait_outcomes import PollPrices, WaitOutcomes, wait_outcomes
 from tests.domain.forecasts.outcome_reference import Poll, mean_paid, outcome
 
 LASTS_S = 3 * 3600.0

@@ -85,7 +85,7 @@ class WatchReplay(msgspec.Struct, kw_only=True):
 
     watch: Watch
     steps: list[ReplayStep] = []
-    at_s: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    at_s: array[int] = msgspec.field(default_factory=lambda: array("I"))  # before 2106: half the memory
     cheapest: array[float] = msgspec.field(default_factory=lambda: array("d"))  # of the offers that fit at any price
     taken: array[float] = msgspec.field(default_factory=lambda: array("d"))  # the best match, if the watch could rent
     blind: int = 0  # polls with too little data for a decision

@@ -16,7 +16,7 @@ import numpy as np
 from gpuwatch.domain.forecasts.advice import saving_interval
 from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, ReplayStep, SimulatedLaunches, WatchReplay, replay
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import WatchCandidates
-from gpuwatch.domain.forecasts.optimal_stopping import Numbers, PollPrices, next_known, wait_outcomes
+from gpuwatch.domain.forecasts.wait_outcomes import Numbers, PollPrices, next_known, wait_outcomes
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory
 from gpuwatch.domain.history.nonparametric import kaplan_meier
 from gpuwatch.domain.launches.launch import Launch, RefusalReason
@@ -80,7 +80,7 @@ class BacktestEvent(msgspec.Struct, frozen=True, kw_only=True):
 class WaitStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Results of the watch if it started at the first poll of every hour: the time until it could rent, and the price.
 
-    `starts` = `bought` + `missed` + `unknown`, as `optimal_stopping` defines them; the means are over those bought or
+    `starts` = `bought` + `missed` + `unknown`, as `wait_outcomes` defines them; the means are over those bought or
     missed.
     """
 

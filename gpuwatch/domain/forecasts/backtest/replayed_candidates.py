@@ -24,7 +24,7 @@ from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, pric
 from gpuwatch.domain.watches.watch import Watch
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.forecasts.optimal_stopping import Numbers
+    from gpuwatch.domain.forecasts.wait_outcomes import Numbers
     from gpuwatch.domain.history.poll_timeline import Flags
 
 QueryKey = tuple[str, str, bool]  # provider, GPU, spot: one query of a sweep
