@@ -94,7 +94,7 @@ def test_a_foreign_user_who_writes_first_is_asked_about(
     with on_terminal([*GPUWATCH, *words], tmp_path, env) as one:
         one.answer("reserve in percent")
         one.answer("Channel [telegram]:")
-        one.answer("Paste the token", "9:not-a-token")
+        one.answer("Paste the token", f"9{TOKEN[1:]}")  # of another bot
         one.wait_for("is not a bot's token")
         one.answer("Paste the token", TOKEN)
         write_to_bot(one, double, FOREIGNER, with_code=False)

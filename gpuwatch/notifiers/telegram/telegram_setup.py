@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from gpuwatch.ports.settings import Option, parse_token
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
 
+_TOKEN = re.compile(r"\d{5,20}:[\w-]{30,60}", re.ASCII)
 _POLL_S = 20  # how long Telegram holds an empty request open
 _WAIT_S = 300.0
 _CALL_S = 10.0
@@ -84,6 +86,10 @@ def _ask_bot(dialog: Dialog, http: HttpClient, given: Mapping[str, str], base_ur
         token = token or dialog.ask_secret("Paste the token (not shown; Enter: another channel)")
         if not token:
             return None
+        if not _TOKEN.fullmatch(token.strip()):  # a password, perhaps: it must not go to anybody
+            dialog.say("That is no bot's token: it looks like 123456789:AA… and has 35 characters after the colon.")
+            token = ""
+            continue
         try:
             reply = BotApi(parse_token(token), http, base_url).call("getMe", {}, _CALL_S)
         except ValueError as error:

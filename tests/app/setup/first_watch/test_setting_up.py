@@ -200,6 +200,16 @@ def test_a_bot_that_cannot_be_read_gets_its_chat_by_hand(
     assert any(("webhook" if webhook else "Another program polls") in line for line in dialog.said)
 
 
+def test_what_is_no_token_is_sent_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with telegram() as double:
+        monkeypatch.setenv("GPUWATCH_NOTIFY__TELEGRAM__BASE_URL", double.base_url)
+        with open_surroundings(tmp_path / "gpuwatch.toml") as around:
+            dialog = ScriptedDialog("correct-horse", "")
+            assert around.choices["telegram"].ask(dialog) is None
+        assert double.methods == []
+    assert any("is no bot's token" in line for line in dialog.said)
+
+
 def test_a_group_names_who_may_press_its_buttons(tmp_path: Path) -> None:
     """In a private chat that is its user; in a group nobody, unless the settings name them."""
     with telegram() as double, closing(PooledHttpClient()) as http:
