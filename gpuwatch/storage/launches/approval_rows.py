@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock
 from gpuwatch.domain.launches.life.owner_decisions import QUIET_AFTER_DENIAL, AgentEnvelope, Approval, ApprovalState
-from gpuwatch.domain.launches.money.budgets import remaining_microusd
+from gpuwatch.domain.launches.money.budgets import WHOLE_LIFE, remaining_microusd
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.setup.durations import format_moment
@@ -30,7 +30,6 @@ from gpuwatch.storage.setup.stored_values import from_ms, to_ms
 LAPSED_WITHIN = timedelta(hours=1)
 RECENT_FOR = timedelta(days=7)
 _ENVELOPE_WINDOW = timedelta(hours=24)
-_WHOLE_LIFE = timedelta(days=36_500)  # of a launch: to its latest end
 _MATCH_DECODER = msgspec.json.Decoder(Match)
 _OPEN = ApprovalState.OPEN.value
 
@@ -270,7 +269,7 @@ def _spend(connection: Connection, approval_id: str, launch: Launch, envelope: A
     query = select(approval.c.watch, approval.c.agent_microusd).where(since, approval.c.agent_microusd.is_not(None))
     mine = owner_of(launch.watch)
     used = sum(microusd for watch, microusd in connection.execute(query) if owner_of(watch) == mine)
-    cost = remaining_microusd(launch, now, _WHOLE_LIFE)
+    cost = remaining_microusd(launch, now, WHOLE_LIFE)
     if (refusal := envelope.refusal(used, cost)) is not None:
         raise _RolledBack(refusal)
     connection.execute(update(approval).where(approval.c.approval_id == approval_id).values(agent_microusd=cost))

@@ -27,6 +27,7 @@ from gpuwatch.domain.watches.owner_names import owner_of
 
 DAY = timedelta(days=1)
 LONGEST_MONTH = 31 * DAY
+WHOLE_LIFE = timedelta(days=36_500)  # of a launch: to its latest end
 
 WARN_AT = 0.8
 _HOUR = timedelta(hours=1)
