@@ -7,7 +7,7 @@ hours that are over, so that the next reading needs only what changed since.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -127,10 +127,16 @@ class SqlFittingPrices:
         Args:
             scope: only these offers; None: all of the watch.
         """
+        return self.series_and_unrecorded(watch, since, now, scope)[0]
+
+    def series_and_unrecorded(
+        self, watch: Watch, since: datetime, now: datetime, scope: MarketFilter | None = None
+    ) -> tuple[PriceSeries, tuple[str, ...]]:
+        """Return `series`, and the settings of the watch that the history does not record, and that select nothing."""
         span = int(since.timestamp()), int(now.timestamp()) + 1
         with self._database.read() as connection:
             reading = self._reading(connection, watch, span, scope)
-            return reading.series(reading.nothing_kept())
+            return reading.series(reading.nothing_kept()), reading.unrecorded
 
     def continued_series(self, watch: Watch, first_hour: int, now: datetime) -> PriceSeries:
         """Return the series from an hour on, and keep what is over for the next reading. Raises StoreError."""
@@ -200,7 +206,7 @@ class _Reading:
     def _fitting(self, watch: Watch) -> tuple[Watch, Mapping[int, _Fitting]]:
         """Return the watch as far as the history can check it, and what fits of each part of the market."""
         if not _needs_facts(watch):
-            wide = at_any_price(without_unrecorded_clauses(watch, map(_listing, self._on_offer(watch)))[0])
+            wide = self._as_recorded(watch, map(_listing, self._on_offer(watch)))
             fitting = (row.id for row in self._segments.values() if self._fits(wide, _listing(row)))
             return wide, {number: _Fitting(None) for number in fitting}
         listings: dict[ListedOffer, None] = {}
@@ -213,8 +219,12 @@ class _Reading:
                 by_facts.setdefault(listing, []).append(series_id)
                 if counts:
                     listings[listing] = None
-        wide = at_any_price(without_unrecorded_clauses(watch, listings)[0])
+        wide = self._as_recorded(watch, listings)
         return wide, {number: self._of_machines(wide, by_facts) for number, by_facts in machines.items()}
+
+    def _as_recorded(self, watch: Watch, listings: Iterable[ListedOffer]) -> Watch:
+        recorded, self.unrecorded = without_unrecorded_clauses(watch, listings)
+        return at_any_price(recorded)
 
     def _on_offer(self, watch: Watch) -> list[AnyRow]:
         """Return the parts that had offers in the span, as far as a clause depends on that."""
