@@ -1,4 +1,4 @@
-"""How much of each budget is used, and what is billed now."""
+"""How much of each budget is used and will be, and what is billed now."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ class SpendingNow(msgspec.Struct, frozen=True, kw_only=True):
     """The active launches, newest first, what they cost an hour, and the used part of each dollar limit.
 
     Attributes:
+        machines: those that count against the limit of machines at once.
+        most_machines: that limit; None: none.
         today_microusd: spent since midnight (UTC), commission included, as budgets count it.
         month_microusd: the same since the first of the month.
     """
 
     alive: Sequence[Launch]
+    machines: int
+    most_machines: int | None
     burn: BurnRate
     budgets: Sequence[BudgetUse]
     today_microusd: int
@@ -42,11 +46,18 @@ def spending_now(settings: Settings, now: datetime) -> SpendingNow:
         launches, began = totals.billed_since(month_start(now)), totals.first_orders()
     return SpendingNow(
         alive=[launch for launch in launches if not launch.is_over],
+        machines=machines_at_once(launches),
+        most_machines=settings.budget.max_instances,
         burn=burn_rate(launches, now),
         budgets=list(uses_of_budgets(settings, launches, began, None, now)),
         today_microusd=spent_since(launches, midnight(now.astimezone(UTC).date()), now).effective,
         month_microusd=spent_since(launches, month_start(now), now).effective,
     )
+
+
+def machines_at_once(launches: Iterable[Launch]) -> int:
+    """How many machines count against the limit of machines at once."""
+    return sum(launch.promised.machines for launch in launches if not launch.is_over and not launch.dry_run)
 
 
 def month_start(now: datetime) -> datetime:

@@ -250,7 +250,14 @@ class BudgetUseView(JsonView, frozen=True, kw_only=True):
     limit_usd: float | None
     used_usd: float | None
     used_percent: float | None
+    ends_at: Annotated[Moment | None, Meta(description="When the day or month is over; null: an hourly limit.")]
+    forecast_running_usd: Annotated[
+        float | None, Meta(description="At `ends_at`, if what runs goes on to its own end; null: an hourly limit.")
+    ]
     forecast_running_percent: float | None
+    forecast_mean_usd: Annotated[
+        float | None, Meta(description="At `ends_at`, at the mean of the days so far; only of a month.")
+    ]
     forecast_mean_percent: float | None
 
 
@@ -344,6 +351,9 @@ def budget_use_view(use: BudgetUse) -> BudgetUseView:
         limit_usd=usd_number(use.limit),
         used_usd=usd_number(use.used),
         used_percent=_percent(use.percent(use.used)),
+        ends_at=use.ends_at,
+        forecast_running_usd=usd_number(use.forecast_running),
+        forecast_mean_usd=usd_number(use.forecast_mean),
         forecast_running_percent=_percent(use.percent(use.forecast_running)),
         forecast_mean_percent=_percent(use.percent(use.forecast_mean)),
     )

@@ -106,6 +106,12 @@ METRICS = (
         ("budget",),
     ),
     MetricSpec(
+        "gpuwatch_budget_forecast_ratio",
+        _GAUGE,
+        "Share of a budget by the end of its UTC day or month, if what runs goes on and nothing new is rented",
+        ("budget",),
+    ),
+    MetricSpec(
         "gpuwatch_forecasts", _GAUGE, "Forecasts by outcome: open, bought, missed, unknown", ("source", "outcome")
     ),
     MetricSpec(

@@ -15,7 +15,7 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.app.launches.approvals import open_approvals
-from gpuwatch.app.launches.budget_uses import month_start, uses_of_budgets
+from gpuwatch.app.launches.budget_uses import machines_at_once, month_start, uses_of_budgets
 from gpuwatch.app.market.provider_status import ProviderStatus, provider_statuses
 from gpuwatch.app.setup.market_metrics import Labels, Values, checked_values, is_answering, market_values, read_market
 from gpuwatch.app.setup.metric_specs import METRICS, REACTION_BUCKETS_S, MetricKind, MetricSpec
@@ -190,18 +190,21 @@ def _launch_values(settings: Settings, totals: SqlLaunchTotals, now: datetime) -
         if not launch.is_over:
             spent[launch.provider] += cost_microusd(launch, now)
     budgets: dict[Labels, float] = {}
+    forecasts: dict[Labels, float] = {}
     for use in uses_of_budgets(settings, launches, {}, None, now):
-        percent = use.percent(use.used)
-        if percent is not None:
-            budgets[use.limit_name if use.watch is None else f"{use.watch}/{use.limit_name}",] = percent / 100
+        label = (use.limit_name if use.watch is None else f"{use.watch}/{use.limit_name}",)
+        for values, amount in ((budgets, use.used), (forecasts, use.forecast_running)):
+            percent = use.percent(amount)
+            if percent is not None:
+                values[label] = percent / 100
     if settings.budget.max_instances:
-        alive = sum(launch.promised.machines for launch in launches if not launch.is_over and not launch.dry_run)
-        budgets["max_instances",] = alive / settings.budget.max_instances
+        budgets["max_instances",] = machines_at_once(launches) / settings.budget.max_instances
     return {
         "gpuwatch_launches": {(state.value,): float(counts.get(state, 0)) for state in LaunchState},
         "gpuwatch_burn_rate_usd_hour": {(): burn_rate(launches, now).effective / MICRO},
         "gpuwatch_spent_usd_total": {(name,): microusd / MICRO for name, microusd in spent.items()},
         "gpuwatch_budget_used_ratio": budgets,
+        "gpuwatch_budget_forecast_ratio": forecasts,
     }
 
 

@@ -177,7 +177,10 @@ def note_lines(status: StatusNow, zone: ZoneInfo) -> Iterator[str]:
         percent = use.percent(use.used)
         of_watch = "" if use.watch is None else f" of {use.watch}"
         share = "" if percent is None else f" ({percent:.0f} %)"
-        yield f"budget{of_watch}, {use.limit_name}: {dollars(usd(use.used))} of {dollars(usd(use.limit))}{share}"
+        ahead = ""
+        if use.ends_at is not None and use.forecast_running is not None and use.forecast_running > use.used:
+            ahead = f"; {dollars(usd(use.forecast_running))} by {format_moment(use.ends_at, zone)} if what runs goes on"
+        yield f"budget{of_watch}, {use.limit_name}: {dollars(usd(use.used))} of {dollars(usd(use.limit))}{share}{ahead}"
     down = status.down(zone)
     yield from (f"down: {one.provider}, {one.what}" for one in down)
     if status.providers and not down:

@@ -38,6 +38,7 @@ PROMISED = {
     "gpuwatch_burn_rate_usd_hour": (),
     "gpuwatch_spent_usd_total": ("provider",),
     "gpuwatch_budget_used_ratio": ("budget",),
+    "gpuwatch_budget_forecast_ratio": ("budget",),
     "gpuwatch_alerts_total": ("kind", "severity"),
     "gpuwatch_outbox_oldest_seconds": ("channel",),
     "gpuwatch_task_last_success_timestamp_seconds": ("task",),

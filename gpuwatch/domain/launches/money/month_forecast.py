@@ -1,4 +1,4 @@
-"""Forecast of the month by two methods, and the used part of each budget. Money in whole micro-dollars. Pure."""
+"""Forecast of the month by two methods; of each budget, what is used and what will be. Whole micro-dollars. Pure."""
 
 from __future__ import annotations
 
@@ -38,13 +38,24 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetUse(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit and how much of it is used. `watch` None: the budget over all launches."""
+    """One limit, how much of it is used, and how much will be at the end of its day or month.
+
+    Attributes:
+        watch: None: the budget over all launches.
+        limit_name: max_usd_hour, max_usd_day or max_usd_month.
+        used: since the day or month began; of an hourly limit, the current rate.
+        ends_at: when the day or month is over, at midnight UTC; None: an hourly limit, or a past month.
+        forecast_running: if what runs goes on at its current price until its own end, and nothing new is rented; only
+            of a current day or month.
+        forecast_mean: if each day that is left costs the mean of the days so far; only of the current month.
+    """
 
     watch: str | None
-    limit_name: str  # max_usd_hour, max_usd_day, max_usd_month
+    limit_name: str
     limit: int
     used: int
-    forecast_running: int | None = None  # only for a monthly limit
+    ends_at: datetime | None = None
+    forecast_running: int | None = None
     forecast_mean: int | None = None
 
     def percent(self, amount: int | None) -> float | None:
@@ -93,24 +104,36 @@ def budget_uses(
         began: as in `forecast_costs`.
     """
     today = midnight(now.astimezone(UTC).date())
-    ahead = None if budget.max_usd_month is None else forecast_costs(launches, now, began)
-    used = {
-        "max_usd_hour": (budget.max_usd_hour, burn_rate(launches, now).effective),
-        "max_usd_day": (budget.max_usd_day, spent_since(launches, today, now).effective),
-        "max_usd_month": (budget.max_usd_month, spent_since(launches, today.replace(day=1), now).effective),
-    }
-    return [
-        BudgetUse(
-            watch=watch,
-            limit_name=name,
-            limit=microusd(limit),
-            used=spent,
-            forecast_running=ahead.running_effective if ahead and name == "max_usd_month" else None,
-            forecast_mean=ahead.mean_effective if ahead and name == "max_usd_month" else None,
+    found = []
+    if budget.max_usd_hour is not None:
+        rate = burn_rate(launches, now).effective
+        found.append(BudgetUse(watch=watch, limit_name="max_usd_hour", limit=microusd(budget.max_usd_hour), used=rate))
+    if budget.max_usd_day is not None:
+        used, tomorrow = spent_since(launches, today, now).effective, today + _DAY
+        found.append(
+            BudgetUse(
+                watch=watch,
+                limit_name="max_usd_day",
+                limit=microusd(budget.max_usd_day),
+                used=used,
+                ends_at=tomorrow,
+                forecast_running=used + sum(remaining_cost(launch, now, tomorrow)[1] for launch in launches),
+            )
         )
-        for name, (limit, spent) in used.items()
-        if limit is not None
-    ]
+    if budget.max_usd_month is not None:
+        ahead = forecast_costs(launches, now, began)
+        found.append(
+            BudgetUse(
+                watch=watch,
+                limit_name="max_usd_month",
+                limit=microusd(budget.max_usd_month),
+                used=spent_since(launches, today.replace(day=1), now).effective,
+                ends_at=ahead.month_end,
+                forecast_running=ahead.running_effective,
+                forecast_mean=ahead.mean_effective,
+            )
+        )
+    return found
 
 
 def past_uses(
