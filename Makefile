@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check quick loaded soak trace bench evidence golden pictures docs lock dist clean python
+.PHONY: help demo test check quick loaded soak trace bench evidence golden texts pictures docs lock dist clean python
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -80,6 +80,9 @@ evidence: $(VENV)/.dev-stamp ## The claims of the documents, on data that nothin
 
 golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers anew; review the difference as code
 	$(BIN)/python -m tests.golden
+
+texts: $(VENV)/.dev-stamp ## Collect the texts that people see, update the translations, compile them, name what is missing
+	$(BIN)/python -m tools.texts
 
 pictures: $(VENV)/.dev-stamp ## The pictures of the documents, from what the program prints and the folders are
 	$(BIN)/python -m docs.pictures.make

@@ -87,7 +87,7 @@ def build_keeper(
         return clients[0]
 
     def report(alert: Alert) -> None:
-        FallbackAlerts(build_channels(settings, http()), new_id, log_alert).send(alert)
+        FallbackAlerts(build_channels(settings, http()), new_id, log_alert, settings.language).send(alert)
 
     file = obligation_file(settings)
     return Keeper(

@@ -103,9 +103,14 @@ class Service:
         attach_buttons(store, self.channels.values())
         routing = build_routing(settings, self.channels)
         self.deliverer = AlertDelivery(
-            Outbox(store), self.channels, routing=routing, log_alert=log_alert, public_url=settings.web.public_url
+            Outbox(store),
+            self.channels,
+            routing=routing,
+            log_alert=log_alert,
+            public_url=settings.web.public_url,
+            language=settings.language,
         )
-        self.fallback_alerts = FallbackAlerts(self.channels, new_id, log_alert)
+        self.fallback_alerts = FallbackAlerts(self.channels, new_id, log_alert, settings.language)
         self.hooks = build_hooks(settings, store, http, base.ending, time_source)
         self.job_queue = build_job_queue(base)
         self.rents = partial(_may_rent, settings, self.job_queue)

@@ -265,7 +265,7 @@ def entered_with_retry(
             notifier.status(f"no database: {error}; launches end on time")
             if alerts is None:
                 channels = build_channels(settings, stack.enter_context(http_client(settings)))
-                alerts = FallbackAlerts(channels, new_id, log_alert)
+                alerts = FallbackAlerts(channels, new_id, log_alert, settings.language)
             alerts.check(error, real_now())
 
         retrying = Retrying(

@@ -297,6 +297,13 @@ class Settings(Spec, frozen=True, kw_only=True):
         ),
     ] = ""
     timezone: Annotated[Zone, about("Time zone for screens and `active` windows.")] = "UTC"
+    language: Annotated[
+        Literal["en", "ru", "auto"],
+        about(
+            "Language of the web page, alerts, mails and chats; auto: the page follows the browser, the rest is "
+            "English. Terminal, JSON and log are English."
+        ),
+    ] = "en"
     database_url: str  # may contain a password
     providers: dict[str, ProviderSection]  # the enabled ones
     channels: dict[str, ChannelSection]  # the configured ones

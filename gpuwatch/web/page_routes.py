@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.errors import StoreNotReady
+from gpuwatch.language import current_language
 from gpuwatch.web.page import Confirm, FormAction, Page, Redirect, Rerender, View, pages
 from gpuwatch.web.page_templates import render
 from gpuwatch.web.request_guard import access_in
@@ -49,17 +50,18 @@ class ReadCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cached: dict[str, tuple[float, Mapping[str, object]]] = {}
+        self._cached: dict[tuple[str, str], tuple[float, Mapping[str, object]]] = {}
 
     def values(self, page: Page, view: View) -> Mapping[str, object]:
         """Return the values of the page, at most `shared_s` old."""
         if not page.shared_s or view.query or view.form:
             return _rendered_values(page, view)
         with self._lock:  # others wait for the reading thread
-            read_s, cached = self._cached.get(page.path, (0.0, {}))
+            key = page.path, current_language()
+            read_s, cached = self._cached.get(key, (0.0, {}))
             if not cached or real_monotonic() - read_s > page.shared_s:
                 cached = _rendered_values(page, view)
-                self._cached[page.path] = (real_monotonic(), cached)
+                self._cached[key] = (real_monotonic(), cached)
             return cached
 
     def clear(self) -> None:

@@ -20,6 +20,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent_text
 from gpuwatch.domain.market.offer import clean, marks
 from gpuwatch.domain.watches.decide import DecisionReason
+from gpuwatch.language import current_language, translate, translate_plural
 from gpuwatch.web.page import nav
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def render(
         "dry_run": context.settings.dry_run,
         "version": __version__,
         "now": real_now(),
+        "language": current_language(),
     }
     zone = ZoneInfo(context.settings.timezone)
     body = environment().get_template(template).render(**shared, **values, local=lambda at: local(at, zone))
@@ -79,7 +81,11 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        extensions=["jinja2.ext.i18n"],
     )
+    jinja_environment.policies["ext.i18n.trimmed"] = True
+    # not "newstyle", which would take every % of a text for a field
+    jinja_environment.install_gettext_callables(translate, translate_plural, newstyle=False)  # type: ignore[attr-defined]
     jinja_environment.filters |= {
         "usd": usd,
         "percent": percent_text,

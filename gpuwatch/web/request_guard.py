@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.errors import GpuwatchError
+from gpuwatch.language import AUTO, ENGLISH, preferred_language, use_language
 from gpuwatch.web.page_templates import render, wants_page
 from gpuwatch.web.problems import HttpProblem, LoginRequired, problem_of, problem_response
 from gpuwatch.web.security import access
@@ -61,14 +62,15 @@ class Guard:
 
         scope["app"] = self  # so that Starlette raises its 405 instead of sending it
         request = Request(scope)
-        try:
-            self._admit(request)
-            await self._app(scope, _limited(receive), send_marked)
-        except Exception as error:
-            response = _problem(error, scope)
-            if is_begun:
-                raise response from None
-            await self._error(request, response)(scope, receive, send_marked)
+        with use_language(_page_language(request, self._context)):
+            try:
+                self._admit(request)
+                await self._app(scope, _limited(receive), send_marked)
+            except Exception as error:
+                response = _problem(error, scope)
+                if is_begun:
+                    raise response from None
+                await self._error(request, response)(scope, receive, send_marked)
 
     def _error(self, request: Request, problem: HttpProblem) -> Response:
         return _error_response(request, self._context, problem)
@@ -134,12 +136,21 @@ def access_in(connection: HTTPConnection) -> access.Access:
     return granted
 
 
+def _page_language(request: Request, context: WebContext) -> str:
+    """Return the language of a page; what programs read is English."""
+    if not wants_page(request):
+        return ENGLISH
+    configured = context.settings.language
+    return preferred_language(request.headers.get("accept-language", "")) if configured == AUTO else configured
+
+
 def _add_headers(headers: MutableHeaders, scope: Scope) -> None:
     for name, value in HEADERS.items():
         headers.setdefault(name, value)
     if not scope["path"].startswith("/static/"):
         headers.setdefault("Cache-Control", "no-cache, private")
         headers.add_vary_header("Cookie")
+        headers.add_vary_header("Accept-Language")
     if scope.get("scheme") == "https":
         headers.setdefault("Strict-Transport-Security", "max-age=31536000")
 

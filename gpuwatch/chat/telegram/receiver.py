@@ -17,6 +17,7 @@ from gpuwatch.chat.telegram.start_replies import foreign_start_text, help_reply,
 from gpuwatch.chat.telegram.updates import ButtonPress, ChatMessage, ChatUpdate
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton
 from gpuwatch.errors import StoreError
+from gpuwatch.language import translate, use_language
 from gpuwatch.ports.alerts import ButtonRows, MessageButton
 from gpuwatch.settings import Settings
 from gpuwatch.storage.alerts.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
@@ -103,8 +104,12 @@ class UpdateReceiver:
 
     def show_menu(self) -> None:
         """Send the list of commands to Telegram's app."""
-        menu = [{"command": name, "description": command.about} for name, command in COMMANDS.items()]
-        self._in_background(lambda: self._sender.try_once("setMyCommands", {"commands": menu}))
+
+        def send() -> None:
+            menu = [{"command": name, "description": translate(command.about)} for name, command in COMMANDS.items()]
+            self._sender.try_once("setMyCommands", {"commands": menu})
+
+        self._in_background(send)
 
     def close(self) -> None:
         """Start nothing more; running work continues, and waiting work follows after the next start."""
@@ -152,8 +157,10 @@ class UpdateReceiver:
     def _answer_foreign_start(self, message: ChatMessage) -> None:
         """Explain the bot once to somebody who starts it: it may be its owner, who has not set this chat."""
         if message.chat.type == "private" and command_in(message.text or "")[0] == "start":
-            body: dict[str, object] = {"chat_id": message.chat.id, "text": foreign_start_text(message.chat.id)}
-            self._in_background(lambda: self._sender.try_once("sendMessage", body))
+            chat_id = message.chat.id
+            self._in_background(
+                lambda: self._sender.try_once("sendMessage", {"chat_id": chat_id, "text": foreign_start_text(chat_id)})
+            )
 
     # --- carrying out -----------------------------------------------------------------------------------------------
 
@@ -177,9 +184,16 @@ class UpdateReceiver:
 
     def _in_background(self, work: Callable[[], object], pool: ThreadPoolExecutor | None = None) -> None:
         try:
-            (pool or self._pool).submit(_logged, work)
+            (pool or self._pool).submit(self._run_logged, work)
         except RuntimeError:  # it is stopping
             log.debug("the chat is stopping; the update is processed after the next start")
+
+    def _run_logged(self, work: Callable[[], object]) -> None:
+        try:
+            with use_language(self._settings.language):
+                work()
+        except Exception:
+            log.exception("an update from the chat failed")
 
     def _carry_out(self, stored: StoredUpdate, update: ChatUpdate) -> None:
         answer = self._answers.pop(stored.update_id, None)
@@ -268,10 +282,3 @@ def _body(update: ChatUpdate) -> str:
 
 def _ignore_notice(notice: str) -> None:
     """Do nothing: the press was answered before a restart; the message shows the result."""
-
-
-def _logged(work: Callable[[], object]) -> None:
-    try:
-        work()
-    except Exception:
-        log.exception("an update from the chat failed")

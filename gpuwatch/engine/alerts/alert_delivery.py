@@ -26,6 +26,7 @@ from gpuwatch.engine.alerts.channel_failures import (
 from gpuwatch.engine.alerts.page_links import with_page_links
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
+from gpuwatch.language import ENGLISH, use_language
 from gpuwatch.ports import (
     Alert,
     AlertKind,
@@ -64,6 +65,7 @@ class AlertDelivery:
         routing: selects the channels of each alert; None: every channel gets every alert at once.
         log_alert: writes an alert to the log, once for each alert unless the process crashes.
         public_url: address of the web page, which the messages link to; empty: they do not.
+        language: of the messages.
         patience_s: how long one call waits for its channels; a slow channel continues in the background.
     """
 
@@ -75,6 +77,7 @@ class AlertDelivery:
         routing: AlertRouting | None = None,
         log_alert: Callable[[Alert], None] = lambda alert: None,
         public_url: str = "",
+        language: str = ENGLISH,
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         patience_s: float = 0.5,
@@ -84,6 +87,7 @@ class AlertDelivery:
         self._routing = routing or AlertRouting(channels=tuple(channels))
         self._log_alert = log_alert
         self._public_url = public_url
+        self._language = language
         self._logged: set[str] = set()  # logged but not routed yet, because the outbox failed
         self._monotonic = monotonic
         self._jitter = jitter
@@ -209,10 +213,12 @@ class AlertDelivery:
 
     def _work(self, channel: Channel, deliveries: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
         started_at, failures = clock(), 0
-        waiting = list(messages(deliveries, one_by_one=isinstance(channel, OneByOneChannel)))
+        with use_language(self._language):
+            waiting = list(messages(deliveries, one_by_one=isinstance(channel, OneByOneChannel)))
         waiting.sort(key=_no_longer_blocks)  # a failure ends the batch: one that always fails must not stay first
         try:
-            with channel.batch() if isinstance(channel, BatchingChannel) else nullcontext():
+            batch = channel.batch() if isinstance(channel, BatchingChannel) else nullcontext()
+            with use_language(self._language), batch:
                 while waiting and failures < _MOST_FAILURES and not self._is_over(started_at, clock):
                     message = waiting.pop(0)
                     failures += self._send(channel, message, clock)

@@ -17,6 +17,7 @@ from gpuwatch.domain.alerts.alert import AlertSpec, OutboxAlert
 from gpuwatch.domain.alerts.service_texts import DATABASE, REFUSES, REFUSES_IN_PART, SILENT
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.engine.alerts.alert_routing import AlertRouting
+from gpuwatch.language import ENGLISH, use_language
 from gpuwatch.ports import Alert, Channel, WaitingAlert
 from gpuwatch.redaction import redact
 
@@ -166,10 +167,12 @@ class FallbackAlerts:
         channels: Mapping[str, Channel],
         new_id: Callable[[], str],
         log_alert: Callable[[Alert], None] = lambda alert: None,
+        language: str = ENGLISH,
     ) -> None:
         self._channels = channels
         self._new_id = new_id
         self._log_alert = log_alert
+        self._language = language
         self._since: datetime | None = None
         self._alerted_at: datetime | None = None
 
@@ -194,11 +197,12 @@ class FallbackAlerts:
         """Log it and send it on every channel, each on a thread of its own, without waiting for them."""
         self._log_alert(alert)
         for channel in self._channels.values():
-            threading.Thread(target=_send, args=(channel, alert), name=f"direct-{channel.name}", daemon=True).start()
+            name = f"direct-{channel.name}"
+            threading.Thread(target=self._send, args=(channel, alert), name=name, daemon=True).start()
 
-
-def _send(channel: Channel, alert: Alert) -> None:
-    try:
-        channel.send(alert)
-    except Exception as error:  # a channel may raise anything, and there is no other way to report it
-        log.error("%s did not deliver %r: %s", channel.name, alert.headline, redact(str(error)))  # noqa: TRY400
+    def _send(self, channel: Channel, alert: Alert) -> None:
+        try:
+            with use_language(self._language):
+                channel.send(alert)
+        except Exception as error:  # a channel may raise anything, and there is no other way to report it
+            log.error("%s did not deliver %r: %s", channel.name, alert.headline, redact(str(error)))  # noqa: TRY400
