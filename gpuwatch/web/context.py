@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from gpuwatch.app.launches.glance import Glance, glance
 from gpuwatch.app.setup.metrics import TaskHealth
-from gpuwatch.bootstrap import real_monotonic
+from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.settings import Settings
 from gpuwatch.settings.model import WebSettings
 from gpuwatch.web.page import ServingProcess
+from gpuwatch.web.page_frame import GlanceReader
 from gpuwatch.web.security.credentials import Credentials, LoginLimit, SessionStore
 
 
@@ -42,12 +44,17 @@ class WebContext:
         self.credentials = Credentials(settings.web, announce)
         self.sessions = SessionStore(real_monotonic)
         self.login_limit = LoginLimit(real_monotonic)
+        self.glances = GlanceReader(self._glance)
         self.stopping = threading.Event()
 
     @property
     def web(self) -> WebSettings:
         """`[web]` of the current settings."""
         return self.settings.web
+
+    def _glance(self) -> Glance:
+        with share_open_stores(self.owner.stores):
+            return glance(self.settings, real_now())
 
     def use(self, settings: Settings) -> None:
         """Apply new settings; if credentials change, everybody must log in again.

@@ -40,7 +40,7 @@ def login_routes(context: WebContext) -> list[Route]:
     """Return the routes /login, /logout and /api/v1/session."""
 
     async def page(request: Request) -> Response:
-        return render(request, context, "login.html", {"problem": None, "is_over": False})
+        return render(request, context, "login.html", {"problem": "", "is_over": False})
 
     async def log_in(request: Request) -> Response:
         if request.headers.get("content-type", "").startswith("application/json"):
@@ -99,7 +99,9 @@ async def _open_session(request: Request, context: WebContext, secret: str) -> t
     if identity is None:
         await asyncio.sleep(context.login_limit.delay_s(client))
         log.warning("web: a wrong password or code from %s", client)
-        raise HttpProblem(401, "wrong password, token or code")
+        raise HttpProblem(
+            401, "wrong password, token or code", more={"tries_left": context.login_limit.tries_left(client)}
+        )
     context.login_limit.succeeded(client)
     log.info("web: login from %s by %s", client, identity[0])
     return context.sessions.open(*identity)

@@ -86,12 +86,14 @@ class Confirm(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         question: the pending action, with the money involved.
         facts: label → value.
+        ends_something: the button is red.
     """
 
     question: str
     button: str
     back: str
     facts: tuple[tuple[str, str], ...] = ()
+    ends_something: bool = False
 
 
 class Rerender(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from gpuwatch.errors import StoreNotReady
 from gpuwatch.language import current_language
 from gpuwatch.web.page import Confirm, FormAction, Page, Redirect, Rerender, View, pages
 from gpuwatch.web.page_templates import render
+from gpuwatch.web.problems import HttpProblem
 from gpuwatch.web.request_guard import access_in
 from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token, require_scope
 from gpuwatch.web.security.credentials import COOKIE
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Request], Awaitable[Response]]
 MAX_FIELDS = 200
+FRAME_ONLY, IN_SHEET = "X-Frame-Only", "X-Sheet"  # headers of the page's own script
 
 
 class Flashes:
@@ -57,7 +59,7 @@ class ReadCache:
         if not page.shared_s or view.query or view.form:
             return _rendered_values(page, view)
         with self._lock:  # others wait for the reading thread
-            key = page.path, current_language()
+            key = (page.path, current_language())  # sentences are read, too
             read_s, cached = self._cached.get(key, (0.0, {}))
             if not cached or real_monotonic() - read_s > page.shared_s:
                 cached = _rendered_values(page, view)
@@ -88,9 +90,8 @@ def page_routes(context: WebContext) -> list[Route]:
 
 def _page_handler(context: WebContext, page: Page, flashes: Flashes, reads: ReadCache) -> Handler:
     async def show(request: Request) -> Response:
-        return await _page(
-            request, context, page, flashes.pop(request), lambda: reads.values(page, _view(request, context))
-        )
+        flash = None if FRAME_ONLY in request.headers else flashes.pop(request)
+        return await _page(request, context, page, flash, lambda: reads.values(page, _view(request, context)))
 
     return show
 
@@ -107,6 +108,8 @@ async def _page(
 
     def body() -> Response:
         values = {"page": page, "flash": flash, "view": view or _view(request, context)}
+        if FRAME_ONLY in request.headers:  # nothing else of that page is live
+            return render(request, context, "base.html", values)
         try:
             own = read()
         except StoreNotReady as error:
@@ -125,8 +128,13 @@ def _action_handler(context: WebContext, page: Page, action: FormAction, flashes
         view = _view(request, context, form, f"web page ({access.name})")
         result = await run_in_threadpool(action.run, view)
         reads.clear()
+        context.glances.forget()
         if isinstance(result, Redirect):
+            if IN_SHEET in request.headers and result.is_error:
+                raise HttpProblem(409, result.text)  # the sheet stays open, and shows it
             flashes.store(request, result)
+            if IN_SHEET in request.headers:
+                return Response(headers={"X-Location": result.to})
             return RedirectResponse(result.to, status_code=303)
         if isinstance(result, Confirm):
             values = {"page": page, "flash": None, "confirm": result, "action": request.url.path, "fields": form}

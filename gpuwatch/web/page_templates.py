@@ -16,18 +16,19 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from gpuwatch import __version__
-from gpuwatch.bootstrap import real_now
+from gpuwatch.app.launches.glance import Glance
 from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent_text
 from gpuwatch.domain.market.offer import clean, marks
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.language import current_language, translate, translate_plural
-from gpuwatch.web.page import nav
+from gpuwatch.web.components import GLOBALS
+from gpuwatch.web.page_frame import MENU, TABS, client_texts, mark_current, menu_classes
+from gpuwatch.web.page_text import as_datetime, clock_text, page_clock, span
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
 
 _REASON_NAMES = re.compile(rf" \((?:{'|'.join(DecisionReason)})\)")
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def wants_page(request: Request) -> bool:
@@ -47,7 +48,10 @@ def render(
     """Render a page. Every template gets the links, the access and the zone in addition to its own values."""
     access = request.state.access
     shared = {
-        "nav": nav(),
+        "tabs": TABS,
+        "menu": MENU,
+        "glance": context.glances.newest() if "read" in access.scopes else Glance(),
+        "language": current_language(),
         "path": request.url.path,
         "back": getattr(request.state, "back", None) or f"{request.url.path}?{request.url.query}".rstrip("?"),
         "access": access,
@@ -55,9 +59,10 @@ def render(
         "login_field": login_field(context),
         "zone": context.settings.timezone,
         "dry_run": context.settings.dry_run,
+        "client_texts": client_texts(),
         "version": __version__,
-        "now": real_now(),
-        "language": current_language(),
+        "now": page_clock().now,
+        "clock_exact": f"{as_datetime(page_clock().now):%H:%M:%S}",
     }
     zone = ZoneInfo(context.settings.timezone)
     body = environment().get_template(template).render(**shared, **values, local=lambda at: local(at, zone))
@@ -97,6 +102,12 @@ def environment() -> jinja2.Environment:
         "setting": setting,
         "reason": reason,
     }
+    jinja_environment.globals |= {
+        **GLOBALS,
+        "clock_text": clock_text,
+        "mark_current": mark_current,
+        "menu_classes": menu_classes,
+    }
     return jinja_environment
 
 
@@ -115,20 +126,6 @@ def setting(value: Any) -> str:
 def usd(value: float | None, decimals: int = 3) -> str:
     """Format an amount of dollars; "–": unknown."""
     return decimal_text(value, decimals)
-
-
-def span(seconds: float | None) -> str:
-    """Format a duration for a person: 45 s, 12 min, 3 h 05 min, 2 d 4 h."""
-    if seconds is None:
-        return "–"
-    whole_s = max(0, round(seconds))
-    if whole_s < 2 * _MINUTE:
-        return f"{whole_s} s"
-    if whole_s < 2 * _HOUR:
-        return f"{whole_s // _MINUTE} min"
-    if whole_s < 2 * _DAY:
-        return f"{whole_s // _HOUR} h {whole_s % _HOUR // _MINUTE:02d} min"
-    return f"{whole_s // _DAY} d {whole_s % _DAY // _HOUR} h"
 
 
 def local(at: datetime | str | None, zone: ZoneInfo) -> str:

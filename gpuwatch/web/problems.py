@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 
@@ -20,7 +21,10 @@ from gpuwatch.errors import (
     StoreError,
     UsageError,
 )
+from gpuwatch.language import translate as _
+from gpuwatch.language import translate_plural
 from gpuwatch.redaction import redact
+from gpuwatch.web.page_text import as_datetime, page_clock, span
 
 _PATTERNS = {
     "since": 'a duration, such as "24h" or "7d"',
@@ -65,6 +69,27 @@ def problem_of(error: GpuwatchError) -> HttpProblem:
     elif isinstance(error, StoreError | SettingsError | ProviderError | ProviderStateUnknown):
         status = HTTPStatus.SERVICE_UNAVAILABLE
     return HttpProblem(status, redact(str(error)))
+
+
+def login_text(problem: HttpProblem, field: str, within_s: float) -> str:
+    """Say on the login page why a login failed, and when or how often one may try again.
+
+    Args:
+        field: "code", "password" or "token".
+        within_s: how long a wrong try counts.
+    """
+    if problem.status == HTTPStatus.TOO_MANY_REQUESTS:
+        wait_s = int(problem.headers["Retry-After"])
+        at = page_clock().now + timedelta(seconds=wait_s)
+        return _("Too many wrong tries. Try again in {time}, at {clock}.").format(
+            time=span(wait_s), clock=f"{as_datetime(at):%H:%M}"
+        )
+    wrong = {"code": _("Wrong code"), "password": _("Wrong password"), "token": _("Wrong token")}[field]
+    left = problem.more.get("tries_left")
+    if left is None:
+        return problem.detail
+    text = translate_plural("{wrong}; {count} try left in {time}.", "{wrong}; {count} tries left in {time}.", left)
+    return text.format(wrong=wrong, count=left, time=span(within_s))
 
 
 def validation_text(error: msgspec.ValidationError) -> str:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpuwatch.bootstrap import real_monotonic
+from gpuwatch.bootstrap import real_monotonic, real_now
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.language import AUTO, ENGLISH, preferred_language, use_language
-from gpuwatch.web.page_templates import render, wants_page
-from gpuwatch.web.problems import HttpProblem, LoginRequired, problem_of, problem_response
+from gpuwatch.language import AUTO, ENGLISH, mark_text, preferred_language, use_language
+from gpuwatch.web.page_templates import login_field, render, wants_page
+from gpuwatch.web.page_text import use_clock
+from gpuwatch.web.problems import HttpProblem, LoginRequired, login_text, problem_of, problem_response
 from gpuwatch.web.security import access
-from gpuwatch.web.security.credentials import COOKIE, SessionStore
+from gpuwatch.web.security.credentials import COOKIE, FAILURES_COUNT_FOR_S, SessionStore
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
@@ -36,6 +39,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _DETAILS = {404: "no such page", 405: "this page does not support this method"}
+_TITLES = {
+    403: mark_text("Not allowed"),
+    404: mark_text("Not found"),
+    409: mark_text("Nothing was changed"),
+    422: mark_text("That does not fit"),
+    500: mark_text("gpuwatch has a fault"),
+    503: mark_text("Not available now"),
+}
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN = frozenset({"/healthz", "/login", "/api/v1/session"})  # and /static/: they contain no private data
 
@@ -62,15 +73,17 @@ class Guard:
 
         scope["app"] = self  # so that Starlette raises its 405 instead of sending it
         request = Request(scope)
-        with use_language(_page_language(request, self._context)):
+        language = _page_language(request, self._context)
+        with use_language(language), use_clock(self._context.settings.timezone, real_now()):
             try:
                 self._admit(request)
                 await self._app(scope, _limited(receive), send_marked)
             except Exception as error:
-                response = _problem(error, scope)
+                problem = _problem(error, scope)
                 if is_begun:
-                    raise response from None
-                await self._error(request, response)(scope, receive, send_marked)
+                    raise problem from None
+                response = await run_in_threadpool(self._error, request, problem)
+                await response(scope, receive, send_marked)
 
     def _error(self, request: Request, problem: HttpProblem) -> Response:
         return _error_response(request, self._context, problem)
@@ -175,7 +188,14 @@ def _error_response(request: Request, context: WebContext, problem: HttpProblem)
     """Return a page if a browser requests one (with 401 the login page), else `application/problem+json`."""
     if not wants_page(request) or problem.status == 421:
         return problem_response(problem)
-    template = "login.html" if problem.status == 401 else "error.html"
-    is_first_visit = isinstance(problem, LoginRequired)
-    values = {"problem": None if is_first_visit else problem, "is_over": is_first_visit and COOKIE in request.cookies}
-    return render(request, context, template, values, status=problem.status, headers=problem.headers)
+    if problem.status == 401 or (request.url.path == "/login" and problem.status == 429):
+        is_first_visit = isinstance(problem, LoginRequired)
+        values: dict[str, object] = {
+            "problem": "" if is_first_visit else login_text(problem, login_field(context), FAILURES_COUNT_FOR_S),
+            "is_over": is_first_visit and COOKIE in request.cookies,
+        }
+        return render(request, context, "login.html", values, status=problem.status, headers=problem.headers)
+    parts = request.url.path.strip("/").split("/")
+    name = parts[-1] if problem.status == 404 and len(parts) > 1 else ""
+    values = {"problem": problem, "name": name, "title": _TITLES.get(problem.status, HTTPStatus(problem.status).phrase)}
+    return render(request, context, "error.html", values, status=problem.status, headers=problem.headers)

@@ -32,6 +32,7 @@ _FLOATS_TO = 1e11  # micro-dollars up to which a float is more precise than that
 
 _EXACT = Context(prec=400)  # providers send numbers up to 1e300
 _MOST_DECIMALS = 6  # a micro-dollar
+_WHOLE_FROM_USD = 10  # estimates below have cents
 
 
 class CommissionMode(StrEnum):
@@ -199,6 +200,46 @@ def per_hour(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
 def per_gpu_hour(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
     """A GPU price: "$1.48/GPU-h". Arguments as `price_text`."""
     return f"${price_text(usd, least=least, most=most)}/GPU-h"
+
+
+def rate_text(microusd: float, against: float | None = None) -> str:
+    """A rate on a page: "$1.48", "$0.626": two decimals from one dollar, three below.
+
+    Args:
+        against: the rate beside it, such as a limit: if both would look alike, both show four decimals or more, so
+            that no rounding moves a price across its limit.
+    """
+    rate = Decimal(microusd) / MICRO
+    decimals = _rate_decimals(rate)
+    if against is not None and against != microusd:
+        other = Decimal(against) / MICRO
+        while decimals < _MOST_DECIMALS and _rounded(rate, decimals) == _rounded(
+            other, _rate_decimals(other, decimals)
+        ):
+            decimals = max(4, decimals + 1)
+    return f"${_rounded(rate, decimals):,f}"
+
+
+def _rate_decimals(rate: Decimal, least: int = 0) -> int:
+    return max(least, 2 if abs(rate) >= 1 else 3)
+
+
+def dollars_change(microusd: int) -> str:
+    """A difference of amounts with its sign: "+$0.71", "−$3.17"."""
+    sign = "−" if microusd < 0 else "+" if microusd > 0 else ""
+    return f"{sign}{dollars(abs(usd(microusd)))}"
+
+
+def whole_dollars(microusd: int) -> str:
+    """An estimate in whole dollars: "$36"; below ten dollars in cents."""
+    amount = usd(microusd)
+    return f"${_rounded(amount, 0):,f}" if abs(amount) >= _WHOLE_FROM_USD else dollars(amount)
+
+
+def dollar_range(low_microusd: int, high_microusd: int) -> str:
+    """An estimate between two amounts: "$11–18"."""
+    low, high = whole_dollars(low_microusd), whole_dollars(high_microusd)
+    return low if low == high else f"{low}–{high[1:]}"
 
 
 def distinct_prices(prices: Sequence[Decimal]) -> list[str]:

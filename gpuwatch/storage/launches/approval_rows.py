@@ -200,6 +200,13 @@ class SqlApprovalRepository:
             query = select(approval).where(is_recent).order_by(approval.c.created_at_ms.desc(), approval.c.approval_id)
             return [_approval_of_row(row) for row in connection.execute(query)]
 
+    def open_deadlines(self, now: datetime) -> dict[str, datetime]:
+        """Return the open approvals and their deadlines, the earliest first. Raises StoreError."""
+        is_open = and_(approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now))
+        query = select(approval.c.approval_id, approval.c.deadline_ms).where(is_open).order_by(approval.c.deadline_ms)
+        with self._database.read() as connection:
+            return {approval_id: from_ms(at_ms) for approval_id, at_ms in connection.execute(query)}
+
     def approve(
         self,
         approval_id: str,

@@ -27,7 +27,7 @@ _MAX_MEMORY = 64 * 1024 * 1024
 COOKIE = "gpuwatch_session"
 _SESSION_LIVES_S = 12 * 3600.0
 _MAX_SESSIONS = 1000
-_FAILURES_COUNT_FOR_S = 300.0
+FAILURES_COUNT_FOR_S = 300.0
 MAX_FAILURES_PER_CLIENT = 5  # wrong passwords within that time
 _MAX_FAILURES = 100
 _STEP_S, _MAX_DELAY_S = 0.1, 1.0
@@ -204,18 +204,22 @@ class LoginLimit:
             How many seconds this client must wait, even with the right password; None: it may try.
         """
         now_s = self._monotonic()
-        self._failures = [failure for failure in self._failures if now_s - failure[0] < _FAILURES_COUNT_FOR_S]
+        self._failures = [failure for failure in self._failures if now_s - failure[0] < FAILURES_COUNT_FOR_S]
         failed_at = [at_s for at_s, address in self._failures if address == client]
         if len(failed_at) >= MAX_FAILURES_PER_CLIENT:
-            return failed_at[-MAX_FAILURES_PER_CLIENT] + _FAILURES_COUNT_FOR_S - now_s
+            return failed_at[-MAX_FAILURES_PER_CLIENT] + FAILURES_COUNT_FOR_S - now_s
         if len(self._failures) >= _MAX_FAILURES:
-            return self._failures[-_MAX_FAILURES][0] + _FAILURES_COUNT_FOR_S - now_s
+            return self._failures[-_MAX_FAILURES][0] + FAILURES_COUNT_FOR_S - now_s
         self._failures.append((now_s, client))
         return None
 
     def delay_s(self, client: str) -> float:
         """Return the delay of the response to a wrong password: doubled each time."""
         return min(_MAX_DELAY_S, _STEP_S * 2.0 ** (sum(address == client for _, address in self._failures) - 1))
+
+    def tries_left(self, client: str) -> int:
+        """Return how often this client may still be wrong."""
+        return max(0, MAX_FAILURES_PER_CLIENT - sum(address == client for _, address in self._failures))
 
     def succeeded(self, client: str) -> None:
         """Forget the client's wrong attempts."""
