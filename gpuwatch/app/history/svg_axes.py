@@ -55,7 +55,7 @@ class Plane:
         """
         for tick in figure_ticks(self.y0, self.y1, y_text):
             at = self.y(tick.at)
-            yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+            yield f'<line class="a-grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
             yield label(LEFT - 8, at + 4, tick.text, "end")
         end = 0.0
         for tick in x_ticks:

@@ -49,16 +49,17 @@ _LABEL_CHARACTERS: Final = 27  # of a row of bars
 
 
 class SvgChart(NamedTuple):
-    """One chart, 900 units wide."""
+    """One chart."""
 
     title: str
     height: int
     body: str
+    width: int = WIDTH
 
     def svg(self, attributes: str = "") -> str:
         """The element, to stand in a page or in another SVG."""
         return (
-            f'<svg {attributes} viewBox="0 0 {WIDTH} {self.height}" role="img" aria-label="{escape(self.title)}">'
+            f'<svg {attributes} viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(self.title)}">'
             f"<title>{escape(self.title)}</title>{self.body}</svg>"
         )
 
@@ -114,7 +115,7 @@ def _stacked(title: str, charts: Iterable[SvgChart | None], notes: Iterable[str]
         if chart.title != title:
             y += _LINE_HEIGHT
             parts.append(label(_MARGIN, y - 4, chart.title, kind="strong"))
-        parts.append(chart.svg(f'x="{_MARGIN}" y="{y}" width="{WIDTH}" height="{chart.height}"'))
+        parts.append(chart.svg(f'x="{_MARGIN}" y="{y}" width="{chart.width}" height="{chart.height}"'))
         y += chart.height + _LINE_HEIGHT
     size = f"0 0 {WIDTH + 2 * _MARGIN} {y}"
     return (
@@ -147,13 +148,13 @@ def step_chart(
     xs = [at.timestamp() for at in times]
     events = marks.points if marks else ()
     plane = Plane(xs, [*drawn, *around, *(price for _, price in events), *([] if limit is None else [limit])])
-    parts = [HATCH, *(f'<path class="band" d="{_area(plane, xs, *line.band)}"/>' for line in lines if line.band)]
+    parts = [HATCH, *(f'<path class="s-box" d="{_area(plane, xs, *line.band)}"/>' for line in lines if line.band)]
     parts += plane.axes(time_ticks(plane.x0, plane.x1, times[0].tzinfo), dollars_tick)
     parts.append(_hatched(plane, xs, unknown))
     if limit is not None:
         at = plane.y(limit)
-        parts.append(f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-    kinds = ("price", "median", "thin")
+        parts.append(f'<line class="a-lim" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+    kinds = ("p-line", "dots", "thin")
     for kind, line in reversed(list(zip(kinds, lines, strict=False))):
         parts.append(f'<path class="{kind}" d="{_steps(plane, xs, line.ys)}"/>')
     parts += [
@@ -161,11 +162,11 @@ def step_chart(
     ]
     if limit is not None:
         y = at - 6 if (at := plane.y(limit)) > TOP + 16 else at + 16
-        parts.append(label(WIDTH - RIGHT - 4, y, f"limit {dollars_tick(limit, 2)}", "end", "limit-text halo"))
+        parts.append(label(WIDTH - RIGHT - 4, y, f"limit {dollars_tick(limit, 2)}", "end", "a-limtext halo"))
     keys = [LegendEntry(kind, line.label) for kind, line in zip(kinds, lines, strict=False)]
-    keys += [LegendEntry("band", "middle half of the prices")] if any(line.band for line in lines) else []
+    keys += [LegendEntry("s-box", "middle half of the prices")] if any(line.band for line in lines) else []
     keys += [LegendEntry("dot", marks.label)] if marks and marks.points else []
-    keys += [LegendEntry("unknown", "not polled")] if any(unknown) else []
+    keys += [LegendEntry("p-gap", "not polled")] if any(unknown) else []
     return SvgChart(title, HEIGHT, "".join([*parts, key_row(keys, LEFT, _KEY_Y)]))
 
 
@@ -214,12 +215,12 @@ def range_chart(title: str, rows: Sequence[tuple[str, float, float]], limit: flo
         y, wide = 22 * number + 6, max(2.0, at(high) - at(low))
         short = name if len(name) <= _LABEL_CHARACTERS else f"{name[: _LABEL_CHARACTERS - 1]}…"
         parts.append(label(left - 8, y + 11, short, "end"))
-        parts.append(f'<rect class="bar" x="{at(low):.1f}" y="{y}" width="{wide:.1f}" height="14"/>')
+        parts.append(f'<rect class="s-a" x="{at(low):.1f}" y="{y}" width="{wide:.1f}" height="14"/>')
         parts.append(label(at(high) + 6, y + 11, text))
     if limit is not None:
         x, text = at(limit), f"limit {limit:,.2f}"
-        parts.append(f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')
-        parts.append(label(min(x, WIDTH - text_width(text) / 2), height - 8, text, "middle", "limit-text"))
+        parts.append(f'<line class="a-lim" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')
+        parts.append(label(min(x, WIDTH - text_width(text) / 2), height - 8, text, "middle", "a-limtext"))
     return SvgChart(title, height, "".join(parts))
 
 
@@ -233,8 +234,10 @@ def week_map(title: str, percents: Sequence[float | None], days: Sequence[str]) 
         day, hour = divmod(number, 24)
         x, y = 50 + hour * 34, 6 + day * 30
         text = f"{days[day]} {hour:02}:00: " + ("no price" if percent is None else f"{decimal_text(percent, 1, '+')} %")
-        fill = 'fill="url(#hatch)"' if percent is None else f'class="{_colour_class(percent)}"'
-        parts.append(f'<rect {fill} x="{x}" y="{y}" width="33" height="29"><title>{escape(text)}</title></rect>')
+        kind = "p-gap" if percent is None else shade_of(percent)
+        parts.append(
+            f'<rect class="{kind}" x="{x}" y="{y}" width="33" height="29"><title>{escape(text)}</title></rect>'
+        )
         if percent is not None:
             parts.append(label(x + 16.5, y + 19, decimal_text(percent, 0, "+"), "middle", "strong"))
     parts += [label(42, 25 + 30 * number, day, "end") for number, day in enumerate(days)]
@@ -242,17 +245,17 @@ def week_map(title: str, percents: Sequence[float | None], days: Sequence[str]) 
     return SvgChart(title, 272, "".join([*parts, *_colour_key()]))
 
 
-def _colour_class(percent: float) -> str:
-    """The class of a cell."""
+def shade_of(percent: float) -> str:
+    """The class of an hour of a week map: of `ca`, a little cheaper, to `cc`, and `da` to `dc`; `z`: as usual."""
     step = next((name for least, name in _COLOUR_STEPS if abs(percent) >= least), None)
-    return "even" if step is None else f"{'cheap' if percent < 0 else 'dear'}-{step}"
+    return "z" if step is None else f"{'c' if percent < 0 else 'd'}{step}"
 
 
 def _colour_key() -> Iterator[str]:
     x = 50.0
-    for side, word in (("cheap", "cheaper"), ("dear", "dearer")):
+    for side, word in (("c", "cheaper"), ("d", "dearer")):
         for least, step in reversed(_COLOUR_STEPS):
-            yield f'<rect class="{side}-{step}" x="{x:.1f}" y="248" width="22" height="14"/>'
+            yield f'<rect class="{side}{step}" x="{x:.1f}" y="248" width="22" height="14"/>'
             text = f"{least:g} % {word}" if step == "a" else f"{least:g} %"
             yield label(x + 28, 260, text)
             x += 28 + text_width(text) + 14
@@ -290,7 +293,7 @@ def _area(plane: Plane, xs: Sequence[float], lows: Sequence[float | None], highs
 
 def _hatched(plane: Plane, xs: Sequence[float], unknown: Sequence[bool]) -> str:
     return "".join(
-        f'<rect fill="url(#hatch)" x="{plane.x(x):.1f}" y="{TOP}" width="{plane.x(until) - plane.x(x):.1f}"'
+        f'<rect class="p-gap" x="{plane.x(x):.1f}" y="{TOP}" width="{plane.x(until) - plane.x(x):.1f}"'
         f' height="{HEIGHT - BOTTOM - TOP}"/>'
         for (x, until), is_unknown in zip(_spans(xs), unknown, strict=False)
         if is_unknown

@@ -92,7 +92,7 @@ def test_figures_are_distinct_and_exact(low: float, width: float) -> None:
 
 def test_what_was_not_polled_is_hatched_and_said() -> None:
     chart = a_day(24)
-    assert chart.body.count('fill="url(#hatch)"') == 3  # two hours, and the key
+    assert chart.body.count('class="p-gap"') == 3  # two hours, and the key
     assert "not polled" in chart.body
     assert "rented" in chart.body
     assert "limit $1.75" in chart.body
@@ -116,9 +116,8 @@ def test_long_names_and_high_figures_stay_inside() -> None:
 def test_the_steps_of_a_week_are_the_same_for_every_gpu() -> None:
     percents: list[float | None] = [None, -1.9, -2.0, -4.0, -7.0, 2.0, 4.0, 7.0, *[0.0] * 160]
     body = week_map("t", percents, ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]).body
-    kinds = re.findall(r'<rect (class="[\w-]+"|fill="url\(#hatch\)") x="\d+" y="6"', body)[:8]
-    kinds = [kind.split('"')[1] for kind in kinds]
-    assert kinds == ["url(#hatch)", "even", "cheap-a", "cheap-b", "cheap-c", "dear-a", "dear-b", "dear-c"]
+    kinds = re.findall(r'<rect class="([\w-]+)" x="\d+" y="6"', body)[:8]
+    assert kinds == ["p-gap", "z", "ca", "cb", "cc", "da", "db", "dc"]
 
 
 def test_one_picture_has_both_grounds() -> None:
