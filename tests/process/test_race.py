@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -96,8 +97,12 @@ def test_from_quota_to_quota_to_the_next_zone_to_the_next_provider(tmp_path: Pat
         places = {"aws": ec2, "runpod": runpod, "vastai": vast}
         markets = everywhere(tmp_path, places)
         asked = {"aws": ("POST /RunInstances", "POST /DescribeInstances"), "runpod": ("POST /v2/pods", "GET /v2/pods")}
+        assert markets.home.run("pause").returncode == 0
         child = markets.daemon()
-        try:
+        try:  # a slow machine has not checked the prerequisites of AWS when the first offers come: nothing rents before
+            wait_for(lambda: looked_after(ec2, "POST /RunInstances", "POST /DescribeInstances"))
+            time.sleep(3.0)
+            assert markets.home.run("resume").returncode == 0
             wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"])
             wait_for(lambda: all(looked_after(places[name], *lines) for name, lines in asked.items()))
             launch = markets.launch()
