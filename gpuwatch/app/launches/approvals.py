@@ -162,7 +162,7 @@ def build_approval_handler(settings: Settings, store: Database, http: HttpClient
     )
     return ApprovalHandler(
         SqlApprovalRepository(store),
-        {watch.name: watch for watch in (*settings.watches, *_job_watches(store))},
+        watches_that_rent(settings, store),
         terms,
         market_of=lambda name: _adapter(settings, http, name).market,
         executor_of=lambda name, watch: _executor(settings, store, http, name, watch, accounts),
@@ -170,11 +170,12 @@ def build_approval_handler(settings: Settings, store: Database, http: HttpClient
     )
 
 
-def _job_watches(store: Database) -> list[Watch]:
-    """Watches of the queued jobs, at the highest price that their limits allow."""
+def watches_that_rent(settings: Settings, store: Database) -> dict[str, Watch]:
+    """The watches by name, and those of the queued jobs, at the highest price that their limits allow."""
     now = real_now()
     waiting = [job for job in SqlJobRepository(store).open_jobs() if job.state is JobState.QUEUED]
-    return [waiting_job_watch(job, price_cap(job), now) for job in waiting]
+    of_jobs = [waiting_job_watch(job, price_cap(job), now) for job in waiting]
+    return {watch.name: watch for watch in (*settings.watches, *of_jobs)}
 
 
 def _adapter(settings: Settings, http: HttpClient, name: str) -> Adapter:

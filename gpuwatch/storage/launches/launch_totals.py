@@ -59,6 +59,15 @@ class SqlLaunchTotals:
         with self._database.read() as connection:
             return {watch: from_ms(at_ms) for watch, at_ms in connection.execute(_FIRST_ORDERS)}
 
+    def count_on_machine(self, provider: str, machine_id: str | None) -> int:
+        """Return how many launches ran on a machine; 0 if it is unknown."""
+        if machine_id is None:
+            return 0
+        ran = launches.c.running_at_ms.is_not(None), launches.c.dry_run.is_(False)
+        query = select(func.count()).where(launches.c.provider == provider, launches.c.machine_id == machine_id, *ran)
+        with self._database.read() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def billed_since(self, since: datetime) -> list[Launch]:
         """Return the launches that may have been billed since then, newest first; also some that were not."""
         return self._read(_may_be_billed(since))

@@ -1,0 +1,180 @@
+"""What an owner must know to answer an approval: limit, rank, the most it can cost, what is left, the host, the odds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.app.launches.approvals import watches_that_rent
+from gpuwatch.app.launches.budget_uses import spending_now
+from gpuwatch.app.launches.most_cost import most_cost_microusd, quoted_launch
+from gpuwatch.app.watches.current_limits import current_limits
+from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.past_lows import WINDOW_DAYS, PriceRank, rank_in
+from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
+from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, Commission, price_of
+from gpuwatch.engine.launches.renting.owner_decisions import watch_bound_to_quote
+from gpuwatch.errors import StoreNotReady, UsageError
+from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows
+from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.life.owner_decisions import Approval
+    from gpuwatch.domain.launches.money.month_forecast import BudgetUse
+    from gpuwatch.domain.watches.decide import Match
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.database import Database
+
+_WINDOW = timedelta(days=WINDOW_DAYS)
+_QUARTERS = (0, 0.25, 0.5, 0.75, 1)
+
+
+class QuoteRank(msgspec.Struct, frozen=True, kw_only=True):
+    """The price among the hourly lowest prices of 30 days of its provider, GPU and rental type, as an alert ranks it.
+
+    Prices are micro-dollars per GPU-hour, the commission of the quote included.
+    """
+
+    rank: PriceRank
+    low: float
+    first_quartile: float
+    median: float
+    third_quartile: float
+    high: float
+    now: float
+
+
+class OfferOdds(msgspec.Struct, frozen=True, kw_only=True):
+    """How long offers of this GPU at or under the quoted price lasted; `half_gone_s` None: most outlasted the record."""
+
+    half_gone_s: float | None
+    longest_s: float
+    samples: int
+
+
+class ApprovalDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """An approval, and the figures of the decision. None: unknown.
+
+    Attributes:
+        watch: the watch that asks, with the limit in force; None: it is gone.
+        most_microusd: the most that the launch can cost in all; None: it would have no latest end.
+        runtime_s: after which it ends.
+        left: the budget of the day or month with the least money left.
+        used_before: how many launches were on this machine.
+    """
+
+    approval: Approval
+    state: ApprovalState
+    watch: Watch | None
+    most_microusd: int | None
+    runtime_s: float | None
+    left: BudgetUse | None
+    rank: QuoteRank | None
+    used_before: int
+
+    @property
+    def distance(self) -> float | None:
+        """0.06: 6 % above the limit; None: the watch is gone, or has no limit for a GPU-hour."""
+        limit = None if self.watch is None else self.watch.max_price_usd_gpu_hour
+        if self.watch is None or self.watch.unlimited or self.watch.max_job_cost_usd is not None or not limit:
+            return None
+        return self.approval.match.price_microusd_gpu_hour / MICRO / float(limit) - 1
+
+    @property
+    def limit_microusd_gpu_hour(self) -> int | None:
+        """The limit that the price is compared with."""
+        return None if self.distance is None or self.watch is None else round(self.watch.max_price_usd_gpu_hour * MICRO)
+
+
+def approval_details(settings: Settings, approvals: Sequence[Approval], now: datetime) -> list[ApprovalDetails]:
+    """The figures of some approvals, in their order. Sends no request. Raises StoreError."""
+    if not approvals:
+        return []
+    with open_store_read_only(settings) as store:
+        watches = _watches(settings, store, approvals)
+        left = _least_left(spending_now(settings, now).budgets)
+        return [_details(store, approval, watches.get(approval.watch), left, now) for approval in approvals]
+
+
+def _watches(settings: Settings, store: Database, approvals: Iterable[Approval]) -> Mapping[str, Watch]:
+    known = watches_that_rent(settings, store)
+    asking = [known[name] for name in dict.fromkeys(one.watch for one in approvals) if name in known]
+    return {watch.name: watch for watch in current_limits(settings, asking, keep=False, from_daemon=True).watches}
+
+
+def _details(
+    store: Database, approval: Approval, watch: Watch | None, left: Mapping[str | None, BudgetUse], now: datetime
+) -> ApprovalDetails:
+    offer = approval.match.offer
+    launch = None if watch is None else quoted_launch(approval.match, watch_bound_to_quote(approval, watch), now)
+    of_both = [left[name] for name in (None, approval.watch) if name in left]
+    return ApprovalDetails(
+        approval=approval,
+        state=approval.state_at(now),
+        watch=watch,
+        most_microusd=None if launch is None else most_cost_microusd(launch, now),
+        runtime_s=None if launch is None else launch.max_runtime_s,
+        left=min(of_both, key=left_microusd, default=None),
+        rank=_rank(store, approval.match, now),
+        used_before=SqlLaunchTotals(store).count_on_machine(offer.provider, offer.machine_id),
+    )
+
+
+def _least_left(budgets: Iterable[BudgetUse]) -> dict[str | None, BudgetUse]:
+    """The limit of a day or month with the least money left, by watch."""
+    found: dict[str | None, BudgetUse] = {}
+    for use in budgets:
+        if use.limit_name != "max_usd_hour":
+            found[use.watch] = min(found.get(use.watch, use), use, key=left_microusd)
+    return found
+
+
+def left_microusd(use: BudgetUse) -> int:
+    """What of a limit is not spent yet."""
+    return max(0, use.limit - use.used)
+
+
+def _rank(store: Database, quote: Match, now: datetime) -> QuoteRank | None:
+    """The rank of its price; None: too little is recorded."""
+    offer = quote.offer
+    lows = SqlHourlyLows(store, [offer.provider]).hourly_lows([offer.gpu], now - _WINDOW, now)
+    history = lows.get((offer.provider, offer.kind, offer.gpu, offer.spot))
+    if history is None:
+        return None
+    listed = price_of(offer, REFERENCE_DISK_GB, Commission()).listed_microusd_hour / offer.gpu_count
+    rank = rank_in(history, round(listed))
+    if rank is None:
+        return None
+    last, factor = len(history.lows) - 1, 1 + quote.price.commission_rate
+    low, first, median, third, high = (history.lows[round(last * part)] * factor for part in _QUARTERS)
+    return QuoteRank(
+        rank=rank, low=low, first_quartile=first, median=median, third_quartile=third, high=high, now=listed * factor
+    )
+
+
+def offer_odds(settings: Settings, quote: Match, now: datetime) -> OfferOdds | None:
+    """How long offers at the quoted price lasted in 30 days; None: too few are recorded. Loads numpy."""
+    from gpuwatch.app.market.market import MarketRequest, market_overview  # noqa: PLC0415 12 MB
+
+    request = MarketRequest(
+        gpus=(quote.offer.gpu,),
+        scope=MarketFilter(spot=quote.offer.spot),
+        since=now - _WINDOW,
+        until=now,
+        data=None,
+        under_usd=quote.price_microusd_gpu_hour / MICRO,
+    )
+    try:
+        rows = market_overview(settings, request).rows
+    except (UsageError, StoreNotReady):
+        return None
+    row = next((row for row in rows if row.gpu == quote.offer.gpu and row.is_lifetime_known), None)
+    if row is None:
+        return None
+    life = row.lifetime
+    return OfferOdds(half_gone_s=life.median_s, longest_s=life.longest_s, samples=life.samples)
