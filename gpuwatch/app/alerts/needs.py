@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
+from msgspec import Meta
+
+from gpuwatch.app.launches.running_machines import running_machines
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.launches.launch import LaunchState, RefusalReason
 from gpuwatch.domain.launches.life.admission import BlockReason
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 
-APPROVAL, HELD = "approval", "held"  # kinds that have a page of their own
+APPROVAL, HELD, IDLE = "approval", "held", "idle"
 _FAILED_FOR = timedelta(days=7)  # a job that failed earlier is not shown
 _DELIVERED_WITHIN = timedelta(minutes=10)
 # blocks that last until the owner does something: the others end by themselves, or are meant
@@ -44,6 +47,8 @@ class NeedView(JsonView, frozen=True, kw_only=True):
     kind: str
     text: str
     command: str
+    subject: Annotated[str, Meta(description="The launch, instance, watch, job, channel or approval that it is about.")]
+    reason: Annotated[str | None, Meta(description="Why, as recorded.")] = None
 
 
 def needs_of_owner(
@@ -57,13 +62,16 @@ def needs_of_owner(
     zone = ZoneInfo(settings.timezone)
     needs = [
         *_launch_needs(settings, store, alive),
+        *_idle_needs(settings, store, alive, now, zone),
         *_approval_needs(store, now, zone),
         *_watch_needs(store, statuses),
         *_job_needs(store, now),
         *_alert_needs(settings, store, now, zone),
     ]
     if settings.rescue:
-        needs.insert(0, NeedView(kind="rescue", text=f"rescue mode: {settings.rescue}", command="gpuwatch doctor"))
+        text = f"rescue mode: {settings.rescue}"
+        rescue = NeedView(kind="rescue", text=text, command="gpuwatch doctor", subject="", reason=settings.rescue)
+        needs.insert(0, rescue)
     return needs
 
 
@@ -71,13 +79,29 @@ def _launch_needs(settings: Settings, store: Database, alive: Sequence[Launch]) 
     for launch in alive:
         if launch.state is LaunchState.HELD:
             text = f"launch {launch.launch_id} is held: check at {launch.provider} whether its instance exists"
-            yield NeedView(kind=HELD, text=text, command=f"gpuwatch launches resolve {launch.launch_id} --absent")
+            command = f"gpuwatch launches resolve {launch.launch_id} --absent"
+            yield NeedView(kind=HELD, text=text, command=command, subject=launch.launch_id)
     repository = SqlLaunchRepository(store)
     for name in settings.providers:
         for unknown in repository.unknown_instances(name):
             text = f"instance {unknown.instance_id} at {name} has gpuwatch's label and belongs to no launch"
             command = f"gpuwatch launches adopt {shlex.quote(unknown.instance_id)} --provider {name}"
-            yield NeedView(kind="unknown_instance", text=text, command=command)
+            yield NeedView(
+                kind="unknown_instance", text=text, command=command, subject=unknown.instance_id, reason=name
+            )
+
+
+def _idle_needs(
+    settings: Settings, store: Database, alive: Sequence[Launch], now: datetime, zone: ZoneInfo
+) -> Iterator[NeedView]:
+    for machine in running_machines(settings, store, alive, now):
+        if machine.idle_since is None:
+            continue
+        launch_id = machine.launch.launch_id
+        text = f"launch {launch_id} uses {machine.used_percent or 0:.0f} % of its GPU"
+        if machine.idle_ends_at is not None:
+            text += f" and ends at {format_moment(machine.idle_ends_at, zone)} if that stays so"
+        yield NeedView(kind=IDLE, text=text, command=f"gpuwatch launches show {launch_id}", subject=launch_id)
 
 
 def _approval_needs(store: Database, now: datetime, zone: ZoneInfo) -> Iterator[NeedView]:
@@ -86,32 +110,42 @@ def _approval_needs(store: Database, now: datetime, zone: ZoneInfo) -> Iterator[
             offer, price = approval.match.offer, per_hour(usd(approval.match.price.price_microusd_hour))
             what = f"{offer.gpu_count}× {offer.gpu} at {offer.provider} for {price}"
             text = f"approve {what} (watch {approval.watch}), open until {format_moment(approval.deadline, zone)}"
-            yield NeedView(kind=APPROVAL, text=text, command=f"gpuwatch approvals approve {approval.approval_id}")
+            command = f"gpuwatch approvals approve {approval.approval_id}"
+            yield NeedView(kind=APPROVAL, text=text, command=command, subject=approval.approval_id)
 
 
 def _watch_needs(store: Database, statuses: Sequence[WatchStatus]) -> Iterator[NeedView]:
     for breaker in SqlPauseRepository(store).load().open_breakers():
         text = f"watch {breaker.watch} is paused by its circuit breaker: {breaker.why}"
-        yield NeedView(kind="breaker", text=text, command=f"gpuwatch watches resume {shlex.quote(breaker.watch)}")
+        resume = f"gpuwatch watches resume {shlex.quote(breaker.watch)}"
+        yield NeedView(kind="breaker", text=text, command=resume, subject=breaker.watch, reason=breaker.why)
     for status in statuses:
         command = None if status.blocked is None else _SETTLED_BY.get(status.blocked.reason)
         if status.blocked is not None and command is not None:
             name = status.watch.name
             text = f"watch {name} matches and cannot act: {status.blocked.text}"
-            yield NeedView(kind=status.blocked.reason.value, text=text, command=command.format(watch=shlex.quote(name)))
+            yield NeedView(
+                kind=status.blocked.reason.value,
+                text=text,
+                command=command.format(watch=shlex.quote(name)),
+                subject=name,
+                reason=status.blocked.text,
+            )
 
 
 def _job_needs(store: Database, now: datetime) -> Iterator[NeedView]:
     repository = SqlJobRepository(store)
     for job in repository.recent(20, JobState.PAUSED):
-        yield _job_need(job.name, f"is paused: {job.reason or 'by you'}", "retry")
+        yield _job_need(job.name, "is paused", job.reason or "by you", "retry")
     for job in repository.recent(20, JobState.FAILED):
         if job.ended_at is not None and now - job.ended_at < _FAILED_FOR:
-            yield _job_need(job.name, f"failed: {job.reason or 'see its output'}", "show")
+            yield _job_need(job.name, "failed", job.reason or "see its output", "show")
 
 
-def _job_need(name: str, what: str, verb: str) -> NeedView:
-    return NeedView(kind="job", text=f"job {name} {what}", command=f"gpuwatch jobs {verb} {shlex.quote(name)}")
+def _job_need(name: str, what: str, why: str, verb: str) -> NeedView:
+    text = f"job {name} {what}: {why}"
+    command = f"gpuwatch jobs {verb} {shlex.quote(name)}"
+    return NeedView(kind="job", text=text, command=command, subject=name, reason=why)
 
 
 def _alert_needs(settings: Settings, store: Database, now: datetime, zone: ZoneInfo) -> Iterator[NeedView]:
@@ -120,4 +154,10 @@ def _alert_needs(settings: Settings, store: Database, now: datetime, zone: ZoneI
             since = format_moment(pending.oldest_at, zone)
             why = f": {pending.last_error}" if pending.last_error else ""
             text = f"{pending.count} undelivered on {pending.channel} since {since}{why}"
-            yield NeedView(kind="undelivered", text=text, command="gpuwatch alerts test")
+            yield NeedView(
+                kind="undelivered",
+                text=text,
+                command="gpuwatch alerts test",
+                subject=pending.channel,
+                reason=pending.last_error,
+            )

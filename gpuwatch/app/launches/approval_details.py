@@ -1,14 +1,15 @@
-"""What an owner must know to answer an approval: limit, rank, the most it can cost, what is left, the host, the odds."""
+"""What an owner must know to answer an approval: limit, rank, the most it can cost, what is left, the odds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
-from gpuwatch.app.launches.approvals import watches_that_rent
+from gpuwatch.app.launches.approvals import ApprovalView, approval_view, watches_that_rent
 from gpuwatch.app.launches.budget_uses import spending_now
 from gpuwatch.app.launches.most_cost import most_cost_microusd, quoted_launch
 from gpuwatch.app.watches.current_limits import current_limits
@@ -16,6 +17,7 @@ from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.past_lows import WINDOW_DAYS, PriceRank, rank_in
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
+from gpuwatch.domain.market.json_view import usd_number
 from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, Commission, price_of
 from gpuwatch.engine.launches.renting.owner_decisions import watch_bound_to_quote
 from gpuwatch.errors import StoreNotReady, UsageError
@@ -50,7 +52,7 @@ class QuoteRank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferOdds(msgspec.Struct, frozen=True, kw_only=True):
-    """How long offers of this GPU at or under the quoted price lasted; `half_gone_s` None: most outlasted the record."""
+    """How long offers of this GPU at or under the quoted price lasted; `half_gone_s` None: most lasted longer."""
 
     half_gone_s: float | None
     longest_s: float
@@ -178,3 +180,42 @@ def offer_odds(settings: Settings, quote: Match, now: datetime) -> OfferOdds | N
         return None
     life = row.lifetime
     return OfferOdds(half_gone_s=life.median_s, longest_s=life.longest_s, samples=life.samples)
+
+
+class ApprovalDetailsView(ApprovalView, frozen=True, kw_only=True):
+    """One approval of `gpuwatch approvals list`. The last fields are those of an open one; null: unknown or answered."""
+
+    most_usd: Annotated[float | None, Meta(description="The most it can cost in all; null: it has no latest end.")]
+    max_runtime_s: float | None
+    limit_usd_gpu_hour: float | None
+    above_limit: Annotated[float | None, Meta(description="0.06: 6 % above the limit.")]
+    budget_left_usd: Annotated[float | None, Meta(description="Of the day's or month's budget with the least left.")]
+    price_rank: Annotated[
+        float | None, Meta(description="0.06: 6 % of the hourly lowest prices of 30 days were lower, at this provider.")
+    ]
+    launches_on_machine: Annotated[int | None, Meta(description="How many ran on this machine before.")]
+
+
+def approval_detail_views(
+    settings: Settings, approvals: Sequence[Approval], now: datetime
+) -> list[ApprovalDetailsView]:
+    """Approvals as other programs see them; the figures of the open ones. Raises StoreError."""
+    waiting = [one for one in approvals if one.state_at(now) is ApprovalState.OPEN]
+    known = {one.approval.approval_id: one for one in approval_details(settings, waiting, now)}
+    return [_detail_view(one, known.get(one.approval_id), now) for one in approvals]
+
+
+def _detail_view(approval: Approval, details: ApprovalDetails | None, now: datetime) -> ApprovalDetailsView:
+    limit = None if details is None else details.limit_microusd_gpu_hour
+    distance = None if details is None else details.distance
+    left = None if details is None or details.left is None else left_microusd(details.left)
+    return ApprovalDetailsView.of(
+        approval_view(approval, now),
+        most_usd=usd_number(None if details is None else details.most_microusd),
+        max_runtime_s=None if details is None else details.runtime_s,
+        limit_usd_gpu_hour=usd_number(limit),
+        above_limit=None if distance is None else round(distance, 6),
+        budget_left_usd=usd_number(left),
+        price_rank=None if details is None or details.rank is None else round(details.rank.rank.share, 6),
+        launches_on_machine=None if details is None else details.used_before,
+    )

@@ -13,7 +13,7 @@ from gpuwatch.cli.market.offers import gpu_text
 from gpuwatch.cli.options import completes, json_option, settings_option
 from gpuwatch.cli.output import json_out
 from gpuwatch.cli.terminal_tables import left, print_list, right, text
-from gpuwatch.domain.market.money import per_hour
+from gpuwatch.domain.market.money import dollars, per_hour
 from gpuwatch.domain.market.offer import clean, place_text
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _COLUMNS = (
     left("state", "state"),
     left("GPU", lambda ask: gpu_text(ask.offer)),
     right("price", lambda ask: per_hour(ask.offer.price_usd_hour, least=3, most=3)),
+    right("at most", lambda ask: "–" if ask.most_usd is None else dollars(ask.most_usd), drop=1),
     left("machine", lambda ask: ask.offer.machine_id, drop=4),
     left("place", lambda ask: place_text(ask.offer.region, ask.offer.country), drop=5),
     left("open until", "deadline"),
@@ -39,10 +40,10 @@ _COLUMNS = (
 @settings_option
 def asks(as_json: bool, settings: Settings) -> None:
     """List the quotes that await your approval, and those of the last week."""
-    from gpuwatch.app.launches.approvals import approval_view, recent_approvals
+    from gpuwatch.app.launches.approval_details import approval_detail_views
+    from gpuwatch.app.launches.approvals import recent_approvals
 
-    now = real_now()
-    approvals = [approval_view(ask, now) for ask in recent_approvals(settings)]
+    approvals = approval_detail_views(settings, recent_approvals(settings), real_now())
     print_list(approvals, _COLUMNS, "no quotes in the last week", as_json=as_json, timezone=settings.timezone)
 
 

@@ -22,7 +22,8 @@ from gpuwatch import providers
 from gpuwatch.app.alerts.alerts import EventView, event_filter, event_view, stored_events
 from gpuwatch.app.history.period_view import GpuPeriodView, period_fields
 from gpuwatch.app.jobs.jobs import listed_jobs
-from gpuwatch.app.launches.approvals import ApprovalView, approval_view, recent_approvals
+from gpuwatch.app.launches.approval_details import ApprovalDetailsView, approval_detail_views
+from gpuwatch.app.launches.approvals import recent_approvals
 from gpuwatch.app.launches.costs import CostLineView, cost_report, cost_report_view, month_start
 from gpuwatch.app.launches.launches import ListedLaunchView, launch_views
 from gpuwatch.app.market.current_offers import current_offers
@@ -136,8 +137,7 @@ def _jobs(settings: Settings, _query: ListParameters) -> ResourceAnswer:
 
 
 def _approvals(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    now = real_now()
-    return ResourceAnswer(recent_approvals(settings), lambda approval: approval_view(approval, now))
+    return ResourceAnswer(approval_detail_views(settings, recent_approvals(settings), real_now()))
 
 
 def _alerts(settings: Settings, query: AlertParameters) -> ResourceAnswer:
@@ -195,7 +195,7 @@ RESOURCES = (
     Resource(name="launches", summary="Launches, newest first.",
              parameters=ListParameters, read=_launches, item=ListedLaunchView),
     Resource(name="approvals", summary="Quotes that await a decision, and those of the last week.",
-             parameters=ListParameters, read=_approvals, item=ApprovalView),
+             parameters=ListParameters, read=_approvals, item=ApprovalDetailsView),
     Resource(name="alerts", summary="Events, newest last.", parameters=AlertParameters, read=_alerts, item=EventView),
     Resource(name="providers", summary="Providers: status, health, quota.",
              parameters=ListParameters, read=_providers, item=ProviderStatusView),

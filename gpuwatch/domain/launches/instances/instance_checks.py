@@ -114,20 +114,30 @@ def idle_cause(samples: Sequence[UtilisationSample], below: float, for_s: float,
         samples: oldest first; those later than `now` (a clock that stepped back) are ignored.
         below: percent; a sample equal to it is not below it.
     """
-    span = timedelta(seconds=for_s)
-    low: list[UtilisationSample] = []
-    for sample in reversed(_since_gap(samples, span, now)):
-        if sample.percent is None:
-            continue
-        if sample.percent >= below:
-            break
-        low.append(sample)
-    if len(low) < 2 or now - low[-1].at < span:
+    low = low_samples(samples, below, for_s, now)
+    if len(low) < 2 or now - low[-1].at < timedelta(seconds=for_s):
         return None
     return (
         EndReason.IDLE,
         f"GPU utilisation {number_text(low[0].percent)} %, under {below:g} % since {low[-1].at:%H:%M} UTC",
     )
+
+
+def low_samples(
+    samples: Sequence[UtilisationSample], below: float, for_s: float, now: datetime
+) -> list[UtilisationSample]:
+    """Return the known samples below `below` up to now without one in between that is not, newest first.
+
+    Arguments as `idle_cause`.
+    """
+    low: list[UtilisationSample] = []
+    for sample in reversed(_since_gap(samples, timedelta(seconds=for_s), now)):
+        if sample.percent is None:
+            continue
+        if sample.percent >= below:
+            break
+        low.append(sample)
+    return low
 
 
 def mean_utilisation(samples: Sequence[UtilisationSample], for_s: float, now: datetime) -> float | None:
