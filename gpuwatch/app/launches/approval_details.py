@@ -183,7 +183,7 @@ def offer_odds(settings: Settings, quote: Match, now: datetime) -> OfferOdds | N
 
 
 class ApprovalDetailsView(ApprovalView, frozen=True, kw_only=True):
-    """One approval of `gpuwatch approvals list`. The last fields are those of an open one; null: unknown or answered."""
+    """One approval of `gpuwatch approvals list`. The last fields: of an open one; null: unknown or answered."""
 
     most_usd: Annotated[float | None, Meta(description="The most it can cost in all; null: it has no latest end.")]
     max_runtime_s: float | None
