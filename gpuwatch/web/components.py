@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import wraps
 from typing import Any
 
 from markupsafe import Markup
 
+from gpuwatch.app.history.svg_plots import stacked_bars, survival_chart
+from gpuwatch.app.history.svg_small import range_bar, rank_strip, sparkline
 from gpuwatch.domain.market import money
 from gpuwatch.domain.market.figure_text import UNKNOWN
 from gpuwatch.domain.market.money import rate_text, usd
@@ -177,7 +180,18 @@ def chart(data: Mapping[str, Any], label: str, inside: Markup | str = "", cls: s
     return whole.format(f"chart {cls}".rstrip(), label, text, inside)
 
 
+def _drawn(draw: Callable[..., str]) -> Callable[..., Markup]:
+    """A small chart as markup: the drawing escapes every text."""
+
+    @wraps(draw)
+    def marked(*given: Any, **named: Any) -> Markup:
+        return Markup(draw(*given, **named))  # noqa: S704 its texts are escaped
+
+    return marked
+
+
 GLOBALS: Mapping[str, Callable[..., object]] = {
+    **{draw.__name__: _drawn(draw) for draw in (sparkline, rank_strip, range_bar, stacked_bars, survival_chart)},
     "icon": icon,
     "chip": chip,
     "per_hour": per_hour,
