@@ -13,6 +13,7 @@ import msgspec
 from gpuwatch.errors import GpuwatchError
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.launches.instance import SshAddress
     from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 
 
@@ -63,14 +64,6 @@ class StoreUnreachable(GpuwatchError):
 
 class ObjectMissing(StoreUnreachable):
     """The store answers, but has no such file or folder."""
-
-
-class SshAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a machine's SSH server listens."""
-
-    host: str
-    port: int
-    user: str = "root"
 
 
 class RemoteAnswer(msgspec.Struct, frozen=True, kw_only=True):

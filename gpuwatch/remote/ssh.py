@@ -17,16 +17,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.market.offer import clean
-from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable, SshAddress
+from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable
 from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import BoundedResult, ByteSink, one_line, run_bounded
 from gpuwatch.remote.framed_output import NOISE_MAX_BYTES, FramedOutput, framed
 from gpuwatch.remote.sent_tree import archive_of, sent_entries
 
 CONNECT_S = 10
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
-_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
 _REJECTION_MESSAGES = ("permission denied", "too many authentication failures", "load key", "no such identity")
 _CLIENT_OPTIONS = (
     "BatchMode=yes",
@@ -50,11 +49,6 @@ def ssh_command(key_file: str, user: str, port: int, options: Sequence[str], cli
     """Return the client's arguments before `--`, host and command; `options` set how the host key is checked."""
     option_args = [part for option in (*_CLIENT_OPTIONS, *options) for part in ("-o", option)]
     return [client, "-F", "none", "-T", "-i", key_file, "-l", user, "-p", str(port), *option_args]
-
-
-def is_address(host: str, port: int, user: str = "root") -> bool:
-    """Whether it may be passed to a client."""
-    return bool(_HOST.fullmatch(host) and 0 < port < 65_536 and _USER.fullmatch(user))
 
 
 def is_rejection(message: str) -> bool:
@@ -238,7 +232,7 @@ def _is_key(kind: str, text: str) -> bool:
 
 
 def _check(address: SshAddress) -> None:
-    if not is_address(address.host, address.port, address.user):
+    if not address.is_usable:
         raise RemoteUnreachable("it has no valid address")
 
 

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 from io import BytesIO
 
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.ports.remote import InstanceUnreachable, LoginRefused
 from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
-from gpuwatch.remote.ssh import is_address, is_rejection, ssh_command
+from gpuwatch.remote.ssh import is_rejection, ssh_command
 
 # Cloudflare's speed test: it has servers near hosts everywhere, is intended for downloads, needs no account, and takes
 # the size as a parameter. A file on one server would measure the distance to that server.
@@ -133,7 +134,7 @@ def _number(text: str) -> float | None:
 
 
 def _check(host: str, port: int, user: str = "root") -> None:
-    if not is_address(host, port, user):
+    if not SshAddress(host=host, port=port, user=user).is_usable:
         raise InstanceUnreachable("it has no valid address")
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState, JobTransition, apply_transition
 from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobDefinition, JobFiles, JobLimit
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Watch
@@ -26,7 +27,7 @@ from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
 from gpuwatch.engine.jobs.job_runner import JobRunner
 from gpuwatch.errors import JobConflict
 from gpuwatch.ports import OutboxAlert
-from gpuwatch.ports.remote import RemoteAnswer, RemoteShell, RemoteShells, RemoteUnreachable, SshAddress
+from gpuwatch.ports.remote import RemoteAnswer, RemoteShell, RemoteShells, RemoteUnreachable
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.remote.rclone import Rclone

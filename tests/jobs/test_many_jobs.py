@@ -13,10 +13,11 @@ import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_definition import JobDefinition, JobLimit
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.engine.jobs.job_runner import JobRunner
 from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
-from gpuwatch.ports.remote import RemoteAnswer, SshAddress
+from gpuwatch.ports.remote import RemoteAnswer
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.remote.rclone import Rclone
 from tests.jobs.job_world import BEGIN, WATCH, MemoryJobStore, MemoryLaunches, launch_of

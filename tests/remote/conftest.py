@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.emulator.instances.machine_sshd import MachineSshd, has_sshd
-from gpuwatch.ports.remote import RemoteAnswer, SshAddress
+from gpuwatch.ports.remote import RemoteAnswer
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.ssh import OpenSshShell, OpenSshShells
 

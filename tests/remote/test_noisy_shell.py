@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.jobs.run_status import RunPhase
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.emulator.instances.machine_sshd import MachineSshd
-from gpuwatch.ports.remote import RemoteRefused, SshAddress
+from gpuwatch.ports.remote import RemoteRefused
 from gpuwatch.remote.framed_output import FramedOutput, framed
 from gpuwatch.remote.ssh import OpenSshShell, OpenSshShells
 from tests.remote.conftest import RunOnMachine

@@ -10,8 +10,9 @@ from pwd import getpwuid
 
 import pytest
 
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.emulator.instances.machine_sshd import MachineSshd
-from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable, SshAddress
+from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
 from gpuwatch.redaction import register_secret
 from gpuwatch.remote.ssh import OpenSshShell, OpenSshShells, parse_host_keys
 

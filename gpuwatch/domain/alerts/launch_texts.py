@@ -26,6 +26,7 @@ LAUNCH_FACTS = (  # `of` is the launch
     ("Reserved", "{reserved} per hour"),
     ("Offer", "{reserved_offer}"),
     ("Instance", "{instance}"),
+    ("Log in", "{login}"),
     ("Cost", "{cost}"),
     ("Cost so far", "{cost_so_far}"),
     ("Cost at its latest end", "{cost_at_end}, in {left}"),

@@ -22,7 +22,28 @@ LABEL_LENGTH = 60  # every provider at which gpuwatch rents accepts this length;
 EXTRA_LENGTH = 20  # the part of `LABEL_LENGTH` that the ids leave to the text of the owner
 _ID_LENGTH = 8
 # A launch id stays readable even if a provider cut off the rest; the owner's text follows after a space.
+_SSH_HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
+_SSH_USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 _LABEL: Final = r"gpuwatch-([a-z2-7]{12})(?:-([a-z2-7]{0,8}))?(?:-([a-z2-7]{0,8}))?(?: .*)?"
+
+
+class SshAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a machine's SSH server listens."""
+
+    host: str
+    port: int
+    user: str = "root"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it may be passed to a client or shown as a command: the provider's text is hostile until then."""
+        is_named = _SSH_HOST.fullmatch(self.host) and _SSH_USER.fullmatch(self.user)
+        return bool(is_named and 0 < self.port < 65_536)
+
+    @property
+    def command(self) -> str:
+        """Return the command line that logs in."""
+        return f"ssh -p {self.port} {self.user}@{self.host}"
 
 
 class InstanceState(StrEnum):
@@ -67,6 +88,14 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     maintenance_at: datetime | None = None
     unknown_status: str | None = None  # a word in its status that gpuwatch does not know; None: all are known
     is_placed: bool = True  # False: the provider or orchestrator found no machine for it, and nothing was billed
+
+    @property
+    def ssh(self) -> SshAddress | None:
+        """Return where to log in; None: the provider does not state it, or states nonsense."""
+        if self.ssh_host is None:
+            return None
+        address = SshAddress(host=self.ssh_host, port=self.ssh_port or 22, user=self.ssh_user or "root")
+        return address if address.is_usable else None
 
 
 class LabelIds(NamedTuple):

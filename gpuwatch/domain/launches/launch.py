@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.launches.instance import LABEL_LENGTH, label_of
+from gpuwatch.domain.launches.instance import LABEL_LENGTH, SshAddress, label_of
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.computed_limits import most_bid_microusd, quoted_bid_usd_hour
@@ -137,6 +137,9 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     billing_step_s: float = 0.0  # length of one billing step; 0: billed to the millisecond
     machines: int = 1  # number of machines, for budgets
     is_stock: bool = False  # any machine of a place, not a certain one
+    region: str | None = None
+    country: str | None = None
+    reliability: float | None = None
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +180,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     account_id: str | None = None  # at the provider; None: unknown, as for launches of older versions
     install_id: str | None = None  # the installation that rented or adopted it
     watch_id: str | None = None  # its watch, independent of the watch's current name
+    ssh: SshAddress | None = None  # where to log in; None: not known
     terms: str | None = None  # JSON: the watch's terms at admission, as far as they are needed later; no secrets
     version: int = 0
 
@@ -375,22 +379,11 @@ def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
             billing_step_s=match.price.billing_step_s,
             machines=match.offer.terms.machines,
             is_stock=match.offer.terms.fungible,
+            region=match.offer.region,
+            country=match.offer.country,
+            reliability=match.offer.reliability,
         ),
     }
-
-
-def place_fields(
-    launch: Launch, provider: str, account_id: str | None, label_length: int, watch: Watch
-) -> dict[str, Any]:
-    """Return the fields that change when a launch continues at another provider."""
-    label = label_of(
-        launch.launch_id,
-        (watch.launch or LaunchSpec()).label_extra,
-        install_id=launch.install_id,
-        watch_id=launch.watch_id,
-        length=label_length,
-    )
-    return {"provider": provider, "account_id": account_id, "label": label}
 
 
 def most_microusd_hour(match: Match, watch: Watch) -> int:

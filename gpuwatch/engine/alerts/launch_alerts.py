@@ -130,6 +130,7 @@ class LaunchAlerts:
             "reserved": dollars(usd(launch.bound_microusd_hour)) if by_command else None,
             "reserved_offer": launch.offer_id if by_command else None,
             "instance": launch.instance_id,
+            "login": _login(launch),
             "cost": dollars(usd(cost)) if has_cost and is_over else None,
             "cost_so_far": dollars(usd(cost)) if has_cost and not is_over else None,
             **_latest_end(launch, now),
@@ -144,6 +145,12 @@ class LaunchAlerts:
         if launch.state in _OVER or launch.instance_id is None:
             return None
         return ends.text(launch.disk_microusd_hour, launch.price_microusd_hour)
+
+
+def _login(launch: Launch) -> str | None:
+    """Return the command that logs in while it runs."""
+    is_running = launch.state is LaunchState.RUNNING and launch.condition is None
+    return launch.ssh.command if is_running and launch.ssh is not None else None
 
 
 def _latest_end(launch: Launch, now: datetime) -> dict[str, str | None]:

@@ -19,6 +19,7 @@ from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, waiting_job_watc
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import FileListing, parse_files
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
@@ -31,7 +32,7 @@ from gpuwatch.engine.alerts.launch_alerts import job_alert
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.home_folder import expand_home
 from gpuwatch.ports.jobs import JobStore
-from gpuwatch.ports.remote import RemoteShell, RemoteShells, RemoteUnreachable, SshAddress
+from gpuwatch.ports.remote import RemoteShell, RemoteShells, RemoteUnreachable
 
 if TYPE_CHECKING:
     from gpuwatch.remote.job_folder import JobFolder

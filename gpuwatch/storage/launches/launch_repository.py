@@ -193,7 +193,7 @@ class SqlLaunchRepository:
         """Change to another offer, by the rules of the first one, except for the slot, which it already has.
 
         Args:
-            provider_fields: fields that change if the offer is from another provider (`place_fields`).
+            provider_fields: fields that change if the offer is from another provider.
             message: why the previous offer was not rented.
             is_last_resort: no other candidate is left, so stock of a place that failed lately may be ordered again.
 

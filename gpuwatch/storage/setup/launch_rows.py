@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, and_, func, inspect, select
 
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchEvent, LaunchState, PriceSpan, Promise
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.storage.setup.database import Database
@@ -18,6 +19,7 @@ from gpuwatch.storage.setup.tables import launch as launch_table
 _TIMES = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
 _SPANS_DECODER = msgspec.json.Decoder(list[tuple[int, int, int]])
 _PROMISE_DECODER = msgspec.json.Decoder(Promise)
+_SSH_DECODER = msgspec.json.Decoder(SshAddress)
 _MAX_CAUSE_LENGTH = 200
 _MAX_MESSAGE_LENGTH = 500
 
@@ -43,6 +45,7 @@ def launch_row_of(launch: Launch) -> dict[str, Any]:
         "condition": None if launch.condition is None else launch.condition.value,
         "spans": msgspec.json.encode(spans).decode() if spans else None,
         "promised": msgspec.json.encode(launch.promised).decode(),
+        "ssh": None if launch.ssh is None else msgspec.json.encode(launch.ssh).decode(),
     }
 
 
@@ -60,6 +63,7 @@ def launch_of(row: Row[Any]) -> Launch:
             "spot": bool(values["spot"]),
             "condition": None if condition is None else InstanceCondition(condition),
             "spans": _spans(values["spans"]),
+            "ssh": None if values["ssh"] is None else _SSH_DECODER.decode(values["ssh"]),
             "promised": Promise() if values["promised"] is None else _PROMISE_DECODER.decode(values["promised"]),
         }
     )

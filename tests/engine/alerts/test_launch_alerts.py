@@ -10,6 +10,7 @@ import pytest
 
 from gpuwatch import providers
 from gpuwatch.domain.alerts.launch_texts import DAY_LIMIT, OVER, TAKEN_OVER
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.launches.launch import (
     EndReason,
     InstanceCondition,
@@ -74,6 +75,13 @@ def test_what_is_over_costs_no_more() -> None:
     over = msgspec.structs.replace(RUNNING, state=LaunchState.ENDED, ended_at=NOON + timedelta(hours=1))
     assert "Cost" in dict(alert_of(over).facts)
     assert "Cost so far" not in dict(alert_of(over).facts)
+
+
+def test_while_it_runs_its_alerts_say_how_to_log_in() -> None:
+    launch = msgspec.structs.replace(RUNNING, ssh=SshAddress(host="ssh6.vast.ai", port=41822))
+    assert dict(alert_of(launch).facts)["Log in"] == "ssh -p 41822 root@ssh6.vast.ai"
+    for over in ({"state": LaunchState.ENDED}, {"condition": InstanceCondition.OUTBID}, {"ssh": None}):
+        assert "Log in" not in dict(alert_of(msgspec.structs.replace(launch, **over)).facts), over
 
 
 def _fact(provider: str, **changes: object) -> str | None:

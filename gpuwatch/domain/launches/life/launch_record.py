@@ -33,6 +33,14 @@ _OF_LAUNCH = (
 _HOOKS = ("on_running", "before_stop", "on_ended")
 
 
+class SshView(JsonView, frozen=True, kw_only=True):
+    """Where a machine's SSH server listens."""
+
+    host: str
+    port: int
+    user: str
+
+
 class LaunchView(JsonView, frozen=True, kw_only=True):
     """One launch, for programs and hooks. No secrets: neither environment nor script."""
 
@@ -58,6 +66,7 @@ class LaunchView(JsonView, frozen=True, kw_only=True):
     gpu_count: int
     spot: bool
     intended_at: Moment
+    ssh: Annotated[SshView | None, Meta(description="Where to log in; null: not known.")]
     account: str | None
     install_id: str | None
     watch_id: str | None
@@ -68,6 +77,7 @@ def launch_fields(launch: Launch, now: datetime) -> dict[str, Any]:
     return {
         "cost_usd": cost_microusd(launch, now) / MICRO,
         "listed_cost_usd": cost_microusd(launch, now, listed=True) / MICRO,
+        "ssh": None if launch.ssh is None else SshView.of(launch.ssh),
         "account": launch.account_id,
     }
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from msgspec.structs import replace
+
 from gpuwatch.domain.alerts import launch_texts as texts
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
@@ -117,9 +119,20 @@ def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: W
     fault = event.fault or end_cause(launch, instance, clock.at_least, terms.ceiling_microusd)
     if fault is not None:
         return _ending(launch, *fault)
-    if launch.state is LaunchState.STARTING:
-        return _starting(launch, event, clock)
-    return _running(launch, instance, clock, terms)
+    is_starting = launch.state is LaunchState.STARTING
+    found = _starting(launch, event, clock) if is_starting else _running(launch, instance, clock, terms)
+    return _with_address(launch, instance, found)
+
+
+def _with_address(launch: Launch, instance: Instance, found: TransitionResult) -> TransitionResult:
+    """Record where to log in, along with what else is recorded; of a running launch also alone."""
+    if instance.state is not InstanceState.RUNNING or instance.ssh in {None, launch.ssh}:
+        return found
+    step = found.transition
+    if step is None and launch.state is LaunchState.STARTING:
+        return found
+    step = step or Transition(to_state=launch.state, cause="its SSH address is known")
+    return TransitionResult(replace(step, changes={**step.changes, "ssh": instance.ssh}), found.effects)
 
 
 def _adopted(launch: Launch, instance: Instance) -> TransitionResult:

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.launches.guarding.instance_lists import instance_by_id
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Instance, Launcher
-from gpuwatch.ports.remote import SshAddress
 
 log = logging.getLogger(__name__)
 

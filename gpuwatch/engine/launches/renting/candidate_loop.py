@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.domain.launches.instance import LABEL_LENGTH
+from gpuwatch.domain.launches.instance import LABEL_LENGTH, label_of
 from gpuwatch.domain.launches.instances.end_rules import longest_hook_s
 from gpuwatch.domain.launches.launch import (
     EndReason,
@@ -23,7 +23,6 @@ from gpuwatch.domain.launches.launch import (
     LaunchRefusal,
     RefusalReason,
     offer_fields,
-    place_fields,
 )
 from gpuwatch.domain.launches.life.launch_events import AnswerLost, ClockReading, InstanceCreated, NothingCreated
 from gpuwatch.domain.launches.life.refused_scopes import SkippedScope, refused_order, skipped_by, whole_provider
@@ -256,7 +255,7 @@ class CandidateLoop:
         place = {}
         if provider != launch.provider:
             context = self._contexts[provider]
-            place = place_fields(launch, provider, context.account_id(), context.label_length, self._watch)
+            place = _place_fields(launch, provider, context.account_id(), context.label_length, self._watch)
         if not place and all(getattr(launch, name) == value for name, value in fields.items()):
             return launch
         now = self._clock()
@@ -350,3 +349,17 @@ def _end_of(error: OrderError) -> EndReason:
         is_narrow = error.scope in {RefusalScope.ZONE, RefusalScope.REGION_FAMILY}
         return EndReason.REFUSED if is_narrow else _REFUSED[error.kind]
     return EndReason.RATE_LIMITED if isinstance(error, OrderRateLimited) else EndReason.OFFERS_GONE
+
+
+def _place_fields(
+    launch: Launch, provider: str, account_id: str | None, label_length: int, watch: Watch
+) -> dict[str, Any]:
+    """Return the fields that change when a launch continues at another provider."""
+    label = label_of(
+        launch.launch_id,
+        (watch.launch or LaunchSpec()).label_extra,
+        install_id=launch.install_id,
+        watch_id=launch.watch_id,
+        length=label_length,
+    )
+    return {"provider": provider, "account_id": account_id, "label": label}

@@ -231,6 +231,21 @@ def test_a_new_price_is_billed_from_then_on_or_ends_it(policy: PriceIncreasePoli
         assert spent == round(listed * 1e6)
 
 
+def test_where_to_log_in_is_recorded_once_and_only_if_it_can_be_an_address() -> None:
+    """With the transition that it comes with, and alone if it is known later or changes."""
+    where = {"ssh_host": "ssh6.vast.ai", "ssh_port": 41822}
+    runs = after(alive(S.STARTING), transition(alive(S.STARTING), InstanceListed(instance(**where)), at()))
+    assert runs.ssh is not None
+    assert (runs.state, runs.ssh.command) == (S.RUNNING, "ssh -p 41822 root@ssh6.vast.ai")
+    assert transition(runs, InstanceListed(instance(**where)), at()) == NO_TRANSITION
+    later = transition(alive(S.RUNNING), InstanceListed(instance(ssh_host="10.0.0.7", ssh_user="ubuntu")), at())
+    known = after(alive(S.RUNNING), later)
+    assert (later.effects, known.ssh and known.ssh.command) == ((), "ssh -p 22 ubuntu@10.0.0.7")
+    assert transition(runs, InstanceListed(instance(I.UNKNOWN, ssh_host="10.0.0.8")), at()) == NO_TRANSITION
+    for hostile in ("-oProxyCommand=id", "a.b; rm -rf ~", "a b", "$(id)", "x" * 300):
+        assert transition(alive(S.RUNNING), InstanceListed(instance(ssh_host=hostile)), at()) == NO_TRANSITION, hostile
+
+
 def test_a_launch_that_is_in_no_list_is_reported_once_and_comes_back() -> None:
     launch = alive(S.RUNNING)
     launch = after(launch, transition(launch, InstanceUnlisted(AbsenceVerdict.CANNOT_PROVE), at()))
