@@ -30,6 +30,7 @@ BESIDE = {
         "security": "logins and keys",
         "static": "styles and scripts",
         "templates": "templates of all pages",
+        "chart_axes": "ticks of large charts",
         "components": "parts that templates call: icons, states, money, times",
         "application": "joins all routes",
         "context": "what all requests share",

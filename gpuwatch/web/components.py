@@ -85,7 +85,7 @@ def _rate(microusd: float | None, unit: str, against: float | None, cls: str) ->
     if microusd is None:
         return Markup('<span class="price">{}</span>').format(UNKNOWN)
     return Markup('<span class="{}"><b>{}</b><span>{}</span></span>').format(
-        f"price {cls}".rstrip(), rate_text(microusd, against), _(unit)
+        f"price {cls}".rstrip(), rate_text(microusd, against), unit
     )
 
 
@@ -188,6 +188,11 @@ def _drawn(draw: Callable[..., str]) -> Callable[..., Markup]:
         return Markup(draw(*given, **named))  # noqa: S704 its texts are escaped
 
     return marked
+
+
+def filled(text: str, **values: object) -> Markup:
+    """A translated text that contains HTML, with its fields filled in: those are escaped."""
+    return Markup(text).format(**values)  # noqa: S704 the text is gpuwatch's own
 
 
 GLOBALS: Mapping[str, Callable[..., object]] = {

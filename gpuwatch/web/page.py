@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch import web
+from gpuwatch.app.watches.matching_prices import RecentMatchingPrices
 from gpuwatch.bootstrap import OpenStores
 from gpuwatch.chat.interface import Webhooks
 from gpuwatch.daemon.log_records import RecentLog
@@ -31,6 +32,7 @@ class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
         recent_log: the newest log records; None: the daemon is another process.
         webhooks: receive the updates of messengers for their bots.
         stores: what it reads.
+        prices: what it lately read of the watches' past.
     """
 
     config: str | None = None
@@ -38,6 +40,7 @@ class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
     recent_log: RecentLog | None = None
     webhooks: Webhooks = Webhooks()
     stores: OpenStores = msgspec.field(default_factory=OpenStores)
+    prices: RecentMatchingPrices = msgspec.field(default_factory=RecentMatchingPrices)
 
     @property
     def is_daemon(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch.app.market.current_offers import current_offers
-from gpuwatch.app.watches.blocked import blocked
+from gpuwatch.app.watches.blocked import WatchRule, blocked, watch_rules
 from gpuwatch.app.watches.check import WatchView, watch_fields
 from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.app.watches.nearest import nearest_view
@@ -22,7 +23,7 @@ from gpuwatch.domain.market.figure_text import count_text, percent_text
 from gpuwatch.domain.market.json_view import Moment
 from gpuwatch.domain.market.money import MICRO, per_gpu_hour
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, WatchMemory, decide
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import clauses_of, failures, is_near, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.offer_alerts import decision_text
@@ -38,7 +39,6 @@ from gpuwatch.storage.unit_of_work import SqlDecisionStore
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.market.offer import Offer
-    from gpuwatch.domain.watches.decide import Decision
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
     from gpuwatch.storage.alerts.pauses import PauseTable
@@ -50,6 +50,7 @@ _RECORDED = frozenset(
     {"providers", "gpu", "kind", "rentable", "gpu_count", "max_price", "spot", "min_vram_gib", "regions"}
     | {"min_reliability", "verified", "max_job_cost", "job"}
 )
+_PRICE_CLAUSES = frozenset({"max_price", "max_job_cost"})
 _LIVE = OfferFilter(spots=(False, True))
 
 
@@ -62,6 +63,8 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
         unchecked: clauses about facts that are not in the store.
         why: why it fires, or why not, and why it does not rent what it finds.
         blocked: why it does not act although offers match; None: it does, or it only sends alerts.
+        rejected: of the offers at or under its limit that it does not accept: the first setting that rejects them, and
+            how many.
     """
 
     watch: Watch
@@ -76,6 +79,8 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     silenced_until: datetime | None
     seen_at: datetime | None  # the newest complete poll of its providers
     next_poll_at: datetime | None
+    decision: Decision
+    rejected: Mapping[str, int] = {}
     is_empty: bool = False  # every provider's answers became empty, so that nothing is known
 
     @property
@@ -164,6 +169,12 @@ def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -
         ]
 
 
+def rules_of(settings: Settings, status: WatchStatus, now: datetime) -> tuple[WatchRule, ...]:
+    """Every rule that a watch must meet before it acts, in the daemon's order. Raises StoreError."""
+    nearest = () if status.nearest is None else (status.nearest,)
+    return tuple(watch_rules(settings, status.watch, status.decision, status.matches or nearest, now))
+
+
 class _StatusInputs:
     """The other facts in the store, read once for all watches."""
 
@@ -202,6 +213,8 @@ class _StatusInputs:
             seen_at=max(seen, default=None),
             is_empty=bool(polled) and all(name in self._emptied for name in polled),
             next_poll_at=self._next_poll(polled),
+            decision=decision,
+            rejected=rated.rejected,
         )
 
     def _decision(
@@ -251,25 +264,30 @@ class _RatedOffers(msgspec.Struct, frozen=True):
     matches: tuple[Match, ...]
     nearest: Match | None
     unchecked: tuple[str, ...]
+    rejected: Mapping[str, int]
 
 
 def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str, Any], now: datetime) -> _RatedOffers:
     """The offers that a watch accepts, based on the facts in the store."""
     matches, over_limit, unchecked, clauses = [], [], dict[str, None](), clauses_of(watch)
+    rejected = Counter[str]()
     for offer in offers:
         if not offer.rentable:
             continue
         price = price_for(watch, offer, commissions)
-        failed_clauses = {failure.clause for failure in failures(watch, offer, price, now, clauses)}
+        failed = [failure.clause for failure in failures(watch, offer, price, now, clauses)]
+        failed_clauses = set(failed)
         unchecked |= dict.fromkeys(sorted(failed_clauses - _RECORDED))
         failed_clauses &= _RECORDED
         if not failed_clauses:
             matches.append(match_of(watch, offer, price))
-        elif failed_clauses <= {"max_price", "max_job_cost"}:
+        elif failed_clauses <= _PRICE_CLAUSES:
             over_limit.append(match_of(watch, offer, price))
+        elif not failed_clauses & _PRICE_CLAUSES:
+            rejected[next(clause for clause in failed if clause in failed_clauses)] += 1
     matches.sort(key=rank)
     nearest = matches[0] if matches else min(over_limit, key=rank, default=None)
-    return _RatedOffers(tuple(matches), nearest, tuple(unchecked))
+    return _RatedOffers(tuple(matches), nearest, tuple(unchecked), rejected)
 
 
 class WatchStatusView(WatchView, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ At the end the circuit breaker of a watch: opened in the transaction of a failur
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
@@ -38,6 +38,7 @@ from gpuwatch.domain.launches.launch import (
     RefusalReason,
 )
 from gpuwatch.domain.launches.life.admission import (
+    Admission,
     AdmissionState,
     admit_launch,
     alive_launches,
@@ -56,6 +57,7 @@ from gpuwatch.domain.launches.life.launch_record import terms_of
 from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.domain.launches.life.refused_scopes import scope_refusal, scopes_in_force
 from gpuwatch.domain.launches.money.budgets import all_budgets_refusal
+from gpuwatch.domain.launches.rule_check import RuleCheck, first_refusal
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
@@ -155,15 +157,19 @@ def reserve(
     return launch, admitted[1]
 
 
-def refusal_of_rehearsal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
-    """Return why `reserve` would refuse this intent now, or None. Writes and locks nothing."""
+def checks_of_rehearsal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> Iterator[RuleCheck]:
+    """Yield what each rule of `reserve` would say about this intent now, in their order. Writes and locks nothing."""
     stored = connection.execute(_STANDING_QUERIES[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
     watch, watch_id = intent.watch, stored.watch_id
     unidentified = _rename_refusal(connection, watch, watch_id) or _job_refusal(connection, watch, watch_id)
     if unidentified is not None:
-        return unidentified
-    admitted = admit_launch(intent, _standing(connection, stored, watch, now), budget, now)
-    return admitted if isinstance(admitted, LaunchRefusal) else None
+        yield RuleCheck(rule=unidentified.reason, refusal=unidentified)
+    yield from Admission(intent, _standing(connection, stored, watch, now), budget, now).checks()
+
+
+def refusal_of_rehearsal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
+    """Return why `reserve` would refuse this intent now, or None. Writes and locks nothing."""
+    return first_refusal(checks_of_rehearsal(connection, intent, budget, now))
 
 
 def _standing(connection: Connection, stored: Row[Any], watch: Watch, now: datetime) -> AdmissionState:

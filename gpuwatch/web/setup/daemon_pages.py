@@ -21,7 +21,7 @@ from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.errors import SettingsError, StoreError
 from gpuwatch.ports import AlertKind, Severity
-from gpuwatch.web.page import FormAction, Page, Redirect, View
+from gpuwatch.web.page import Page, View
 
 _SINCES = ("1d", "7d", "30d")
 _ALERTS_SHOWN = 300
@@ -53,20 +53,6 @@ def _show_now(view: View) -> Mapping[str, Any]:
     }
 
 
-def _pause(view: View) -> Redirect:
-    watch = view.form.get("watch") or None
-    changed, _ = pauses.pause(view.settings, watch, None, "", actor=view.actor)
-    subject = "Renting" if watch is None else f"Watch {watch}"
-    return Redirect(text=f"{subject} is paused." if changed else f"{subject} was already paused.", to="/")
-
-
-def _resume(view: View) -> Redirect:
-    watch = view.form.get("watch") or None
-    changed, _ = pauses.resume(view.settings, watch, actor=view.actor)
-    subject = "Renting" if watch is None else f"Watch {watch}"
-    return Redirect(text=f"{subject} is resumed." if changed else f"{subject} was not paused.", to="/")
-
-
 NOW_PAGE = Page(
     name="Now",
     path="/",
@@ -74,10 +60,6 @@ NOW_PAGE = Page(
     show=_show_now,
     order=0,
     shared_s=0.5,
-    actions=(
-        FormAction(path="/pause", scope="manage", run=_pause),
-        FormAction(path="/resume", scope="manage", run=_resume),
-    ),
 )
 
 

@@ -1,39 +1,114 @@
-"""The pages of watches: the list, and one watch in a form.
-
-The form shows a preview on the market, a backtest and the diff of the file, then saves and reloads.
-"""
+"""The pages of watches: all of them, and one: why it does not act, what matches, what it did."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.app.owner_audit import record_audit
+from markupsafe import Markup
+
+from gpuwatch.app.alerts.alerts import stored_events
+from gpuwatch.app.launches.launches import all_launches
+from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.app.watches.watch_selection import watch_named
-from gpuwatch.app.watches.watch_status import watch_statuses
-from gpuwatch.domain.market.money import per_gpu_hour
-from gpuwatch.domain.watches.watch import Action, Watch
-from gpuwatch.errors import GpuwatchError, SettingsError
-from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
+from gpuwatch.app.watches.watch_status import rules_of, watch_statuses
+from gpuwatch.domain.alerts.alert import AlertKind, Severity
+from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.market.money import rate_text
+from gpuwatch.domain.watches.watch import Action
+from gpuwatch.language import translate as _
+from gpuwatch.language import translate_plural
+from gpuwatch.storage.alerts.alert_rows import EventFilter
+from gpuwatch.web.components import filled
+from gpuwatch.web.page import Page, View
+from gpuwatch.web.page_text import clock_text, distance, percent, span
+from gpuwatch.web.watches.watch_chart import watch_chart
+from gpuwatch.web.watches.watch_checks import check_rows, checks_title, fix_of
+from gpuwatch.web.watches.watch_rows import (
+    DAYS,
+    acting_text,
+    again_text,
+    limit_text,
+    row_state,
+    spark_label,
+    spark_values,
+    watch_rows,
+    why_line,
+)
+from gpuwatch.web.watches.watch_words import (
+    count_range,
+    does_text,
+    limit_microusd,
+    rental_text,
+    why_not,
+)
 
 if TYPE_CHECKING:
-    from gpuwatch.app.watches.edit_watch import WatchDraft, WatchField
+    from gpuwatch.app.watches.matching_prices import MatchingPrices
+    from gpuwatch.app.watches.watch_status import WatchStatus
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.storage.alerts.alert_rows import StoredEvent
 
-# The form's use cases load pydantic, the backtest numpy: 12 and 16 MB, only when the form is opened.
-_SET = "set."  # prefix of a field's key
-_WATCH_SHOWN = 5
-_BACKTEST_DAYS = 14
+_SINCE_DAYS = 14
+_PERIODS = {"1d": 1, "7d": 7, "30d": 30}
+_MATCHES_SHOWN, _ALERTS_SHOWN, _LAUNCHES_SHOWN = 8, 6, 3
+_CHIPS = {
+    LaunchState.INTENDED: "starting", LaunchState.REQUESTED: "starting", LaunchState.UNKNOWN: "searching",
+}  # fmt: skip
+_OFFER_ALERTS = (AlertKind.MATCH, AlertKind.APPROVAL)
 
 
 # --- all watches ------------------------------------------------------------------------------------------------------
 
 
+def _show_watches(view: View) -> Mapping[str, Any]:
+    statuses = watch_statuses(view.settings)
+    since = view.now - timedelta(days=_SINCE_DAYS)
+    alerts = Counter(event.alert.watch for event in _alerts(view, since))
+    rented = Counter(launch.watch for launch in all_launches(view.settings) if launch.intended_at >= since)
+    return {
+        "rows": watch_rows(view, statuses),
+        "counts": {one.watch.name: (alerts[one.watch.name], rented[one.watch.name]) for one in statuses},
+        "days": _SINCE_DAYS,
+        "answer": _answer_of_all(statuses),
+        "seen_at": max((one.seen_at for one in statuses if one.seen_at is not None), default=None),
+        "next_poll_at": min((one.next_poll_at for one in statuses if one.next_poll_at is not None), default=None),
+        "watch_days": DAYS,
+    }
+
+
+def _answer_of_all(statuses: Sequence[WatchStatus]) -> str:
+    under = sum(bool(status.matches) for status in statuses)
+    blocked = sum(status.blocked is not None for status in statuses)
+    if not statuses:
+        return ""
+    if not under:
+        return _("Nothing is at or under a limit now.")
+    text = translate_plural(
+        "{count} of {all} watches is under its limit.", "{count} of {all} watches are under their limits.", under
+    ).format(count=under, all=len(statuses))
+    if not blocked:
+        return text
+    of_blocked = translate_plural(
+        "{count} does not act; its row says why.", "{count} do not act; their rows say why.", blocked
+    )
+    return f"{text} {of_blocked.format(count=blocked)}"
+
+
+def _alerts(view: View, since: datetime) -> list[StoredEvent]:
+    return [
+        event
+        for event in stored_events(view.settings, EventFilter(since=since, kinds=(), severity=Severity.INFO))
+        if event.alert.watch is not None
+    ]
+
+
 WATCHES_PAGE = Page(
-    name="Watches",
-    path="/watches",
-    template="watches.html",
-    show=lambda view: {"watches": watch_statuses(view.settings)},
-    order=20,
+    name="Watches", path="/watches", template="watches.html", show=_show_watches, order=20, shared_s=0.5
 )
 
 
@@ -41,120 +116,203 @@ WATCHES_PAGE = Page(
 
 
 def _show_watch(view: View) -> Mapping[str, Any]:
-    from gpuwatch.app.watches.edit_watch import watch_form  # noqa: PLC0415
-
-    name = _name(view)
-    form = watch_form(view.owner.config, name)
-    form_values = _form_values(view)
-    fields = [(field, form_values.get(field.key, field.text or view.query.get(field.key, ""))) for field in form.fields]
+    settings, now = view.settings, view.now
+    period = view.choice("since", _PERIODS, "7d")
+    watch = watch_named(settings, view.path["name"])
+    (status,) = watch_statuses(settings, [watch])
+    rules = rules_of(settings, status, now)
+    prices = view.owner.prices.prices(settings, watch, _PERIODS[period], now)
+    week = prices if period == "7d" else view.owner.prices.prices(settings, watch, DAYS, now)
+    launches = [launch for launch in all_launches(settings) if launch.watch == watch.name]
+    alerts = [event for event in _alerts(view, now - timedelta(days=30)) if event.alert.watch == watch.name]
+    recent = [event for event in alerts if event.alert.created_at >= now - timedelta(days=_SINCE_DAYS)]
+    marks = [(one.alert.created_at, "alert") for one in alerts if one.alert.kind in _OFFER_ALERTS]
+    marks += [(launch.intended_at, "rent") for launch in launches]
+    limit = limit_microusd(status.watch)
     return {
-        "name": name,
-        "file_version": view.form.get("version", form.version),
-        "common": [field for field in fields if _is_first(*field)],
-        "others": [field for field in fields if not _is_first(*field)],
-        "errors": (), "diff": None, "matches": None, "polled": (), "backtest": None, "draft": None,
-        "days": _BACKTEST_DAYS,
+        "status": status, "watch": status.watch, "name": watch.name, "period": period, "periods": list(_PERIODS),
+        "state": row_state(status), "chip_text": _chip_text(status), "answer": _answer(view, status, week),
+        "chart_data": watch_chart(prices, limit, marks, now), "figures": _figures(prices), "prices": prices,
+        "spark": spark_values(prices), "spark_label": spark_label(prices, limit), "limit": limit,
+        "unrecorded": ", ".join(prices.unrecorded),
+        "under": _under_text(prices, status),
+        "checks": check_rows(status, rules), "checks_title": checks_title(status, rules), "fix": fix_of(status, rules),
+        "matches": [_match_row(match, limit) for match in status.matches[:_MATCHES_SHOWN]],
+        "matches_title": _matches_title(status), "more_matches": max(0, len(status.matches) - _MATCHES_SHOWN),
+        "rejected": _rejected_text(status),
+        "alerts": [_alert_row(event) for event in reversed(recent[-_ALERTS_SHOWN:])], "alerts_count": len(recent),
+        "alert_days": _SINCE_DAYS,
+        "does": _does_markup(status), "facts": _facts(status.watch),
+        "image": status.watch.launch.image if status.watch.launch is not None else "",
+        "launches": [_launch_row(launch, now) for launch in launches[:_LAUNCHES_SHOWN]],
+        "launch_count": len(launches), "launch_cost": sum(cost_microusd(launch, now) for launch in launches),
+        "more_launches": max(0, len(launches) - _LAUNCHES_SHOWN),
     }  # fmt: skip
 
 
-def _is_first(field: WatchField, text: str) -> bool:
-    return field.is_common or text != ""
+def _launch_row(launch: Launch, now: datetime) -> tuple[Launch, str, int]:
+    return launch, _CHIPS.get(launch.state, launch.state), cost_microusd(launch, now)
 
 
-def _name(view: View) -> str | None:
-    """Return the watch to edit; None: a new one."""
-    return view.form.get("name_of", view.query.get("name")) or None
+def _chip_text(status: WatchStatus) -> str | None:
+    limit = limit_microusd(status.watch)
+    if row_state(status) not in {"under", "waiting"} or status.nearest is None or limit is None:
+        return None
+    return distance(status.nearest.price_microusd_gpu_hour, limit)
 
 
-def _form_values(view: View) -> dict[str, str]:
-    return {key.removeprefix(_SET): text for key, text in view.form.items() if key.startswith(_SET)}
+def _answer(view: View, status: WatchStatus, week: MatchingPrices) -> Markup:
+    """The first sentence: why it does not act, or what it does."""
+    from gpuwatch.app.launches.approvals import open_approvals  # noqa: PLC0415
+    from gpuwatch.app.watches import pauses  # noqa: PLC0415
+
+    watch, block = status.watch, status.blocked
+    approval = next((one for one in open_approvals(view.settings, view.now) if one.watch == watch.name), None)
+    if block is not None and approval is None and status.state != "paused":
+        text = _("<b>It does not rent, because {why}.</b> Otherwise it would take {offer}.")
+        best = status.matches[0]
+        offer = f"{best.offer.gpu_count}× {best.offer.gpu}"
+        rate = rate_text(best.price.price_microusd_hour)
+        offer = _("{offer} at {rate}/h").format(offer=offer, rate=rate)
+        return filled(text, why=why_not(watch, block, status.under_since), offer=offer)
+    if status.state == "waiting" and status.distance is not None and week.known:
+        text = _("<b>Waiting: {percent} over your limit;</b> the lowest in {days} days was {price}.")
+        lowest = rate_text(min(week.known), limit_microusd(watch))
+        return filled(text, percent=percent(status.distance), days=DAYS, price=lowest)
+    if status.state == "matched" and approval is None:
+        return _acting_answer(status)
+    _warns, why = why_line(status, week, approval, list(pauses.pauses(view.settings).in_force(view.now)))
+    return Markup("<b>{}</b>").format(why)
 
 
-def _draft(view: View) -> WatchDraft:
-    from gpuwatch.app.watches.edit_watch import draft_watch  # noqa: PLC0415
+def _acting_answer(status: WatchStatus) -> Markup:
+    watch = status.watch
+    if watch.action is Action.ALERT and status.fired_at is not None:
+        text = _("<b>Alerted you at {time}.</b> {again}")
+        return filled(text, time=clock_text(status.fired_at), again=again_text(status))
+    if watch.action is Action.LAUNCH:
+        return Markup("<b>{}</b>").format(_("It rents as soon as the next poll finds the offer again."))
+    return Markup("<b>{}</b>").format(acting_text(status))
 
-    return draft_watch(view.owner.config, _name(view), _form_values(view))
 
-
-def _faults(error: GpuwatchError) -> Rerender:
-    lines = error.faults if isinstance(error, SettingsError) else [str(error)]
-    return Rerender(values={"errors": tuple(lines)})
-
-
-def _preview(view: View) -> FormResult:
-    from gpuwatch.app.forecasts.watch_preview import preview_market  # noqa: PLC0415
-
-    try:
-        draft = _draft(view)
-        preview = preview_market(draft)
-    except GpuwatchError as error:
-        return _faults(error)
-    reports = [part.report for part in preview.providers]
-    return Rerender(
-        values={"draft": draft, "diff": draft.diff, "matches": preview.matches[:_WATCH_SHOWN], "polled": reports}
+def _under_text(prices: MatchingPrices, status: WatchStatus) -> str:
+    if not prices.known_hours:
+        return _("Nothing is recorded of this time.")
+    if status.watch.unlimited or status.watch.max_job_cost_usd is not None:
+        return _("{known} hours were polled.").format(known=prices.known_hours)
+    under = prices.under(status.limit_usd_gpu_hour)
+    text = _("At or under the limit for {hours} of {known} polled hours").format(
+        hours=under.hours, known=under.known_hours
     )
+    if under.lasting_hours:
+        return _("{sentence}, now for {time}.").format(sentence=text, time=span(under.lasting_hours * 3600))
+    return f"{text}."
 
 
-def _backtest(view: View) -> FormResult:
-    from gpuwatch.app.forecasts.watch_preview import preview_backtest  # noqa: PLC0415
+def _figures(prices: MatchingPrices) -> list[tuple[datetime, int, int | None]]:
+    """By day: its first hour, the polled hours, the lowest price. At most 31 rows."""
+    from gpuwatch.web.page_text import as_datetime  # noqa: PLC0415
 
-    try:
-        draft = _draft(view)
-        lines = preview_backtest(draft, _BACKTEST_DAYS)
-    except GpuwatchError as error:
-        return _faults(error)
-    return Rerender(values={"draft": draft, "diff": draft.diff, "backtest": lines})
+    days: dict[str, tuple[datetime, int, int | None]] = {}
+    for index, (low, is_polled) in enumerate(zip(prices.lows, prices.polled, strict=True)):
+        at = prices.starts_at(index)
+        key = f"{as_datetime(at):%Y-%m-%d}"
+        first, polled, lowest = days.get(key, (at, 0, None))
+        lows = [one for one in (lowest, low) if one is not None]
+        days[key] = (first, polled + is_polled, min(lows, default=None))
+    return list(reversed(days.values()))
 
 
-def _save(view: View) -> FormResult:
-    from gpuwatch.app.watches.edit_watch import save_draft  # noqa: PLC0415
+def _matches_title(status: WatchStatus) -> str:
+    count = len(status.matches)
+    if not count:
+        return _("No offer matches now")
+    return translate_plural("{count} offer matches now", "{count} offers match now", count).format(count=count)
 
-    try:
-        draft = _draft(view)
-        if not draft.diff:
-            return Redirect(text="Nothing changed.", to="/watches")
-        if not draft.is_writable:
-            return Rerender(values={"draft": draft, "diff": draft.diff})
-        watch = watch_named(draft.settings, draft.name)
-        if watch.action is not Action.ALERT and not draft.settings.dry_run and not is_confirmed(view):
-            return _question(watch)
-        save_draft(draft, view.form.get("version", ""))
-    except GpuwatchError as error:
-        return _faults(error)
-    view.owner.reload()
-    record_audit(view.settings, view.actor, f"watch {draft.name} saved", subject=draft.name, watch=draft.name)
-    reload_hint = (
-        "the daemon reloads it now" if view.owner.is_daemon else "reload the daemon: systemctl reload gpuwatch"
+
+def _match_row(match: Any, limit: int | None) -> dict[str, Any]:
+    offer, each = match.offer, match.price_microusd_gpu_hour
+    where = " · ".join(filter(None, (provider_title(offer.provider), offer.place)))
+    under = percent(1 - each / limit) if limit else ""
+    return {
+        "what": f"{offer.gpu_count}× {offer.gpu}", "spot": offer.spot, "each": each, "where": where,
+        "all": match.price.price_microusd_hour, "under": under,
+    }  # fmt: skip
+
+
+def _rejected_text(status: WatchStatus) -> str:
+    total = sum(status.rejected.values())
+    if not total:
+        return ""
+    words = {
+        "verified": _("{count} unverified"),
+        "min_reliability": _("{count} less reliable"),
+        "regions": _("{count} elsewhere"),
+        "gpu_count": _("{count} of another size"),
+        "spot": _("{count} of another rental type"),
+        "min_vram_gib": _("{count} with less memory"),
+        "providers": _("{count} at other providers"),
+        "kind": _("{count} only as a list price"),
+    }
+    other = _("{count} for another reason")
+    parts = [words.get(clause, other).format(count=count) for clause, count in Counter(status.rejected).most_common()]
+    text = translate_plural(
+        "{count} more {gpus} offer is at or under the limit but does not match: {reasons}.",
+        "{count} more {gpus} offers are at or under the limit but do not match: {reasons}.",
+        total,
     )
-    return Redirect(text=f"Saved in {draft.file}; {reload_hint}.", to="/watches")
+    return text.format(count=total, gpus=", ".join(status.watch.gpu), reasons=", ".join(parts))
 
 
-def _question(watch: Watch) -> Confirm:
-    limit = "any price" if watch.unlimited else per_gpu_hour(watch.max_price_usd_gpu_hour, most=6)
-    min_gpus, max_gpus = watch.gpu_count_min, watch.gpu_count_max
-    count = f"{min_gpus}" if min_gpus == max_gpus else f"{min_gpus} to {max_gpus}"
+def _alert_row(event: StoredEvent) -> dict[str, Any]:
+    alert = event.alert
+    return {
+        "at": alert.created_at, "text": alert.headline,
+        "channels": [
+            (one.channel, one.state == "sent", None if one.at is None else (one.at - alert.created_at).total_seconds())
+            for one in event.outcomes
+        ],
+    }  # fmt: skip
+
+
+def _does_markup(status: WatchStatus) -> Markup:
+    watch = status.watch
+    if watch.max_job_cost_usd is not None or watch.unlimited:
+        text, limit = _("<b>{does}:</b> {count}× {gpus}, limit {limit}."), limit_text(status)
+    else:
+        text = _("<b>{does}:</b> {count}× {gpus} at <b>{limit}/GPU-h</b> or less, commission included.")
+        limit = rate_text(limit_microusd(watch) or 0)
+    gpus = ", ".join(watch.gpu)
+    return filled(text, does=does_text(watch), count=count_range(watch), gpus=gpus, limit=limit)
+
+
+def _facts(watch: Watch) -> list[tuple[str, str]]:
+    hosts = [_("verified")] if watch.verified else []
+    if watch.min_reliability is not None:
+        hosts.append(_("at least {percent} reliable").format(percent=percent(watch.min_reliability)))
+    hosts.append(", ".join(watch.regions) or _("anywhere"))
+    disk = "" if watch.disk_gb is None else _("{size} GB disk").format(size=f"{watch.disk_gb:g}")
+    facts = [
+        (_("Hosts"), ", ".join(hosts)),
+        (_("Rental"), ", ".join(filter(None, (rental_text(watch), disk)))),
+        (_("When"), ", ".join(watch.active) or _("always")),
+    ]
     launch = watch.launch
-    alive, total = (launch.max_active, launch.max_total) if launch else (1, 1)
-    facts = (
-        ("Rents", f"{count}× {', '.join(watch.gpu)}"),
-        ("At or under", limit),
-        ("Active at once, in total", f"{alive}, {total or 'no limit'}"),
-    )
-    asks = "It requests your approval before it rents." if watch.action is Action.ASK else "It rents without approval."
-    asks = "Its command rents without approval." if watch.action is Action.COMMAND else asks
-    return Confirm(question=f"Save watch {watch.name}? {asks}", button="Save it", back="/watches", facts=facts)
+    if launch is not None and watch.action is not Action.ALERT:
+        most = _("{count} in total").format(count=launch.max_total) if launch.max_total else _("any number in total")
+        facts.append((_("How many"), _("{count} at a time, {total}").format(count=launch.max_active, total=most)))
+        runtime = launch.max_runtime_s
+        ends = _("after {time}").format(time=span(runtime)) if runtime is not None else _("when you stop it")
+        facts.append((_("Ends"), ends))
+    return facts
 
 
 WATCH_PAGE = Page(
     name="Watch",
-    path="/watches/edit",
+    path="/watches/{name}",
     template="watch.html",
     show=_show_watch,
-    order=21,
+    order=29,
     in_nav=False,
-    actions=(
-        FormAction(path="/watches/preview", scope="manage", run=_preview),
-        FormAction(path="/watches/backtest", scope="manage", run=_backtest),
-        FormAction(path="/watches/save", scope="manage", run=_save),
-    ),
+    scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js"),
 )

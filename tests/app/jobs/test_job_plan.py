@@ -15,6 +15,7 @@ from gpuwatch.domain.jobs.queue import QueuedJob
 from gpuwatch.domain.launches.launch import RefusalReason
 from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock
 from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.watches.decide import Decision, DecisionReason
 from gpuwatch.domain.watches.windows import is_open, opens_at
 from tests.builders import NOON, a_match
 from tests.builders_jobs import a_definition, a_job
@@ -29,6 +30,7 @@ def _planned(active: tuple[str, ...], block: WatchBlock | None = None, matches: 
         watch=waiting_job_watch(job, price_cap(job), NOON), matches=found, nearest=None, unchecked=(), why="",
         blocked=block, fired_at=None, under_since=None, paused=None, silenced_until=None, seen_at=NOON,
         next_poll_at=None,
+        decision=Decision(watch="job", reason=DecisionReason.FIRST_MATCH, decided_at=NOON, matches=found),
     )  # fmt: skip
     return planned_start(QueuedJob(job=job, slack_s=None), status, NOON, BERLIN)
 

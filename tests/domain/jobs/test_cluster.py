@@ -11,7 +11,8 @@ from gpuwatch.domain.jobs.cluster_task import cluster_match, cluster_watch, dsta
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_definition import JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
-from gpuwatch.domain.launches.money.budgets import budget_refusal
+from gpuwatch.domain.launches.money.budgets import budget_checks
+from gpuwatch.domain.launches.rule_check import first_refusal
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Action, SpotPolicy
@@ -55,12 +56,12 @@ def test_each_machine_has_its_share_and_all_are_reserved(limit: JobLimit, spent:
 
 def test_a_budget_counts_machines() -> None:
     launch = launched(a_cluster())
-    assert budget_refusal(launch, [], [], Budget(max_instances=4), NOON) is None
-    refused = budget_refusal(launch, [], [], Budget(max_instances=3), NOON)
+    assert first_refusal(budget_checks(launch, [], [], Budget(max_instances=4), NOON)) is None
+    refused = first_refusal(budget_checks(launch, [], [], Budget(max_instances=3), NOON))
     assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.MAX_INSTANCES
     assert refused.text.startswith("it needs 4 instances, 0 instances are alive")
-    assert budget_refusal(launch, [launch], [], Budget(max_instances=7), NOON) is not None
+    assert first_refusal(budget_checks(launch, [launch], [], Budget(max_instances=7), NOON)) is not None
 
 
 def test_the_same_launch_has_the_same_task() -> None:

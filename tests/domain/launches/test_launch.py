@@ -24,8 +24,9 @@ from gpuwatch.domain.launches.launch import (
     new_launch,
 )
 from gpuwatch.domain.launches.life.admission import cooldown_refusal, free_slot
-from gpuwatch.domain.launches.money.budgets import budget_refusal
+from gpuwatch.domain.launches.money.budgets import budget_checks
 from gpuwatch.domain.launches.money.launch_costs import billed_time, cost_microusd
+from gpuwatch.domain.launches.rule_check import first_refusal
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
@@ -144,7 +145,7 @@ def test_max_total_zero_is_no_limit() -> None:
 )
 def test_a_budget_counts_what_runs_and_this_one(budget: Budget, reason: RefusalReason) -> None:
     """Two launches at 3.60 an hour, for at most ten hours."""
-    got = budget_refusal(a_launch(), [a_running()], [], budget, NOON)
+    got = first_refusal(budget_checks(a_launch(), [a_running()], [], budget, NOON))
     assert got is not None
     assert got.reason is reason
 
@@ -152,15 +153,15 @@ def test_a_budget_counts_what_runs_and_this_one(budget: Budget, reason: RefusalR
 def test_a_budget_admits_exactly_its_limit() -> None:
     """Ten hours at 3.60 each, two minutes until each end is proven, and the disk of the one that starts."""
     budget = Budget(max_instances=2, max_usd_hour=Decimal("7.20"), max_usd_day=BOTH, max_usd_month=BOTH)
-    assert budget_refusal(a_launch(), [a_running()], [], budget, NOON) is None
+    assert first_refusal(budget_checks(a_launch(), [a_running()], [], budget, NOON)) is None
 
 
 def test_what_was_spent_today_counts_and_yesterday_does_not() -> None:
     today = a_running(NOON - 2 * HOUR, state=S.ENDED, ended_at=NOON - HOUR)
     yesterday = a_running(NOON - 26 * HOUR, state=S.ENDED, ended_at=NOON - 25 * HOUR, requested_at=NOON - 26 * HOUR)
     budget = Budget(max_usd_day=Decimal("39.73"))
-    assert budget_refusal(a_launch(), [], [today, yesterday], budget, NOON) is None
-    assert budget_refusal(a_launch(), [], [today, today], budget, NOON) is not None
+    assert first_refusal(budget_checks(a_launch(), [], [today, yesterday], budget, NOON)) is None
+    assert first_refusal(budget_checks(a_launch(), [], [today, today], budget, NOON)) is not None
 
 
 BOTH = Decimal("72.25")
@@ -168,14 +169,14 @@ BOTH = Decimal("72.25")
 
 def test_a_day_counts_no_more_than_a_day_of_a_long_launch() -> None:
     long = a_launch(max_runtime_s=30 * 86_400.0)
-    assert budget_refusal(long, [], [], Budget(max_usd_day=Decimal("86.40")), NOON) is None
-    assert budget_refusal(long, [], [], Budget(max_usd_month=Decimal(2591)), NOON) is not None
+    assert first_refusal(budget_checks(long, [], [], Budget(max_usd_day=Decimal("86.40")), NOON)) is None
+    assert first_refusal(budget_checks(long, [], [], Budget(max_usd_month=Decimal(2591)), NOON)) is not None
 
 
 def test_without_max_runtime_a_day_is_counted() -> None:
     endless = a_launch(max_runtime_s=None)
-    assert budget_refusal(endless, [], [], Budget(max_usd_day=Decimal("86.40")), NOON) is None
-    assert budget_refusal(endless, [], [], Budget(max_usd_day=Decimal("86.39")), NOON) is not None
+    assert first_refusal(budget_checks(endless, [], [], Budget(max_usd_day=Decimal("86.40")), NOON)) is None
+    assert first_refusal(budget_checks(endless, [], [], Budget(max_usd_day=Decimal("86.39")), NOON)) is not None
 
 
 # --- after failures ---------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def post(web: Served, path: str, token: str, **fields: str) -> httpx.Response:
 
 
 def test_each_watch_has_a_row_and_a_form(web: Served) -> None:
-    assert 'href="/watches/edit?name=cheap"' in page(web, "/watches")
+    assert 'href="/watches/cheap"' in page(web, "/watches")
     assert "set.max_price" not in page(web, "/watches/edit?name=cheap"), "its settings are the owner's"
     web.log_in()
     edit = page(web, "/watches/edit?name=cheap")

@@ -7,7 +7,7 @@ reason before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -33,9 +33,16 @@ from gpuwatch.domain.launches.launch import (
     place_of,
 )
 from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker, breaker_refusal
-from gpuwatch.domain.launches.life.owner_decisions import Pause, checklist_refusal, pause_refusal
+from gpuwatch.domain.launches.life.owner_decisions import (
+    Pause,
+    checklist_refusal,
+    pause_refusal,
+    pauses_in_force,
+    unticked,
+)
 from gpuwatch.domain.launches.life.refused_scopes import SkippedScope, scope_refusal, scopes_in_force
-from gpuwatch.domain.launches.money.budgets import DAY, all_budgets_refusal
+from gpuwatch.domain.launches.money.budgets import DAY, all_budget_checks
+from gpuwatch.domain.launches.rule_check import RuleCheck, first_refusal
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.setup.durations import format_duration
@@ -68,6 +75,7 @@ class WatchBlock(msgspec.Struct, frozen=True):
 
     reason: RefusalReason | BlockReason
     text: str
+    check: RuleCheck | None = None  # the figures of a refusal
 
     @property
     def sentence(self) -> str:
@@ -92,9 +100,9 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
     watch_id: str | None = None
 
 
-def refused(refusal: LaunchRefusal) -> WatchBlock:
+def refused(refusal: LaunchRefusal, check: RuleCheck | None = None) -> WatchBlock:
     """Return the block of a refusal."""
-    return WatchBlock(refusal.reason, refusal.text)
+    return WatchBlock(refusal.reason, refusal.text, check)
 
 
 def block_of_decision(watch: Watch, decision: Decision) -> WatchBlock | None:
@@ -113,38 +121,83 @@ def admit_launch(
     intent: Intent, standing: AdmissionState, budget: Budget, now: datetime
 ) -> tuple[Launch, Match] | LaunchRefusal:
     """Return the launch to record and its match if there is a slot, an offer and money for it; else the refusal."""
-    watch, spec = intent.watch, intent.watch.launch or LaunchSpec()
-    unready = pause_refusal(standing.pauses, watch.name, now) or checklist_refusal(watch, standing.ticked())
-    if unready is not None:
-        return unready
-    known, breaker = standing.known(), standing.breaker
-    mine = [launch for launch in known if launch.watch == watch.name and not launch.is_over]
-    resting = breaker_refusal(breaker, mine, now)
-    if resting is not None:
-        return resting
-    slot = free_slot(spec, watch.name, mine, standing.total())
-    if isinstance(slot, LaunchRefusal):
-        return slot
-    if (enough := per_day_refusal(watch, known, now)) is not None:
-        return enough
-    failed = _remembered(known, breaker)
-    unknown = {} if intent.dry_run else standing.unknown()
+    admission = Admission(intent, standing, budget, now)
+    return first_refusal(admission.checks()) or (admission.launch, admission.match)
 
-    def rest_of(offer: Offer) -> LaunchRefusal | None:
-        return unknown.get(offer.provider) or _rest_refusal(failed, watch, offer, now)
 
-    skipped = scopes_in_force(standing.scopes(), now, breaker)
-    matches = others_first((intent.match, *intent.alternatives), failed_places(failed, now))
-    match = _first_free(matches, watch, known, standing.avoided(known), rest_of, skipped)
-    if isinstance(match, LaunchRefusal):
-        return match
-    launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now, standing.install_id, standing.watch_id)
-    launch = msgspec.structs.replace(
-        launch,
-        relaunch_of=replaced_launch_id(spec, watch.name, known, now),
-        offer_slot=free_offer_slot(alive_launches(known), match.offer, watch) or 0,
-    )
-    return all_budgets_refusal(launch, known, budget, watch.budget, now) or (launch, match)
+class Admission:
+    """The rules of an admission, in their order; what admits a launch and what shows the rules to a person read them.
+
+    A rule is examined when it is reached. After one that refuses, the later ones say what they would say without it.
+
+    Attributes:
+        match: the offer to rent.
+        launch: the launch to record, once all rules are examined and none refused.
+    """
+
+    launch: Launch
+
+    def __init__(self, intent: Intent, standing: AdmissionState, budget: Budget, now: datetime) -> None:
+        self._intent, self._standing, self._budget, self._now = intent, standing, budget, now
+        self._watch, self._spec = intent.watch, intent.watch.launch or LaunchSpec()
+        self.match = intent.match
+
+    def checks(self) -> Iterator[RuleCheck]:
+        """Yield each rule that applies to this watch."""
+        watch, now, standing = self._watch, self._now, self._standing
+        yield self._pause()
+        if watch.require:
+            refusal = checklist_refusal(watch, ticked := standing.ticked())
+            used, limit = len(watch.require) - len(unticked(watch, ticked)), len(watch.require)
+            yield RuleCheck(rule=RefusalReason.CHECKLIST, refusal=refusal, used=used, limit=limit)
+        known, breaker = standing.known(), standing.breaker
+        mine = [launch for launch in known if launch.watch == watch.name and not launch.is_over]
+        until, why = (breaker.until, breaker.why) if breaker is not None and not breaker.is_closed else (None, "")
+        refusal = breaker_refusal(breaker, mine, now)
+        yield RuleCheck(rule=RefusalReason.BREAKER, refusal=refusal, until=until, why=why)
+        yield active_check(self._spec, watch.name, mine)
+        total = standing.total()
+        if self._spec.max_total:
+            yield total_check(self._spec, watch.name, total)
+        if watch.max_per_day is not None:
+            yield per_day_check(watch, known, now)
+        yield self._offer(known)
+        self.launch = self._new_launch(known, mine)
+        yield from all_budget_checks(self.launch, known, self._budget, watch.budget, now)
+
+    def _pause(self) -> RuleCheck:
+        rule, watch = RefusalReason.PAUSED, self._watch.name
+        for pause in pauses_in_force(self._standing.pauses, watch, self._now):
+            refusal = pause_refusal([pause], watch, self._now)
+            is_own = pause.watch is not None
+            return RuleCheck(rule=rule, refusal=refusal, until=pause.until, why=pause.why, of_watch=is_own)
+        return RuleCheck(rule=rule)
+
+    def _offer(self, known: Sequence[Launch]) -> RuleCheck:
+        standing, watch, now = self._standing, self._watch, self._now
+        failed = _remembered(known, standing.breaker)
+        unknown = {} if self._intent.dry_run else standing.unknown()
+
+        def rest_of(offer: Offer) -> LaunchRefusal | None:
+            return unknown.get(offer.provider) or _rest_refusal(failed, watch, offer, now)
+
+        skipped = scopes_in_force(standing.scopes(), now, standing.breaker)
+        matches = others_first((self._intent.match, *self._intent.alternatives), failed_places(failed, now))
+        found = _first_free(matches, watch, known, standing.avoided(known), rest_of, skipped)
+        if isinstance(found, LaunchRefusal):
+            return RuleCheck(rule=found.reason, refusal=found)
+        self.match = found
+        return RuleCheck(rule=RefusalReason.OFFER_TAKEN)
+
+    def _new_launch(self, known: Sequence[Launch], mine: Sequence[Launch]) -> Launch:
+        intent = msgspec.structs.replace(self._intent, match=self.match)
+        slot = free_slot_number(self._spec, mine) or 0
+        launch = new_launch(intent, slot, self._now, self._standing.install_id, self._standing.watch_id)
+        return msgspec.structs.replace(
+            launch,
+            relaunch_of=replaced_launch_id(self._spec, self._watch.name, known, self._now),
+            offer_slot=free_offer_slot(alive_launches(known), self.match.offer, self._watch) or 0,
+        )
 
 
 def rest_refusal(
@@ -229,37 +282,47 @@ def free_slot(spec: LaunchSpec, watch: str, active: Sequence[Launch], total: int
         total: the number of launches it ever rented, including `active`. With `relaunch`, launches that ended because
             they were outbid do not count: each may have one replacement, which does.
     """
+    refusal = active_check(spec, watch, active).refusal or total_check(spec, watch, total).refusal
+    return refusal or free_slot_number(spec, active) or 0
+
+
+def free_slot_number(spec: LaunchSpec, active: Sequence[Launch]) -> int | None:
+    """Return the lowest free slot of a watch, or None."""
     taken = {launch.slot for launch in active}
-    free = [slot for slot in range(spec.max_active) if slot not in taken]
-    if not free or len(active) >= spec.max_active:
-        return LaunchRefusal(
-            RefusalReason.MAX_ACTIVE,
-            f"active launches of watch {watch!r}: {len(active)} (max_active = {spec.max_active})",
-        )
+    return next((slot for slot in range(spec.max_active) if slot not in taken), None)
+
+
+def active_check(spec: LaunchSpec, watch: str, active: Sequence[Launch]) -> RuleCheck:
+    """Check how many launches of a watch may be alive. Arguments as `free_slot`."""
+    rule, count, refusal = RefusalReason.MAX_ACTIVE, len(active), None
+    if count >= spec.max_active or free_slot_number(spec, active) is None:
+        text = f"active launches of watch {watch!r}: {count} (max_active = {spec.max_active})"
+        refusal = LaunchRefusal(rule, text)
+    return RuleCheck(rule=rule, refusal=refusal, used=count, cost=1, limit=spec.max_active)
+
+
+def total_check(spec: LaunchSpec, watch: str, total: int) -> RuleCheck:
+    """Check how many launches a watch may have in total. Arguments as `free_slot`."""
+    rule, refusal = RefusalReason.MAX_TOTAL, None
     if spec.max_total and total >= spec.max_total:
-        return LaunchRefusal(
-            RefusalReason.MAX_TOTAL, f"watch {watch!r} has rented {total} in total (max_total = {spec.max_total})"
-        )
-    return free[0]
+        text = f"watch {watch!r} has rented {total} in total (max_total = {spec.max_total})"
+        refusal = LaunchRefusal(rule, text)
+    return RuleCheck(rule=rule, refusal=refusal, used=total, cost=1, limit=spec.max_total or None)
 
 
-def per_day_refusal(watch: Watch, known: Sequence[Launch], now: datetime) -> LaunchRefusal | None:
-    """Return why a watch may not create another instance on this UTC day, or None. Failed launches count.
+def per_day_check(watch: Watch, known: Sequence[Launch], now: datetime) -> RuleCheck:
+    """Check whether a watch may create another instance on this UTC day. Failed launches count.
 
     Args:
         known: launches of any watch that are alive or ended on this day.
     """
-    if watch.max_per_day is None:
-        return None
+    rule, limit, refusal = RefusalReason.MAX_PER_DAY, watch.max_per_day, None
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     made = sum(launch.watch == watch.name and launch.was_created and launch.intended_at >= day for launch in known)
-    if made < watch.max_per_day:
-        return None
-    return LaunchRefusal(
-        RefusalReason.MAX_PER_DAY,
-        f"launches of watch {watch.name!r} today: {made}, including failed ones (max_per_day = {watch.max_per_day}); "
-        "the next day begins at 00:00 UTC",
-    )
+    if limit is not None and made >= limit:
+        text = f"launches of watch {watch.name!r} today: {made}, including failed ones (max_per_day = {limit})"
+        refusal = LaunchRefusal(rule, f"{text}; the next day begins at 00:00 UTC")
+    return RuleCheck(rule=rule, refusal=refusal, used=made, cost=1, limit=limit, until=day + DAY)
 
 
 def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: datetime) -> LaunchRefusal | None:

@@ -11,15 +11,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 
 import msgspec
 
 from gpuwatch.domain.launches.instances.end_rules import EndCause
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+)
 from gpuwatch.domain.launches.money.launch_costs import billed_spans, billed_time, cost_microusd, proof_time
+from gpuwatch.domain.launches.rule_check import RuleCheck, first_refusal
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import amount_text, dollars, microusd, price_text, usd
 from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy
@@ -54,62 +61,57 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
         return f"{dollars(spent)} spent in {self.window} ({self.name} = {price_text(limit)}{whose})"
 
 
-def budget_refusal(
+def budget_checks(
     new: Launch,
     alive: Sequence[Launch],
     ended: Sequence[Launch],
     budget: Budget,
     now: datetime,
-    whose: str = "[budget]",
-) -> LaunchRefusal | None:
-    """Return why the budget does not allow the launch, or None.
+    watch: str | None = None,
+) -> Iterator[RuleCheck]:
+    """Yield each limit that is set, and whether it allows the launch.
 
     Args:
         alive: every other launch under this budget that is not over.
         ended: launches under this budget that ended since the first of the month (UTC); older ones cost nothing in
             any window.
-        whose: the budget's name in the text of the refusal.
+        watch: whose budget it is; None: the global one.
     """
-    if (too_many := _count_refusal(new, alive, budget, whose)) is not None:
-        return too_many
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    first = midnight.replace(day=1)
-    at_once = [new, *alive]
+    whose = "[budget]" if watch is None else f"[watch.budget] of watch {watch!r}"
+    if budget.max_instances is not None:
+        yield _count_check(new, alive, budget.max_instances, whose)
     if budget.max_usd_hour is not None:
-        most = sum(map(highest_rate_microusd_hour, at_once))
-        if most > microusd(budget.max_usd_hour):
-            return _over_limit(RefusalReason.MAX_USD_HOUR, most, budget.max_usd_hour, "an hour", whose)
+        used, cost = sum(map(highest_rate_microusd_hour, alive)), highest_rate_microusd_hour(new)
+        yield _limit_check(RefusalReason.MAX_USD_HOUR, (used, cost), budget.max_usd_hour, "an hour", whose)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if budget.max_usd_day is not None:
-        most = _bound(at_once, ended, midnight, DAY, now)
-        if most > microusd(budget.max_usd_day):
-            return _over_limit(RefusalReason.MAX_USD_DAY, most, budget.max_usd_day, "today", whose)
+        used, cost = _bound(alive, ended, midnight, DAY, now), _bound([new], (), midnight, DAY, now)
+        yield _limit_check(RefusalReason.MAX_USD_DAY, (used, cost), budget.max_usd_day, "today", whose)
     if budget.max_usd_month is not None:
-        most = _bound(at_once, ended, first, LONGEST_MONTH, now)
-        if most > microusd(budget.max_usd_month):
-            return _over_limit(RefusalReason.MAX_USD_MONTH, most, budget.max_usd_month, "this month", whose)
-    return None
+        first = midnight.replace(day=1)
+        used, cost = _bound(alive, ended, first, LONGEST_MONTH, now), _bound([new], (), first, LONGEST_MONTH, now)
+        yield _limit_check(RefusalReason.MAX_USD_MONTH, (used, cost), budget.max_usd_month, "this month", whose)
 
 
-def _count_refusal(new: Launch, alive: Sequence[Launch], budget: Budget, whose: str) -> LaunchRefusal | None:
-    count = sum(launch.promised.machines for launch in alive)
-    if budget.max_instances is not None and count + new.promised.machines > budget.max_instances:
+def _count_check(new: Launch, alive: Sequence[Launch], limit: int, whose: str) -> RuleCheck:
+    count, refusal = sum(launch.promised.machines for launch in alive), None
+    if count + new.promised.machines > limit:
         text = f"{count_text(count, 'instance is', 'instances are')} alive"
         if new.promised.machines > 1:
             text = f"it needs {new.promised.machines} instances, {text}"
-        return LaunchRefusal(
-            RefusalReason.MAX_INSTANCES, f"{text}, and {whose} says max_instances = {budget.max_instances}"
-        )
-    return None
+        refusal = LaunchRefusal(RefusalReason.MAX_INSTANCES, f"{text}, and {whose} says max_instances = {limit}")
+    rule = RefusalReason.MAX_INSTANCES
+    return RuleCheck(rule=rule, refusal=refusal, used=count, cost=new.promised.machines, limit=limit)
 
 
-def all_budgets_refusal(
+def all_budget_checks(
     new: Launch,
     other_launches: Sequence[Launch],
     budget: Budget,
     of_watch: Budget,
     now: datetime,
-) -> LaunchRefusal | None:
-    """Check the global budget over the owner's launches, and the watch's over its own. None: both allow it.
+) -> Iterator[RuleCheck]:
+    """Yield the limits of the global budget over the owner's launches, then of the watch's over its own.
 
     Args:
         other_launches: every other launch of any watch that is alive or ended since the first of the month.
@@ -118,12 +120,20 @@ def all_budgets_refusal(
     counted = [launch for launch in other_launches if owner_of(launch.watch) == owner]
     alive = [launch for launch in counted if not launch.is_over]
     over = [launch for launch in counted if launch.is_over]
-    refusal = budget_refusal(new, alive, over, budget, now)
-    if refusal is not None or of_watch == Budget():
-        return refusal
+    yield from budget_checks(new, alive, over, budget, now)
+    if of_watch == Budget():
+        return
     mine = [launch for launch in alive if launch.watch == new.watch]
     mine_over = [launch for launch in over if launch.watch == new.watch]
-    return budget_refusal(new, mine, mine_over, of_watch, now, f"[watch.budget] of watch {new.watch!r}")
+    for check in budget_checks(new, mine, mine_over, of_watch, now, new.watch):
+        yield msgspec.structs.replace(check, of_watch=True)
+
+
+def all_budgets_refusal(
+    new: Launch, other_launches: Sequence[Launch], budget: Budget, of_watch: Budget, now: datetime
+) -> LaunchRefusal | None:
+    """Return why a budget does not allow the launch, or None. Arguments as `all_budget_checks`."""
+    return first_refusal(all_budget_checks(new, other_launches, budget, of_watch, now))
 
 
 def highest_rate_microusd_hour(launch: Launch) -> int:
@@ -170,10 +180,13 @@ def _bound(
     return spent + sum(remaining_microusd(launch, now, window) for launch in at_once)
 
 
-def _over_limit(reason: RefusalReason, most: int, limit: object, span: str, whose: str) -> LaunchRefusal:
-    shown = amount_text(usd(most), rounding=ROUND_CEILING)  # a bound just over the limit must not read as the limit
-    text = f"it could cost up to ${shown} {span}, including running launches, and {whose} says {reason.value} = {limit}"
-    return LaunchRefusal(reason, text)
+def _limit_check(rule: RefusalReason, amounts: tuple[int, int], limit_usd: Decimal, span: str, whose: str) -> RuleCheck:
+    (used, cost), limit, refusal = amounts, microusd(limit_usd), None
+    if used + cost > limit:
+        shown = amount_text(usd(used + cost), rounding=ROUND_CEILING)  # just over the limit must not read as the limit
+        most = f"it could cost up to ${shown} {span}, including running launches"
+        refusal = LaunchRefusal(rule, f"{most}, and {whose} says {rule.value} = {limit_usd}")
+    return RuleCheck(rule=rule, refusal=refusal, used=used, cost=cost, limit=limit)
 
 
 class EndedCosts:

@@ -28,7 +28,8 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.launches.life.admission import replaced_launch_id
 from gpuwatch.domain.launches.life.owner_decisions import Pause, pause_refusal
-from gpuwatch.domain.launches.money.budgets import all_budgets_refusal, budget_refusal
+from gpuwatch.domain.launches.money.budgets import all_budgets_refusal, budget_checks
+from gpuwatch.domain.launches.rule_check import first_refusal
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.past_limits import MachineRecord
@@ -217,10 +218,12 @@ def test_the_global_budget_is_named_and_binds_whatever_the_watch_allows() -> Non
 
 def test_a_bid_counts_at_its_maximum_and_a_raised_price_at_its_newest() -> None:
     budget = Budget(max_usd_hour=Decimal(10))
-    assert budget_refusal(a_launch(most_microusd_hour=7_000_000), [a_launch()], [], budget, NOON) is not None
+    assert (
+        first_refusal(budget_checks(a_launch(most_microusd_hour=7_000_000), [a_launch()], [], budget, NOON)) is not None
+    )
     raised = a_launch(state=LaunchState.RUNNING, running_at=NOON, spans=(PriceSpan(NOON, 6_000_000, 7_200_000),))
-    assert budget_refusal(a_launch(), [raised], [], budget, NOON) is not None
-    assert budget_refusal(a_launch(), [a_launch()], [], budget, NOON) is None
+    assert first_refusal(budget_checks(a_launch(), [raised], [], budget, NOON)) is not None
+    assert first_refusal(budget_checks(a_launch(), [a_launch()], [], budget, NOON)) is None
 
 
 def test_a_month_counts_what_was_spent_since_its_first_and_no_more() -> None:
@@ -233,13 +236,13 @@ def test_a_month_counts_what_was_spent_since_its_first_and_no_more() -> None:
         return over(EndReason.STOPPED, **times)
 
     budget = Budget(max_usd_month=Decimal("72.13"))  # with its start, and until its end is proven
-    assert budget_refusal(a_launch(), [], [ran(5), ran(-10)], budget, NOON) is None
-    assert budget_refusal(a_launch(), [], [ran(5), ran(-9)], budget, NOON) is not None
+    assert first_refusal(budget_checks(a_launch(), [], [ran(5), ran(-10)], budget, NOON)) is None
+    assert first_refusal(budget_checks(a_launch(), [], [ran(5), ran(-9)], budget, NOON)) is not None
 
 
 def test_a_bound_a_hair_over_the_limit_does_not_read_as_the_limit() -> None:
-    refused = budget_refusal(
-        a_launch(price_microusd_hour=3_600_001), [], [], Budget(max_usd_hour=Decimal("3.60")), NOON
+    refused = first_refusal(
+        budget_checks(a_launch(price_microusd_hour=3_600_001), [], [], Budget(max_usd_hour=Decimal("3.60")), NOON)
     )
     assert refused is not None
     assert "$3.61 an hour" in refused.text

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, Promise, new_launch
-from gpuwatch.domain.launches.money.budgets import budget_refusal, remaining_microusd
+from gpuwatch.domain.launches.money.budgets import budget_checks, remaining_microusd
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S, billed_time, cost_microusd, predicted_cost
+from gpuwatch.domain.launches.rule_check import first_refusal
 from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.decide import Match
@@ -65,8 +66,11 @@ def test_a_budget_is_admitted_on_what_will_be_billed(max_runtime_s: float | None
     """After a whole hour, the minute in which its end is proven is an hour more."""
     launch = _launch(BY_THE_HOUR, max_runtime_s)
     enough = Budget(max_usd_month=Decimal(3 * hours))
-    assert budget_refusal(launch, (), (), enough, NOON) is None
-    assert budget_refusal(launch, (), (), Budget(max_usd_month=Decimal(3 * hours) - Decimal("0.01")), NOON) is not None
+    assert first_refusal(budget_checks(launch, (), (), enough, NOON)) is None
+    assert (
+        first_refusal(budget_checks(launch, (), (), Budget(max_usd_month=Decimal(3 * hours) - Decimal("0.01")), NOON))
+        is not None
+    )
 
 
 def test_what_is_billed_ahead_is_not_counted_twice() -> None:
@@ -79,10 +83,10 @@ def test_a_budget_reserves_for_the_start_and_for_the_proof_of_the_end() -> None:
     """A launch of 4 minutes at 1.80 an hour was admitted under 0.12 and ended at more."""
     launch = changed(_launch(Commission(), 240.0), price_microusd_hour=1_800_000, most_microusd_hour=1_800_000)
     launch = changed(launch, disk_microusd_hour=40_000, listed_microusd_hour=1_500_000)
-    refused = budget_refusal(launch, (), (), Budget(max_usd_day=Decimal("0.12")), NOON)
+    refused = first_refusal(budget_checks(launch, (), (), Budget(max_usd_day=Decimal("0.12")), NOON))
     assert refused is not None
-    assert budget_refusal(launch, (), (), Budget(max_usd_day=Decimal("0.1919")), NOON) is not None
-    assert budget_refusal(launch, (), (), Budget(max_usd_day=Decimal("0.192")), NOON) is None
+    assert first_refusal(budget_checks(launch, (), (), Budget(max_usd_day=Decimal("0.1919")), NOON)) is not None
+    assert first_refusal(budget_checks(launch, (), (), Budget(max_usd_day=Decimal("0.192")), NOON)) is None
     began, ended = NOON + 15 * MINUTE, NOON + 15 * MINUTE + timedelta(seconds=240 + END_PROVEN_S)
     over = changed(launch, state=LaunchState.ENDED, instance_id="1", running_at=began, ended_at=ended)
     assert cost_microusd(over, NOON + HOUR) <= 192_000

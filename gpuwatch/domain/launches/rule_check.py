@@ -1,0 +1,38 @@
+"""What a rule of the admission says about a launch, with its figures: for the refusal, and for a person. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
+
+
+class RuleCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule of the admission says about a launch. Amounts are in micro-dollars, others are counts.
+
+    Attributes:
+        rule: the reason that it gives when it refuses.
+        refusal: None: it allows the launch.
+        used: what is used of the limit without the launch.
+        cost: what the launch would add.
+        until: when it ends by itself.
+        why: the owner's words, or what failed.
+        of_watch: whether it is a rule of this watch alone.
+    """
+
+    rule: RefusalReason
+    refusal: LaunchRefusal | None = None
+    used: int = 0
+    cost: int = 0
+    limit: int | None = None
+    until: datetime | None = None
+    why: str = ""
+    of_watch: bool = False
+
+
+def first_refusal(checks: Iterable[RuleCheck]) -> LaunchRefusal | None:
+    """Return the refusal of the first rule that refuses, or None. Later rules are not examined."""
+    return next((check.refusal for check in checks if check.refusal is not None), None)
