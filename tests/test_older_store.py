@@ -57,7 +57,14 @@ ADDED = {
     "provider_health": {"lane": "hunt", "not_understood": 0, "reported": 1},
     "delivery": {"first_try_at_ms": None},
     "poll": {"not_understood": None},
-    "launch": {"account_id": None, "install_id": None, "watch_id": None, "terms": None, "spent_microusd": None},
+    "launch": {
+        "account_id": None,
+        "install_id": None,
+        "watch_id": None,
+        "terms": None,
+        "spent_microusd": None,
+        "ssh": None,
+    },
     "job": {"changed": 0},
     "ask": {"agent_microusd": None},
 }

@@ -20,8 +20,10 @@ from gpuwatch.app.launches.glance import Glance
 from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent_text
 from gpuwatch.domain.market.offer import clean, marks
 from gpuwatch.domain.watches.decide import DecisionReason
+from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.language import current_language, translate, translate_plural
 from gpuwatch.web.components import GLOBALS
+from gpuwatch.web.launches.machine_text import launch_chip, machine_name, machine_place
 from gpuwatch.web.page_frame import MENU, TABS, client_texts, mark_current, menu_classes
 from gpuwatch.web.page_text import as_datetime, clock_text, page_clock, span
 
@@ -104,6 +106,10 @@ def environment() -> jinja2.Environment:
     }
     jinja_environment.globals |= {
         **GLOBALS,
+        "launch_chip": launch_chip,
+        "machine_name": machine_name,
+        "machine_place": machine_place,
+        "plain_name": plain_name,
         "clock_text": clock_text,
         "mark_current": mark_current,
         "menu_classes": menu_classes,

@@ -15,9 +15,11 @@ from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.life.launch_record import governing_watch
 from gpuwatch.domain.launches.money.budgets import current_rate_microusd_hour
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.jobs.job import Job
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.watches.launch_spec import LaunchSpec
     from gpuwatch.domain.watches.watch import Watch
@@ -38,6 +40,7 @@ class RunningMachine(msgspec.Struct, frozen=True, kw_only=True):
         idle_since: since when its GPU has been under the share below which it ends, or is reported as wasteful; None:
             not for long.
         idle_ends_at: when it ends if that stays so; None: it does not end for that.
+        job: the job that it was rented for.
     """
 
     launch: Launch
@@ -49,6 +52,22 @@ class RunningMachine(msgspec.Struct, frozen=True, kw_only=True):
     used_percent: float | None
     idle_since: datetime | None
     idle_ends_at: datetime | None
+    job: Job | None
+
+    @property
+    def whole_s(self) -> float | None:
+        """The time from its beginning to its latest end."""
+        return None if self.ends_at is None else (self.ends_at - self.began_at).total_seconds()
+
+    @property
+    def can_extend(self) -> bool:
+        """Whether it has an end that `app.launches.extend` could move."""
+        return self.ends_at is not None and self.launch.state in {LaunchState.STARTING, LaunchState.RUNNING}
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether gpuwatch can end it: not what a command rented, and not twice."""
+        return not (self.launch.is_by_command or self.launch.is_over or self.launch.state is LaunchState.STOPPING)
 
 
 def running_machines(
@@ -56,12 +75,19 @@ def running_machines(
 ) -> list[RunningMachine]:
     """The figures of launches that are not over, in their order. Raises StoreError."""
     watches = {watch.name: watch for watch in settings.watches}
-    samples = SqlUtilisationRepository(store)
-    return [_running(launch, watches, samples, now) for launch in alive]
+    samples, jobs = SqlUtilisationRepository(store), SqlJobRepository(store)
+    return [
+        _running(launch, watches, samples, None if (job := launch.purpose.job) is None else jobs.find_job(job), now)
+        for launch in alive
+    ]
 
 
 def _running(
-    launch: Launch, watches: Mapping[str, Watch], samples: SqlUtilisationRepository, now: datetime
+    launch: Launch,
+    watches: Mapping[str, Watch],
+    samples: SqlUtilisationRepository,
+    job: Job | None,
+    now: datetime,
 ) -> RunningMachine:
     used, since, ends_at = _use(launch, watches, samples, now)
     return RunningMachine(
@@ -74,6 +100,7 @@ def _running(
         used_percent=used,
         idle_since=since,
         idle_ends_at=ends_at,
+        job=job,
     )
 
 

@@ -129,14 +129,6 @@ class SqlUtilisationRepository:
             rows = connection.execute(query).all()
         return [UtilisationSample(from_ms(at_ms), percent) for at_ms, percent in rows]
 
-    def newest_percent(self, launch_id: str, since: datetime) -> float | None:
-        """Return the newest known sample from a moment on, or None. Raises StoreError."""
-        is_wanted = and_(samples.c.launch_id == launch_id, samples.c.at_ms >= to_ms(since))
-        query = select(samples.c.percent).where(is_wanted, samples.c.percent.is_not(None))
-        with self._database.read() as connection:
-            newest = connection.execute(query.order_by(samples.c.at_ms.desc()).limit(1)).scalar()
-        return None if newest is None else float(newest)
-
     def mean(self, launch_id: str) -> float | None:
         """Return the mean of a launch's known samples, or None. Raises StoreError."""
         query = select(func.avg(samples.c.percent)).where(samples.c.launch_id == launch_id)

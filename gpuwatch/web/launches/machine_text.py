@@ -1,0 +1,56 @@
+"""What pages say about a rented machine: where it is, and its state."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from gpuwatch import providers
+from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState
+from gpuwatch.domain.market.offer import clean
+from gpuwatch.language import mark_text
+from gpuwatch.language import translate as _
+from gpuwatch.web.components import chip
+
+_CHIPS = {  # of `components.chip`
+    LaunchState.INTENDED: "starting",
+    LaunchState.REQUESTED: "starting",
+    LaunchState.STARTING: "starting",
+    LaunchState.RUNNING: "running",
+    LaunchState.STOPPING: "stopping",
+    LaunchState.UNKNOWN: "searching",
+    LaunchState.HELD: "held",
+    LaunchState.ENDED: "ended",
+    LaunchState.FAILED: "failed",
+}
+_CONDITIONS = {
+    InstanceCondition.OUTBID: mark_text("Outbid"),
+    InstanceCondition.STOPPED: mark_text("Stopped there"),
+    InstanceCondition.OFFLINE: mark_text("Host offline"),
+    InstanceCondition.UNLISTED: mark_text("Not listed"),
+}
+
+
+def machine_name(launch: Launch) -> str:
+    """Return what was rented: "1× H100 SXM"."""
+    return f"{launch.gpu_count}× {launch.gpu}"
+
+
+def provider_name(launch: Launch) -> str:
+    """Return who rents it out, as people call it."""
+    if launch.is_by_command:
+        return _("your command")
+    name = launch.provider
+    return providers.info(name).title if name in providers.names() else clean(name)
+
+
+def machine_place(launch: Launch) -> str:
+    """Return who rents it out, and where it is, as far as that is known: "vast.ai, Norway"."""
+    where = launch.promised.region or launch.promised.country
+    return f"{provider_name(launch)}, {clean(where)}" if where else provider_name(launch)
+
+
+def launch_chip(launch: Launch) -> Markup:
+    """Return its state; a running one whose instance does not run says why."""
+    if launch.state is LaunchState.RUNNING and launch.condition is not None:
+        return chip("nodata", _(_CONDITIONS[launch.condition]))
+    return chip(_CHIPS[launch.state])
