@@ -6,12 +6,14 @@ delivery sets by `use_language`; everywhere else it is English, which loads noth
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gettext import NullTranslations
@@ -76,3 +78,162 @@ def _catalogue(language: str) -> NullTranslations:
     from gettext import translation  # noqa: PLC0415 English needs none
 
     return translation(DOMAIN, LOCALE, [language])
+
+
+# --- texts that were composed in English, such as stored ones ---------------------------------------------------------
+
+DURATION_UNITS = (mark_text("{count} d"), mark_text("{count} h"), mark_text("{count} min"), mark_text("{count} s"))
+# What these fields hold is a name or somebody's own text, whatever it looks like.
+_NAMES = frozenset({
+    "account", "candidate", "command", "event", "folder", "gpu", "gpu_count", "host", "instance", "instance_id",
+    "item", "job", "key", "label", "launch", "launch_id", "machine", "machine_id", "name", "new_watch",
+    "new_watches", "note", "offer", "offer_id", "option", "other", "output", "owner", "place", "previous_name",
+    "provider", "provider2", "provider_there", "quote", "seller", "subject", "user", "watch", "watches",
+})  # fmt: skip
+_FIELD = re.compile(r"\{(\w*)([^{}]*)\}")
+_LETTERS = re.compile(r"[^\W\d_]")
+_NUMBER = r"[-+−]?[\d.,]*\d"
+_SENTENCE_END = re.compile(r"(?<=[.!?]) ")
+_SEPARATORS = ("; ", ": ", ", ", " · ", " (")
+_DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:([\d.]+)s)?")
+_RATE = re.compile(r"(\$[\d.,]+)(/h|/GPU-h)\b")
+_MOST_LENGTH = 2000  # of a composed text; longer ones are somebody else's
+_LEAST_LETTERS = 3  # of a pattern, outside its fields: fewer would match anything
+
+
+class _TextPattern(NamedTuple):
+    """A text with fields, which recognises its own results."""
+
+    regex: re.Pattern[str]
+    fields: tuple[str, ...]  # as written, such as "{count:,}"
+    literal: str  # in each of its results
+    one: str
+    many: str | None  # None: it has no plural
+
+
+def translate_composed(text: str) -> str:
+    """Return a text that was composed in English from the texts of the catalogue, in the language of the context.
+
+    Alerts, the reasons of ends and refusals, and events are stored in English, so that a store has one language and
+    each reader his own. They are recognised by the texts that they were made of, whole, by sentences, or by parts;
+    what is not recognised, such as the words of a host, stays as it is.
+    """
+    language = _language.get()
+    return text if language == ENGLISH or len(text) > _MOST_LENGTH else _composed(language, text)
+
+
+@lru_cache(maxsize=4096)
+def _composed(language: str, text: str) -> str:
+    if not _LETTERS.search(text):
+        return text
+    whole = _recognised(language, text) or _duration(language, text)
+    if whole is not None:
+        return whole
+    if (priced := _RATE.sub(lambda rate: _rate(language, rate), text)) != text:
+        return priced
+    sentences = _SENTENCE_END.split(text)
+    if len(sentences) > 1:
+        return _by_sentences(language, sentences)
+    for separator in _SEPARATORS:
+        parts = text.split(separator)
+        if len(parts) > 1:
+            translated = [_composed(language, part) for part in parts]
+            if translated != parts:
+                return separator.join(translated)
+    inner = text.rstrip(".)")
+    return _composed(language, inner) + text[len(inner) :] if inner != text else text
+
+
+def _duration(language: str, text: str) -> str | None:
+    """Translate what `format_duration` writes: 1h30m."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    catalogue = _catalogue(language)
+    shown = [
+        catalogue.gettext(unit).format(count=count)
+        for unit, count in zip(DURATION_UNITS, found.groups(), strict=True)
+        if count
+    ]
+    return " ".join(shown)
+
+
+def _rate(language: str, rate: re.Match[str]) -> str:
+    return rate[1] + _catalogue(language).gettext(rate[2])
+
+
+def _by_sentences(language: str, sentences: list[str]) -> str:
+    """Translate the longest runs of sentences that are recognised."""
+    done, at = [], 0
+    while at < len(sentences):
+        for end in range(len(sentences), at, -1):
+            run = " ".join(sentences[at:end])
+            found = _recognised(language, run)
+            if found is None and end == at + 1:
+                found = _composed(language, run)
+            if found is not None:
+                done.append(found)
+                at = end
+                break
+    return " ".join(done)
+
+
+def _recognised(language: str, text: str) -> str | None:
+    catalogue = _catalogue(language)
+    exact = catalogue.gettext(text)
+    if exact != text:
+        return exact
+    for pattern in _patterns(language):
+        if pattern.literal in text and (match := pattern.regex.fullmatch(text)):
+            return _refilled(language, pattern, match.groups())
+    return None
+
+
+def _refilled(language: str, pattern: _TextPattern, values: tuple[str, ...]) -> str:
+    filled = dict(zip(pattern.fields, values, strict=True))
+    catalogue = _catalogue(language)
+    if pattern.many is None:
+        template = catalogue.gettext(pattern.one)
+    else:
+        counted = next((value for field, value in filled.items() if field.startswith("{count")), "0")
+        template = catalogue.ngettext(pattern.one, pattern.many, int(re.sub(r"\D", "", counted) or 0))
+
+    def value(field: re.Match[str]) -> str:
+        own = filled.get(field[0], field[0])
+        return own if field[1] in _NAMES else _composed(language, own)
+
+    return _FIELD.sub(value, template)
+
+
+@cache
+def _patterns(language: str) -> tuple[_TextPattern, ...]:
+    """Return the patterns of a catalogue, the most specific first."""
+    found = []
+    for one, many in _message_ids(LOCALE / language / "LC_MESSAGES" / f"{DOMAIN}.mo"):
+        for form in {one, many or one}:
+            literals = _FIELD.sub("\0", form).split("\0")
+            if len(literals) > 1 and len(_LETTERS.findall("".join(literals))) >= _LEAST_LETTERS:
+                found.append((sum(map(len, literals)), _text_pattern(form, literals, one, many)))
+    return tuple(pattern for _, pattern in sorted(found, key=lambda one: -one[0]))
+
+
+def _text_pattern(form: str, literals: list[str], one: str, many: str | None) -> _TextPattern:
+    fields = list(_FIELD.finditer(form))
+    regex = re.escape(literals[0])
+    for field, literal in zip(fields, literals[1:], strict=True):
+        is_number = field[1] == "count" or re.search(r":[\d,.]*[dfg%]$", field[2])
+        regex += f"({_NUMBER}{'%?' if is_number else ''})" if is_number else "(.*?)"
+        regex += re.escape(literal)
+    compiled = re.compile(regex, re.DOTALL)
+    return _TextPattern(compiled, tuple(field[0] for field in fields), max(literals, key=len), one, many)
+
+
+def _message_ids(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Yield the texts of a compiled catalogue, with their plurals; gettext keeps no list of them."""
+    content = path.read_bytes()
+    count, start = struct.unpack("<2I", content[8:16])
+    for at in range(start, start + 8 * count, 8):
+        length, offset = struct.unpack("<2I", content[at : at + 8])
+        one, _, many = content[offset : offset + length].decode().partition("\0")
+        if one:
+            yield one, many or None

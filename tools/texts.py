@@ -21,7 +21,13 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
+from gpuwatch.daemon.task_progress import FaultKind
+from gpuwatch.domain.jobs.job import JobState
+from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
+from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.language import DOMAIN, ENGLISH, LANGUAGES, LOCALE
+from tools.composed_texts import composed_texts, counted_nouns
 
 PACKAGE = Path(__file__).parents[1] / "gpuwatch"
 METHODS = [("**.py", "python"), ("web/templates/**.html", "jinja2"), ("notifiers/**.html", "jinja2")]
@@ -53,13 +59,19 @@ def source_texts() -> Catalog:
     found = extract_from_dir(PACKAGE, METHODS, options, KEYWORDS, ("i18n:",), strip_comment_tags=True)
     for name, _line, text, comments, context in found:
         catalog.add(text, None, [(f"gpuwatch/{name}", 0)], auto_comments=comments, context=context)
-    for name, text in declared_texts():
-        catalog.add(text, None, [(name, 0)])
+    for name, text in (*declared_texts(), *composed_texts(PACKAGE)):
+        if text not in catalog:
+            catalog.add(text, None, [(name, 0)])
+    for name, forms in counted_nouns(PACKAGE):
+        catalog.add(forms, None, [(name, 0)])
     return catalog
 
 
 def declared_texts() -> Iterator[tuple[str, str]]:
-    """Yield file and text of every alert's declaration, and of what stands beside the declarations."""
+    """Yield file and text of every alert's declaration, of what stands beside the declarations, and of every end."""
+    for kind in (EndReason, LaunchState, InstanceCondition, ApprovalState, JobState, OfferKind, FaultKind):
+        for member in kind:
+            yield f"{kind.__module__.replace('.', '/')}.py", member.value
     for path in sorted((PACKAGE / "domain" / "alerts").glob("*_texts.py")):
         module = import_module(f"gpuwatch.domain.alerts.{path.stem}")
         for name, value in vars(module).items():

@@ -85,7 +85,7 @@ def _rate(microusd: float | None, unit: str, against: float | None, cls: str) ->
     if microusd is None:
         return Markup('<span class="price">{}</span>').format(UNKNOWN)
     return Markup('<span class="{}"><b>{}</b><span>{}</span></span>').format(
-        f"price {cls}".rstrip(), rate_text(microusd, against), unit
+        f"price {cls}".rstrip(), rate_text(microusd, against), _(unit)
     )
 
 

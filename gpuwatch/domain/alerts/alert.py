@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.language import ENGLISH, current_language, translate_composed
 
 KEY_LENGTH = 200  # of a `once_key`, as stored
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
@@ -170,6 +171,31 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "severity", self.kind.rules.severity)
         if not self.subject and self.watch:
             msgspec.structs.force_setattr(self, "subject", self.watch)
+
+
+def translated_alert(alert: Alert) -> Alert:
+    """Return the alert, which is composed and stored in English, in the language of the context, except audit."""
+    if current_language() == ENGLISH or alert.kind is AlertKind.AUDIT:
+        return alert
+    return msgspec.structs.replace(
+        alert,
+        headline=translate_composed(alert.headline),
+        facts=tuple((translate_composed(label), translate_composed(value)) for label, value in alert.facts),
+        offers=tuple(map(_translated_offer, alert.offers)),
+        why=translate_composed(alert.why),
+        did=translate_composed(alert.did),
+        can_do=tuple(map(translate_composed, alert.can_do)),
+        parts=tuple(map(translated_alert, alert.parts)),
+    )
+
+
+def _translated_offer(offer: OfferLine) -> OfferLine:
+    return msgspec.structs.replace(
+        offer,
+        place=translate_composed(offer.place),
+        reliability=translate_composed(offer.reliability),
+        marks=tuple(map(translate_composed, offer.marks)),
+    )
 
 
 class OutboxAlert(msgspec.Struct, frozen=True, kw_only=True):

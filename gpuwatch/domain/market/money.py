@@ -22,6 +22,7 @@ from functools import lru_cache
 import msgspec
 
 from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer
+from gpuwatch.language import mark_text, translate
 
 MICRO = 1_000_000
 REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
@@ -33,6 +34,7 @@ _FLOATS_TO = 1e11  # micro-dollars up to which a float is more precise than that
 _EXACT = Context(prec=400)  # providers send numbers up to 1e300
 _MOST_DECIMALS = 6  # a micro-dollar
 _WHOLE_FROM_USD = 10  # estimates below have cents
+_PER_HOUR, _PER_GPU_HOUR = mark_text("/h"), mark_text("/GPU-h")
 
 
 class CommissionMode(StrEnum):
@@ -194,12 +196,12 @@ def price_text(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
 
 def per_hour(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
     """The price of a machine: "$1.48/h". Arguments as `price_text`."""
-    return f"${price_text(usd, least=least, most=most)}/h"
+    return f"${price_text(usd, least=least, most=most)}{translate(_PER_HOUR)}"
 
 
 def per_gpu_hour(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
     """A GPU price: "$1.48/GPU-h". Arguments as `price_text`."""
-    return f"${price_text(usd, least=least, most=most)}/GPU-h"
+    return f"${price_text(usd, least=least, most=most)}{translate(_PER_GPU_HOUR)}"
 
 
 def rate_text(microusd: float, against: float | None = None) -> str:

@@ -23,6 +23,7 @@ from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalStat
 from gpuwatch.engine.alerts.launch_alerts import goes_on
 from gpuwatch.engine.alerts.page_links import job_id_of, launch_id_of
 from gpuwatch.errors import StoreError
+from gpuwatch.language import translate_composed
 from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.ports.alerts import DATA_BYTES, ButtonRows, MessageButton
 
@@ -150,7 +151,7 @@ class ButtonSigner:
         payload = f"{action.value}.{subject}.{expiry}.{self._new_nonce()}.{bound or '000000'}"
         data = f"{payload}.{self._signature(payload)}"
         assert len(data.encode()) <= DATA_BYTES, data
-        return MessageButton(label, data)
+        return MessageButton(translate_composed(label), data)
 
     def read(self, data: str, now: datetime) -> SignedButton | ButtonFault:
         """Return the meaning of a press, or why it does nothing."""

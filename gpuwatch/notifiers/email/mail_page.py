@@ -11,6 +11,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from gpuwatch.language import current_language
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, custom_text, footer, lines, plain
 from gpuwatch.ports import Alert, Severity
 
@@ -43,7 +44,7 @@ _DARK = """\
 }"""
 _PAGE = """\
 <!DOCTYPE html>
-<html lang="en">
+<html lang="{language}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -77,7 +78,9 @@ def as_html(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
     else:
         body = f'<div style="{_STYLES[Role.ITEM]};white-space:pre-wrap">{_escaped(custom)}</div>'
     title = _escaped("".join(piece.text for piece in all_lines[0].pieces))
-    return _PAGE.format(title=title, dark=_DARK, font=_FONT, bar=_BARS[alert.severity], body=body)
+    return _PAGE.format(
+        language=current_language(), title=title, dark=_DARK, font=_FONT, bar=_BARS[alert.severity], body=body
+    )
 
 
 def _block(role: Role, group: Sequence[Line]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from enum import Enum, auto
 import msgspec
 
 from gpuwatch.domain.alerts import message_texts as texts
+from gpuwatch.language import translate
 from gpuwatch.ports import Alert, OfferLine
 
 MAX_TEXT = 300  # per value: a host's long text must not crowd out the rest of a message
@@ -64,18 +65,22 @@ def plain(line: Line) -> str:
 
 def subject(alert: Alert) -> str:
     """Return the headline as one line, preceded by its severity."""
-    return cleaned(texts.PREFIXES.get(alert.severity, "") + alert.headline, 150)
+    return cleaned(_prefix(alert) + alert.headline, 150)
 
 
 def lines(alert: Alert) -> list[Line]:
     """Yield everything except the footer, most important first."""
-    title = texts.PREFIXES.get(alert.severity, "") + cleaned(alert.headline)
+    title = _prefix(alert) + cleaned(alert.headline)
     return [Line(Role.TITLE, (Piece(title, bold=True),)), *_body(alert)]
 
 
 def footer(alert: Alert) -> list[Line]:
     """Return the footer with the id, by which people recognise duplicates."""
-    return [GAP, Line(Role.FOOTER, (Piece(texts.FOOTER.format(alert_id=cleaned(alert.alert_id))),))]
+    return [GAP, Line(Role.FOOTER, (Piece(translate(texts.FOOTER).format(alert_id=cleaned(alert.alert_id))),))]
+
+
+def _prefix(alert: Alert) -> str:
+    return translate(texts.PREFIXES.get(alert.severity, ""))
 
 
 def cleaned(text: str, max_length: int = MAX_TEXT) -> str:
@@ -94,19 +99,19 @@ def _is_unprintable(character: str) -> bool:
 def _body(alert: Alert) -> Iterator[Line]:
     yield from (_fact(label, value) for label, value in alert.facts if not _is_in_headline(value, alert.headline))
     if alert.why:
-        yield _fact(texts.WHY_NOW, alert.why)
+        yield _fact(translate(texts.WHY_NOW), alert.why)
     if alert.did:
-        yield _fact(texts.DONE, alert.did)
+        yield _fact(translate(texts.DONE), alert.did)
     links = [] if alert.parts else list(_links(alert))
     if links or alert.can_do:
         yield GAP
-        yield Line(Role.HEADING, (Piece(texts.YOU_CAN, bold=True),))
+        yield Line(Role.HEADING, (Piece(translate(texts.YOU_CAN), bold=True),))
         yield from (Line(Role.LINK, (Piece("• "), link)) for link in links)
         yield from map(_hint, alert.can_do)
     yield from _parts(alert.parts)
     if len(alert.offers) > 1:  # the facts are about the first one
         yield GAP
-        yield Line(Role.HEADING, (Piece(texts.NEXT_CHEAPEST, bold=True),))
+        yield Line(Role.HEADING, (Piece(translate(texts.NEXT_CHEAPEST), bold=True),))
         yield from (_offer(number, offer) for number, offer in enumerate(alert.offers[1:], start=2))
 
 
@@ -114,20 +119,20 @@ def _parts(parts: Sequence[Alert]) -> Iterator[Line]:
     if len(parts) > _MAX_FULL_PARTS:
         yield from (_short_line(part) for part in parts[:_MAX_SHORT_PARTS])
         if len(parts) > _MAX_SHORT_PARTS:
-            yield _hint(texts.MORE_ALERTS.format(count=len(parts) - _MAX_SHORT_PARTS))
+            yield _hint(translate(texts.MORE_ALERTS).format(count=len(parts) - _MAX_SHORT_PARTS))
         return
     for part in parts:
         yield GAP
         title, *body = lines(part)
         yield Line(Role.PART, title.pieces)
         yield from body
-        yield Line(Role.FOOTER, (Piece(texts.PART_FOOTER.format(alert_id=cleaned(part.alert_id))),))
+        yield Line(Role.FOOTER, (Piece(translate(texts.PART_FOOTER).format(alert_id=cleaned(part.alert_id))),))
 
 
 def _short_line(part: Alert) -> Line:
     place = f" · {cleaned(part.offers[0].place)} · {cleaned(part.offers[0].provider)}" if part.offers else ""
     action = f" · {cleaned(part.did)}" if part.did else ""
-    title = texts.PREFIXES.get(part.severity, "") + cleaned(part.headline)
+    title = _prefix(part) + cleaned(part.headline)
     details = f"{place}{action} · {cleaned(part.alert_id)}"
     return Line(Role.ITEM, (Piece("• "), Piece(title, bold=True), Piece(details)))
 
@@ -149,10 +154,10 @@ def _hint(hint: str) -> Line:
 
 
 def _offer(number: int, offer: OfferLine) -> Line:
-    details = texts.OFFER_LINE.format(
+    details = translate(texts.OFFER_LINE).format(
         gpu=cleaned(offer.gpu),
         gpu_count=offer.gpu_count,
-        spot=texts.SPOT if offer.spot else "",
+        spot=translate(texts.SPOT) if offer.spot else "",
         place=cleaned(offer.place),
         reliability=cleaned(offer.reliability),
         provider=cleaned(offer.provider),
@@ -165,7 +170,7 @@ def _offer(number: int, offer: OfferLine) -> Line:
 
 def _links(alert: Alert) -> Iterator[Piece]:
     if alert.page_url:
-        yield Piece(texts.OPEN_PAGE, url=alert.page_url)
+        yield Piece(translate(texts.OPEN_PAGE), url=alert.page_url)
     if alert.offers and (link := _offer_link(alert.offers[0])) is not None:
         yield link
 
@@ -176,5 +181,5 @@ def _offer_link(offer: OfferLine) -> Piece | None:
         return None
     url = cleaned(offer.url, 1000).replace(" ", "%20")
     is_offer_page = bool(offer.offer_id) and offer.offer_id in url
-    text = texts.OPEN_OFFER if is_offer_page else texts.OPEN_CONSOLE
+    text = translate(texts.OPEN_OFFER if is_offer_page else texts.OPEN_CONSOLE)
     return Piece(text.format(offer_id=cleaned(offer.offer_id), provider=cleaned(offer.provider)), url=url)

@@ -1,0 +1,110 @@
+"""Texts that the program composes in English and stores or reports: f-strings and plain texts of some modules.
+
+`gpuwatch.language.translate_composed` recognises them when they are shown, so that nothing has to mark them where they
+are made. Here they are found in the syntax trees: an f-string becomes a text with named fields.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+# Modules whose texts reach a page, an alert or a chat without a mark, and those below them that do not.
+FOLDERS = (
+    "domain/launches", "domain/history/past_lows.py", "domain/market/offer.py",
+    "domain/jobs/pilot_checks.py", "domain/watches/computed_limits.py", "domain/watches/match.py",
+    "storage/launches/launch_admission.py", "storage/launches/launch_repository.py", "engine/launches",
+    "engine/alerts/launch_alerts.py", "engine/alerts/offer_alerts.py",
+    "engine/jobs/job_queue.py", "engine/jobs/job_runner.py", "engine/jobs/run_finisher.py",
+    "engine/jobs/run_monitor.py",
+)  # fmt: skip
+EXCLUDED = ("charge_comparison.py", "launch_commands.py", "launch_orders.py", "launch_record.py")
+OTHER = frozenset({  # names of threads and tasks, parts of commands
+    "launch {provider}", "keeper {launch_id}", "{job_id} copies", "renting jobs", "gpuwatch watches resume {quote}",
+    "[providers.{provider}] and its key",
+})  # fmt: skip
+_WORDS = re.compile(r"[a-z]{2,}[,;:]? [a-z$]", re.IGNORECASE)
+_WORD_AND_FIELD = re.compile(r"[a-z]{2,}", re.IGNORECASE)
+_FIELD = re.compile(r"\{[^{}]*\}")
+
+
+def composed_texts(package: Path) -> Iterator[tuple[str, str]]:
+    """Yield file and text."""
+    for folder in FOLDERS:
+        root = package / folder
+        for path in [root] if root.suffix else sorted(root.rglob("*.py")):
+            if path.name not in EXCLUDED:
+                for text in _texts(ast.parse(path.read_text(encoding="utf-8"))):
+                    yield f"gpuwatch/{path.relative_to(package).as_posix()}", text
+
+
+def counted_nouns(package: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield file, and singular and plural of what `count_text` counts."""
+    for path in sorted(package.rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if "count_text(" in source else ():
+            if isinstance(node, ast.Call) and _name(node.func) == "count_text":
+                words = [one.value for one in node.args[1:] if isinstance(one, ast.Constant)]
+                if words:
+                    forms = f"{{count}} {words[0]}", f"{{count}} {words[1] if len(words) > 1 else words[0] + 's'}"
+                    yield f"gpuwatch/{path.relative_to(package).as_posix()}", forms
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Raise | ast.Assert | ast.arg) or _is_other(child):
+            continue
+        if isinstance(child, ast.JoinedStr):
+            yield from filter(_is_text, [_template(child)])
+            yield from (text for part in child.values if isinstance(part, ast.FormattedValue) for text in _texts(part))
+        elif isinstance(child, ast.Constant):
+            yield from filter(_is_text, [child.value] if isinstance(child.value, str) else [])
+        else:
+            yield from _texts(child)
+
+
+def _is_other(node: ast.AST) -> bool:
+    """A docstring, a record of the log, the name of a thread or task, an error."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.keyword):
+        return node.arg == "name"
+    if isinstance(node, ast.AnnAssign | ast.Assign):
+        return _name(node.target if isinstance(node, ast.AnnAssign) else node.targets[0]) == "allowed"
+    return isinstance(node, ast.Call) and (
+        (isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "log")
+        or _name(node.func)
+        in {"require", "failpoint", "StoreError", "count_text", "compile", "getLogger", "Meta", "about"}
+    )
+
+
+def _is_text(text: str) -> bool:
+    if text in OTHER or "[a-z" in text:
+        return False
+    shape = _WORD_AND_FIELD if "{" in text and " " in text else _WORDS
+    return shape.search(_FIELD.sub("", text)) is not None
+
+
+def _template(node: ast.JoinedStr) -> str:
+    text, seen = "", Counter[str]()
+    for part in node.values:
+        if isinstance(part, ast.FormattedValue):
+            name = _name(part.value)
+            seen[name] += 1
+            text += f"{{{name}{seen[name] if seen[name] > 1 else ''}}}"
+        elif isinstance(part, ast.Constant):
+            text += str(part.value)
+    return text
+
+
+def _name(node: ast.AST) -> str:
+    """A field is called like its value."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name.strip("_").lower()
+        case ast.Call(func=inner) | ast.Subscript(value=inner) | ast.Await(value=inner):
+            return _name(inner)
+    return "value"
