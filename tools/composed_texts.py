@@ -21,7 +21,13 @@ FOLDERS = (
     "engine/jobs/job_queue.py", "engine/jobs/job_runner.py", "engine/jobs/run_finisher.py",
     "engine/jobs/run_monitor.py",
 )  # fmt: skip
-EXCLUDED = ("charge_comparison.py", "launch_commands.py", "launch_orders.py", "launch_record.py")
+# … and whose errors do, too.
+WITH_ERRORS = ("chat", "app/alerts", "app/jobs", "app/launches", "app/watches", "app/owner_audit.py")
+EXCLUDED = frozenset({  # the log, the terminal, programs
+    "charge_comparison.py", "launch_commands.py", "launch_orders.py", "launch_record.py", "poller.py", "updates.py",
+    "telegram_webhook.py", "sender.py", "chat.py", "interface.py", "job_new.py", "job_simulate.py", "job_handover.py",
+    "accounts.py", "take_over.py", "agent_watch.py", "agent_requests.py", "check.py", "handover.py",
+})  # fmt: skip
 OTHER = frozenset({  # names of threads and tasks, parts of commands
     "launch {provider}", "keeper {launch_id}", "{job_id} copies", "renting jobs", "gpuwatch watches resume {quote}",
     "[providers.{provider}] and its key",
@@ -33,11 +39,12 @@ _FIELD = re.compile(r"\{[^{}]*\}")
 
 def composed_texts(package: Path) -> Iterator[tuple[str, str]]:
     """Yield file and text."""
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, *WITH_ERRORS):
         root = package / folder
         for path in [root] if root.suffix else sorted(root.rglob("*.py")):
             if path.name not in EXCLUDED:
-                for text in _texts(ast.parse(path.read_text(encoding="utf-8"))):
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+                for text in _texts(tree, folder in WITH_ERRORS):
                     yield f"gpuwatch/{path.relative_to(package).as_posix()}", text
 
 
@@ -53,17 +60,24 @@ def counted_nouns(package: Path) -> Iterator[tuple[str, tuple[str, str]]]:
                     yield f"gpuwatch/{path.relative_to(package).as_posix()}", forms
 
 
-def _texts(node: ast.AST) -> Iterator[str]:
+def _texts(node: ast.AST, with_errors: bool) -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Raise | ast.Assert | ast.arg) or _is_other(child):
+        if isinstance(child, ast.Assert | ast.arg) or (isinstance(child, ast.Raise) and not with_errors):
+            continue
+        if _is_other(child):
             continue
         if isinstance(child, ast.JoinedStr):
             yield from filter(_is_text, [_template(child)])
-            yield from (text for part in child.values if isinstance(part, ast.FormattedValue) for text in _texts(part))
+            yield from (
+                text
+                for part in child.values
+                if isinstance(part, ast.FormattedValue)
+                for text in _texts(part, with_errors)
+            )
         elif isinstance(child, ast.Constant):
             yield from filter(_is_text, [child.value] if isinstance(child.value, str) else [])
         else:
-            yield from _texts(child)
+            yield from _texts(child, with_errors)
 
 
 def _is_other(node: ast.AST) -> bool:
@@ -72,8 +86,10 @@ def _is_other(node: ast.AST) -> bool:
         return isinstance(node.value, ast.Constant)
     if isinstance(node, ast.keyword):
         return node.arg == "name"
-    if isinstance(node, ast.AnnAssign | ast.Assign):
-        return _name(node.target if isinstance(node, ast.AnnAssign) else node.targets[0]) == "allowed"
+    if isinstance(node, ast.Assign):
+        return _name(node.targets[0]) == "allowed"
+    if isinstance(node, ast.Subscript):  # an annotation
+        return _name(node.value) == "annotated"
     return isinstance(node, ast.Call) and (
         (isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "log")
         or _name(node.func)
@@ -82,7 +98,7 @@ def _is_other(node: ast.AST) -> bool:
 
 
 def _is_text(text: str) -> bool:
-    if text in OTHER or "[a-z" in text:
+    if text in OTHER or "[a-z" in text or text.startswith("gpuwatch "):
         return False
     shape = _WORD_AND_FIELD if "{" in text and " " in text else _WORDS
     return shape.search(_FIELD.sub("", text)) is not None

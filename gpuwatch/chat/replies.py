@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gpuwatch.engine.alerts.alert_buttons import LIVES_FOR, ButtonAction, ButtonSigner
+from gpuwatch.language import translate_composed
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, cleaned
+from gpuwatch.notifiers.toolkit.layout import MAX_TEXT
 from gpuwatch.ports.alerts import ButtonRows, MessageButton
 from gpuwatch.settings import Settings
 
@@ -66,7 +68,7 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
     def outcome(self) -> str:
         """What happened, in a few words: the notice, or the first line."""
         if self.notice or not self.lines:
-            return self.notice or "Done."
+            return translate_composed(self.notice or "Done.")
         return "".join(piece.text for piece in self.lines[0].pieces)
 
 
@@ -82,16 +84,23 @@ def question(text: str, rows: ButtonRows) -> ChatReply:
 
 def listing(title: str, items: Iterable[tuple[str, str]], rows: ButtonRows = ()) -> ChatReply:
     """Return a reply with a heading, and items with a bold start."""
-    body = (Line(Role.ITEM, (Piece(cleaned(head), bold=True), Piece(cleaned(rest, 600)))) for head, rest in items)
-    return ChatReply(lines=(Line(Role.TITLE, (Piece(cleaned(title), bold=True),)), *body), rows=rows)
+    body = (
+        Line(Role.ITEM, (Piece(_translated(head), bold=True), Piece(_translated(rest, 600)))) for head, rest in items
+    )
+    return ChatReply(lines=(Line(Role.TITLE, (Piece(_translated(title), bold=True),)), *body), rows=rows)
 
 
 def plain_line(text: str) -> Line:
     """Return one line; text after ": gpuwatch " becomes a command to copy."""
-    text_before, separator, command = cleaned(text, 900).partition(": gpuwatch ")
+    text_before, separator, command = _translated(text, 900).partition(": gpuwatch ")
     if not separator:
         return Line(Role.ITEM, (Piece(text_before),))
     return Line(Role.ITEM, (Piece(f"{text_before}: "), Piece(f"gpuwatch {command}", code=True)))
+
+
+def _translated(text: str, max_length: int = MAX_TEXT) -> str:
+    """Clean a text, and translate it: actions compose theirs in English, as use cases and alerts do."""
+    return translate_composed(cleaned(text, max_length))
 
 
 def button_rows(buttons: Sequence[MessageButton], per_row: int = _BUTTONS_PER_ROW) -> ButtonRows:

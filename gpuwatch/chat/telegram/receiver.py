@@ -17,7 +17,7 @@ from gpuwatch.chat.telegram.start_replies import foreign_start_text, help_reply,
 from gpuwatch.chat.telegram.updates import ButtonPress, ChatMessage, ChatUpdate
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton
 from gpuwatch.errors import StoreError
-from gpuwatch.language import translate, use_language
+from gpuwatch.language import translate_composed, use_language
 from gpuwatch.ports.alerts import ButtonRows, MessageButton
 from gpuwatch.settings import Settings
 from gpuwatch.storage.alerts.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
@@ -106,7 +106,10 @@ class UpdateReceiver:
         """Send the list of commands to Telegram's app."""
 
         def send() -> None:
-            menu = [{"command": name, "description": translate(command.about)} for name, command in COMMANDS.items()]
+            menu = [
+                {"command": name, "description": translate_composed(command.about)}
+                for name, command in COMMANDS.items()
+            ]
             self._sender.try_once("setMyCommands", {"commands": menu})
 
         self._in_background(send)
@@ -141,10 +144,14 @@ class UpdateReceiver:
         if isinstance(button, ButtonFault):
             self._in_background(lambda: self._sender.answer(press.id, button.value))
             return None
-        self._answers[update.update_id] = PressAnswer(press.id, self._sender.answer, self._answer_within_s)
+        self._answers[update.update_id] = PressAnswer(press.id, self._notify, self._answer_within_s)
         return ReceivedUpdate(
             update_id=update.update_id, body=_body(update), button=button.data if button.works_once else None
         )
+
+    def _notify(self, press_id: str, notice: str) -> None:
+        with use_language(self._settings.language):  # perhaps on the thread of a timer
+            self._sender.answer(press_id, notice)
 
     def _report_foreign(self, user_id: int | None) -> bool:
         """Log a user who is not authorised; return whether it is the first time."""

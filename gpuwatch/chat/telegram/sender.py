@@ -21,6 +21,7 @@ from tenacity import (
 
 from gpuwatch.chat.replies import ChatReply
 from gpuwatch.chat.telegram.updates import ChatMessage
+from gpuwatch.language import translate_composed
 from gpuwatch.notifiers.telegram.bot_api import BotApi, BotApiReply, keyboard
 from gpuwatch.notifiers.telegram.telegram_html import MAX_UNITS, line_html
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, plain
@@ -67,7 +68,7 @@ class MessageSender:
 
     def answer(self, press_id: str, notice: str) -> None:
         """Answer a press at once and without a retry: late answers are useless."""
-        text = redact(notice)[:NOTICE_LENGTH]
+        text = translate_composed(redact(notice))[:NOTICE_LENGTH]
         body: dict[str, object] = {"callback_query_id": press_id, "text": text, "show_alert": len(text) > 60}
         reply = self._api.call("answerCallbackQuery", body, _ANSWER_DEADLINE_S)
         if not reply.ok:
