@@ -92,12 +92,13 @@ _NAMES = frozenset({
 })  # fmt: skip
 _FIELD = re.compile(r"\{(\w*)([^{}]*)\}")
 _LETTERS = re.compile(r"[^\W\d_]")
+_LATIN = re.compile(r"[A-Za-z]")
 _NUMBER = r"[-+−]?[\d.,]*\d"
 _SENTENCE_END = re.compile(r"(?<=[.!?]) ")
 _SEPARATORS = ("; ", ": ", ", ", " · ", " (")
 _DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:([\d.]+)s)?")
 _RATE = re.compile(r"(\$[\d.,]+)(/h|/GPU-h)\b")
-_MOST_LENGTH = 2000  # of a composed text; longer ones are somebody else's
+_MOST_LENGTH = 1000  # of a composed text; longer ones are somebody else's
 _LEAST_LETTERS = 3  # of a pattern, outside its fields: fewer would match anything
 
 
@@ -134,12 +135,10 @@ def _composed(language: str, text: str) -> str:
     sentences = _SENTENCE_END.split(text)
     if len(sentences) > 1:
         return _by_sentences(language, sentences)
-    for separator in _SEPARATORS:
-        parts = text.split(separator)
-        if len(parts) > 1:
-            translated = [_composed(language, part) for part in parts]
-            if translated != parts:
-                return separator.join(translated)
+    splits = [(separator, text.split(separator)) for separator in _SEPARATORS if separator in text]
+    if splits:  # by the separator that leaves the least in English
+        joined = (separator.join(_composed(language, part) for part in parts) for separator, parts in splits)
+        return min(joined, key=lambda one: len(_LATIN.findall(one)))
     inner = text.rstrip(".)")
     return _composed(language, inner) + text[len(inner) :] if inner != text else text
 
