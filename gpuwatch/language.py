@@ -185,6 +185,9 @@ def _recognised(language: str, text: str) -> str | None:
     for pattern in _patterns(language):
         if pattern.literal in text and (match := pattern.regex.fullmatch(text)):
             return _refilled(language, pattern, match.groups())
+    if text[:1].isupper():  # perhaps the first word of a message
+        lower = _recognised(language, text[0].lower() + text[1:])
+        return None if lower is None else lower[:1].upper() + lower[1:]
     return None
 
 
