@@ -20,7 +20,7 @@ def test_replies_menu_and_errors_are_russian_and_the_audit_is_english(chat: Chat
     assert status.startswith("Состояние на 20")
     assert "1 наблюдение, пробный режим: gpuwatch ничего не арендует" in status
     assert stop == "Запуска 'abc' нет; см.: /launches"
-    assert silence.startswith("Сигналов о предложениях h100 не будет до 2026-11-21 18:00 UTC.")
+    assert silence.startswith("Сигналов о предложениях h100 не будет до 20")
     assert "Площадки, запуски, что ждёт ответа" in explained
     assert [event.alert.headline for event in audits(chat.database)] == ["watch h100 silenced"]
 
