@@ -13,7 +13,7 @@ from msgspec import Meta
 from gpuwatch.app.alerts.alerts import silences
 from gpuwatch.app.alerts.needs import NeedView, needs_of_owner
 from gpuwatch.app.launches.budget_uses import SpendingNow, spending_now
-from gpuwatch.app.launches.costs import BudgetUseView, budget_use_view
+from gpuwatch.app.launches.cost_views import BudgetUseView, budget_use_view
 from gpuwatch.app.market.provider_status import provider_statuses
 from gpuwatch.app.setup.hosts import GONE, LEADS, STEPS_DOWN, known_hosts
 from gpuwatch.app.watches.pauses import pause_lines, pauses

@@ -57,7 +57,7 @@ _COLUMNS = (
         "gpuwatch launches costs --calibrate",
     ),
 )
-@value_option("--by", click.Choice(["watch", "provider", "day", "launch"]), "Group lines by. Default: watch.")
+@value_option("--by", click.Choice(["watch", "provider", "gpu", "day", "launch"]), "Group lines by. Default: watch.")
 @click.option("--month", metavar="YYYY-MM", default=None, help="Month to report (UTC). Default: this one.")
 @click.option("--refresh", is_flag=True, help="Fetch the charges from the providers first.")
 @click.option("--calibrate", is_flag=True, help="Fetch the charges and fit the commission to them. Changes nothing.")
@@ -109,7 +109,8 @@ def _refresh_charges(settings: Settings, provider: str | None) -> list[str]:
 
 
 def _show_report(settings: Settings, by: str, first: date | None, as_json: bool, as_csv: bool) -> None:
-    from gpuwatch.app.launches.costs import cost_report, cost_report_view
+    from gpuwatch.app.launches.cost_views import cost_report_view
+    from gpuwatch.app.launches.costs import cost_report
 
     report = cost_report(settings, by, first)
     if as_json:
@@ -121,7 +122,8 @@ def _show_report(settings: Settings, by: str, first: date | None, as_json: bool,
 
 
 def _show_calibration(settings: Settings, provider: str | None, errors: list[str], as_json: bool) -> None:
-    from gpuwatch.app.launches.costs import calibration_json, calibrations
+    from gpuwatch.app.launches.cost_views import calibration_json
+    from gpuwatch.app.launches.costs import calibrations
 
     fits = calibrations(settings, provider)
     if as_json:
@@ -180,7 +182,7 @@ def _summary(report: CostReport) -> Iterator[str]:
 
 
 def _forecast_lines(ahead: Forecast) -> Iterator[str]:
-    from gpuwatch.app.launches.costs import MEAN_METHOD, RUNNING_METHOD
+    from gpuwatch.app.launches.cost_views import MEAN_METHOD, RUNNING_METHOD
 
     yield f"forecast for the end of the month ({ahead.month_end - _ONE_SECOND:%Y-%m-%d}), excluding traffic:"
     yield f"  {_amounts_text(ahead.running_effective, ahead.running_listed)}: {RUNNING_METHOD}"
@@ -214,7 +216,7 @@ def _budget_line(use: BudgetUse) -> str:
 
 def _print_csv(report: CostReport, by: str) -> None:
     """Only the lines; money with six decimals."""
-    from gpuwatch.app.launches.costs import cost_report_view
+    from gpuwatch.app.launches.cost_views import cost_report_view
 
     view = cost_report_view(report, by)
     rows = [line.json() for line in view.lines]

@@ -159,7 +159,8 @@ def _reading_tools(config: str | None) -> tuple[Callable[..., JsonObject], ...]:
 
     def costs() -> JsonObject:
         """This month's spending, the rate now, the forecast and the budgets."""
-        from gpuwatch.app.launches.costs import cost_report, cost_report_view
+        from gpuwatch.app.launches.cost_views import cost_report_view
+        from gpuwatch.app.launches.costs import cost_report
 
         return cost_report_view(cost_report(settings(), "watch"), "watch").json()
 

@@ -24,7 +24,8 @@ from gpuwatch.app.history.period_view import GpuPeriodView, period_fields
 from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.approval_details import ApprovalDetailsView, approval_detail_views
 from gpuwatch.app.launches.approvals import recent_approvals
-from gpuwatch.app.launches.costs import CostLineView, cost_report, cost_report_view, month_start
+from gpuwatch.app.launches.cost_views import CostLineView, cost_report_view
+from gpuwatch.app.launches.costs import cost_report, month_start
 from gpuwatch.app.launches.launches import ListedLaunchView, launch_views
 from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.offers import OfferView, folded_view
@@ -79,7 +80,7 @@ class AlertParameters(ListParameters, frozen=True, kw_only=True):
 class CostParameters(ListParameters, frozen=True, kw_only=True):
     """Parameters of costs."""
 
-    by: Literal["watch", "provider", "day", "launch"] = "watch"
+    by: Literal["watch", "provider", "gpu", "day", "launch"] = "watch"
     month: Annotated[str, msgspec.Meta(pattern=r"^(19[7-9]|20[0-9])[0-9]-(0[1-9]|1[0-2])$")] | None = None
 
 

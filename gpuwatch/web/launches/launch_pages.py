@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from gpuwatch.app.launches import approvals
-from gpuwatch.app.launches.costs import KEYS, cost_report, cost_report_view, month_start
+from gpuwatch.app.launches.cost_views import cost_report_view
+from gpuwatch.app.launches.costs import KEYS, cost_report, month_start
 from gpuwatch.app.launches.launches import all_launches, launch_details, relocation_findings
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.domain.launches.life.launch_record import launch_view

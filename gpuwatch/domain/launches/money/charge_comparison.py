@@ -250,12 +250,19 @@ class CommissionCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one provider. If `best` is None, `why_not` names the missing data."""
+    """The result for one provider. If `best` is None, `why_not` names the missing data.
+
+    Attributes:
+        predicted: what gpuwatch computed for these launches on these days, in micro-dollars, without traffic.
+        charged: what the provider charged for the same.
+    """
 
     provider: str
     launches: int
     left_out: int  # launches with no charge on their final days
     billed_hours: float
+    predicted: int
+    charged: int
     first_day: date | None
     last_day: date | None
     candidates: tuple[CommissionCandidate, ...] = ()
@@ -291,6 +298,8 @@ def calibrate(provider: str, cells: Iterable[InvoiceLine], commission: Commissio
         launches=len(pairs),
         left_out=len(everything) - len(pairs),
         billed_hours=sum(pair.billed_hours for pair in pairs),
+        predicted=sum(pair.effective for pair in pairs),
+        charged=sum(pair.charged for pair in pairs),
         first_day=days[0] if days else None,
         last_day=days[-1] if days else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 
 import msgspec
@@ -24,6 +24,7 @@ from gpuwatch.domain.watches.launch_spec import Budget
 
 LEAST_DAYS = 3  # a mean of fewer days is meaningless
 _DAY = timedelta(days=1)
+_MS = timedelta(milliseconds=1)
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +88,26 @@ def forecast_costs(launches: Sequence[Launch], now: datetime, began: datetime | 
         mean_effective=None if factor is None else round(spent.effective * factor),
         sample_days=sample_days,
     )
+
+
+def forecast_days(launches: Sequence[Launch], now: datetime, ahead: Forecast) -> dict[date, int]:
+    """Return what each day from today to the end of the month still costs by the forecast, in micro-dollars.
+
+    By the mean of the days so far, else by what runs; with what is spent, the days add up to that forecast.
+    """
+    today, left = midnight(now.astimezone(UTC).date()), ahead.month_end - now
+    to_come = None
+    if ahead.mean_effective is not None:
+        to_come = ahead.mean_effective - spent_since(launches, today.replace(day=1), now).effective
+    found, before, end = {}, 0, today
+    while end < ahead.month_end:
+        day, end = end.date(), end + _DAY
+        if to_come is None:
+            so_far = sum(remaining_cost(launch, now, end)[1] for launch in launches)
+        else:
+            so_far = round(to_come * Fraction((end - now) // _MS, left // _MS))
+        found[day], before = so_far - before, so_far
+    return found
 
 
 def _begin(launches: Iterable[Launch], first: datetime) -> datetime:
