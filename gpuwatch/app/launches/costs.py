@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.app.launches.budget_uses import uses_of_budgets
+from gpuwatch.app.launches.budget_uses import machines_at_once, uses_of_budgets
 from gpuwatch.bootstrap import build_adapters, http_client, monotonic, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.money.charge_comparison import (
@@ -67,6 +67,8 @@ class CostReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         days: every day of the month, also those to come.
         began: when gpuwatch first rented; None: never.
+        machines: those that now count against the limit of machines at once.
+        providers: the same costs by provider.
     """
 
     now: datetime
@@ -75,7 +77,9 @@ class CostReport(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[InvoiceSummary]
     days: list[CostDay]
     total: InvoiceSummary
+    providers: list[InvoiceSummary]
     burn: BurnRate
+    machines: int
     forecast: Forecast | None
     budgets: list[BudgetUse]
     launches: dict[str, Launch]  # the launches in the lines, by id
@@ -108,7 +112,9 @@ def cost_report(settings: Settings, by: str, month: date | None = None) -> CostR
         lines=_sorted(summarize_by(summaries, KEYS[by]), by),
         days=_days(summaries, KEYS[by], first, {} if forecast is None else forecast_days(launches, now, forecast)),
         total=summarize("total", summaries),
+        providers=_sorted(summarize_by(summaries, KEYS["provider"]), "provider"),
         burn=burn_rate(launches, now),
+        machines=machines_at_once(launches),
         forecast=forecast,
         budgets=list(uses_of_budgets(settings, launches, began, None if is_current else begin, now)),
         launches={cell.launch.launch_id: cell.launch for cell in summaries},

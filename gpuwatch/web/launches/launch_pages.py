@@ -1,4 +1,4 @@
-"""The pages of launches: all of them, and one with its timeline, cost and use; the approvals; the costs."""
+"""The pages of launches: all of them, and one with its timeline, cost and use; the approvals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from functools import partial
 from typing import Any
 
 from gpuwatch.app.launches import approvals
-from gpuwatch.app.launches.cost_views import cost_report_view
-from gpuwatch.app.launches.costs import KEYS, cost_report, month_start
 from gpuwatch.app.launches.launches import all_launches, launch_details, relocation_findings
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.domain.launches.life.launch_record import launch_view
@@ -149,17 +147,3 @@ APPROVAL_PAGE = Page(
         FormAction(path="/approvals/{id}/deny", scope="approve", run=_deny),
     ),
 )
-
-
-# --- costs: by watch, provider, day or launch; the forecast; predicted against charged --------------------------------
-
-
-def _show_costs(view: View) -> Mapping[str, Any]:
-    by, text = view.choice("by", KEYS, "watch"), view.query.get("month", "")
-    month = month_start(text) if text else None
-    report = cost_report_view(cost_report(view.settings, by, month), by)
-    lines = [(getattr(line, "launch_id" if by == "launch" else by), line) for line in report.lines]
-    return {"report": report, "by": by, "ways": list(KEYS), "lines": lines}
-
-
-COSTS_PAGE = Page(name="Costs", path="/costs", template="costs.html", show=_show_costs, order=50)
