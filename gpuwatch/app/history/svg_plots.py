@@ -16,7 +16,7 @@ _LEFT: Final = 40
 _TOP: Final = 10
 _BOTTOM: Final = 24
 _BAR: Final = 0.72  # of a day's width
-_SERIES: Final = "abcde"
+_SERIES: Final = "abcdef"  # the last, outlined only: all others
 _SURVIVAL_WIDTH: Final = 360
 _SURVIVAL_HEIGHT: Final = 190
 _HOUR_STEPS: Final = (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720)  # of an axis of hours
@@ -30,13 +30,13 @@ class BarDay(NamedTuple):
         label: below it, such as "28".
         amounts: dollars of each series, in their order.
         title: what a pointer on it shows; empty: the label with every amount.
-        is_forecast: hatched.
+        ahead: dollars still to come, hatched on top.
     """
 
     label: str
     amounts: Sequence[float]
     title: str = ""
-    is_forecast: bool = False
+    ahead: float = 0.0
 
 
 class SurvivalStep(NamedTuple):
@@ -73,7 +73,7 @@ def stacked_chart(  # noqa: PLR0913 as `stacked_bars`
     height: int = 240,
 ) -> SvgChart:
     """As `stacked_bars`, for a picture."""
-    most = max([sum(day.amounts) for day in days] + [limit or 0.0]) * 1.08 or 1.0
+    most = max([sum(day.amounts) + day.ahead for day in days] + [limit or 0.0]) * 1.08 or 1.0
     floor, step = height - _BOTTOM, (width - _LEFT - 4) / max(1, len(days))
 
     def y(value: float) -> float:
@@ -97,11 +97,11 @@ def stacked_chart(  # noqa: PLR0913 as `stacked_bars`
 
 
 def _bar(day: BarDay, x: float, wide: float, y: Callable[[float], float]) -> Iterator[str]:
+    kinds = [f"s-{_SERIES[min(index, len(_SERIES) - 1)]}" for index in range(len(day.amounts))]
     base = 0.0
-    for index, amount in enumerate(day.amounts):
+    for kind, amount in zip([*kinds, "s-next"], [*day.amounts, day.ahead], strict=True):
         if amount > 0:
             top, tall = y(base + amount), y(base) - y(base + amount)
-            kind = "s-next" if day.is_forecast else f"s-{_SERIES[min(index, len(_SERIES) - 1)]}"
             seam = 1 if base and tall > 2 else 0  # series stay apart without their colours
             size = f'y="{number(top)}" height="{number(max(0.5, tall - seam))}"'
             yield f'<rect class="{kind}" x="{number(x)}" width="{number(wide)}" {size}/>'

@@ -39,7 +39,8 @@ svg .a-limtext{fill:var(--limit)}.none{fill:var(--sunken)}
 .s-now{fill:var(--accent);stroke:var(--surface);stroke-width:2}.s-now.good{fill:var(--good)}
 .s-now.dear{fill:var(--limit)}.s-next{stroke:var(--hatch);stroke-dasharray:3 2}
 .s-a{fill:var(--series-a)}.s-b{fill:var(--series-b)}.s-c{fill:var(--series-c)}.s-d{fill:var(--series-d)}
-.s-e{fill:var(--series-e)}.ca{fill:var(--cheap-a)}.cb{fill:var(--cheap-b)}.cc{fill:var(--cheap-c)}
+.s-e{fill:var(--series-e)}.s-f{fill:none;stroke:var(--median)}
+.ca{fill:var(--cheap-a)}.cb{fill:var(--cheap-b)}.cc{fill:var(--cheap-c)}
 .da{fill:var(--dear-a)}.db{fill:var(--dear-b)}.dc{fill:var(--dear-c)}.z{fill:var(--surface)}
 """
 # The pattern of a time in which the market was not polled. Every chart brings it: it may stand alone in a page.

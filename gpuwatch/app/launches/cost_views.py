@@ -61,9 +61,7 @@ class CostDayView(JsonView, frozen=True, kw_only=True):
     day: date
     effective_usd: float
     lines: Annotated[dict[str, float], Meta(description="The key of a line: its dollars on this day.")]
-    forecast_usd: Annotated[
-        float, Meta(description="Still to come: at the daily mean, or with too few days for one, of what runs.")
-    ]
+    forecast_usd: Annotated[float, Meta(description="Still to come: at the daily mean, and no less than what runs.")]
 
 
 class BurnRateView(JsonView, frozen=True, kw_only=True):

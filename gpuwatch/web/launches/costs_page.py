@@ -110,9 +110,8 @@ def _answer(report: CostReport) -> Iterator[str]:
         if report.total.charged is not None:
             yield _("The providers charged {amount}.").format(amount=dollars(report.total.charged.total))
         return
-    amount = report.forecast.mean_effective
-    is_mean = amount is not None
-    amount = report.forecast.running_effective if amount is None else amount
+    amount = report.forecast.likely_effective
+    is_mean = amount > report.forecast.running_effective
     if amount or report.lines:
         yield _by_the_end(amount, is_mean, budget)
     if report.burn.launches:
@@ -135,14 +134,17 @@ def _by_the_end(microusd: int, is_mean: bool, budget: BudgetUse | None) -> str:
         text = (
             _("About <b>{amount}</b> by the end of the month, over your budget of {limit}.")
             if is_mean
-            else _("About <b>{amount}</b> by the end of the month, if nothing new is rented: over your budget of {limit}.")
+            else _(
+                "About <b>{amount}</b> by the end of the month, if nothing new is rented: over your budget of {limit}."
+            )
         )
     else:
         text = (
             _("About <b>{amount}</b> by the end of the month, {share} of your budget of {limit}.")
             if is_mean
             else _(
-                "About <b>{amount}</b> by the end of the month, if nothing new is rented: {share} of your budget of {limit}."
+                "About <b>{amount}</b> by the end of the month, if nothing new is rented: {share} of your budget of"
+                " {limit}."
             )
         )
     limit = "" if budget is None else whole_dollars(budget.limit)
@@ -268,7 +270,7 @@ def _budget(settings: Settings, report: CostReport, use: BudgetUse) -> dict[str,
         label = _("{budget}, {watch}").format(budget=label, watch=clean(_name(use.watch, "watch")))
         name = _("{budget} of {watch}").format(budget=name, watch=clean(_name(use.watch, "watch")))
     share = use.used / use.limit if use.limit else 1.0
-    ahead = use.forecast_running if use.forecast_mean is None else use.forecast_mean
+    ahead = None if use.forecast_running is None else max(use.forecast_running, use.forecast_mean or 0)
     amounts = _("{used} of {limit}").format(used=dollars(use.used), limit=dollars(use.limit))
     return {
         "label": label,
@@ -287,9 +289,9 @@ def _budget_note(settings: Settings, report: CostReport, use: BudgetUse, ahead: 
         most = settings.budget.max_instances if use.watch is None else None
         if most is None:
             return ""
-        return translate_plural(
-            "{count} of at most {most} machine", "{count} of at most {most} machines", most
-        ).format(count=report.machines, most=most)
+        return translate_plural("{count} of at most {most} machine", "{count} of at most {most} machines", most).format(
+            count=report.machines, most=most
+        )
     if use.ends_at is None or ahead is None:
         return ""
     is_day = use.limit_name == "max_usd_day"
@@ -304,6 +306,8 @@ def _budget_note(settings: Settings, report: CostReport, use: BudgetUse, ahead: 
 def _budget_warning(settings: Settings, use: BudgetUse, share: float) -> str:
     budgets = {watch.name: watch.budget for watch in settings.watches}
     budget = settings.budget if use.watch is None else budgets[use.watch]
+    if share >= 1:
+        return _("{share} used: it rents nothing more").format(share=percent(share))
     if budget.on_reached is BudgetPolicy.STOP:
         return _("{share} used; at the limit it ends what runs").format(share=percent(share))
     return _("{share} used; at the limit it rents nothing").format(share=percent(share))

@@ -43,10 +43,13 @@ def calibration_sentences(calibrations: Iterable[Calibration]) -> Iterator[str]:
     """Predicted against charged, one text for each provider."""
     for one in calibrations:
         title = provider_title(one.provider)
+        if not one.launches:
+            yield _("{provider} has no final invoice yet.").format(provider=title)
+            continue
         if one.why_not is not None:
             text = _(
-                "{provider}: too few invoices to judge the prediction, {machines} and {hours} h; {least} and {least_hours}"
-                " h are needed."
+                "{provider}: too few invoices to judge the prediction, {machines} and {hours} h; {least} and"
+                " {least_hours} h are needed."
             )
             yield text.format(
                 provider=title,

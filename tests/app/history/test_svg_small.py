@@ -136,7 +136,7 @@ def test_a_price_that_never_changes_is_usual() -> None:
 
 
 def test_bars_are_stacked_from_zero_and_forecasts_hatched() -> None:
-    days = [BarDay("1", [10.0, 5.0]), BarDay("2", [0.0, 0.0]), BarDay("3", [6.0], "about $6", True)]
+    days = [BarDay("1", [10.0, 5.0]), BarDay("2", [0.0, 0.0]), BarDay("3", [], "about $6", 6.0)]
     svg = stacked_bars(days, ["night", "job"], 20.0, "daily budget $20", "Costs")
     first, second = parts_of(svg, "s-a")[0], parts_of(svg, "s-b")[0]
     floor = float(first.get("y", "")) + float(first.get("height", ""))

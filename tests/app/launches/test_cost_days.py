@@ -69,9 +69,9 @@ def test_the_days_to_come_add_up_to_the_forecast() -> None:
     end = month_of(NOON.date())[1]
     for case, now in (("by what runs", NOON + HOUR), ("at the mean", NOON + (LEAST_DAYS + 1) * DAY)):
         ahead = forecast_costs([running], now)
-        whole = ahead.running_effective if ahead.mean_effective is None else ahead.mean_effective
         days = forecast_days([running], now, ahead)
-        assert sum(days.values()) == whole - predicted_cost(running, now).effective, case
+        assert (ahead.likely_effective == ahead.mean_effective) is (case == "at the mean")
+        assert sum(days.values()) == ahead.likely_effective - predicted_cost(running, now).effective, case
         assert list(days) == [now.date() + number * DAY for number in range((end.date() - now.date()).days)], case
         assert all(microusd >= 0 for microusd in days.values()), case
     first, second, third = list(forecast_days([running], NOON, forecast_costs([running], NOON)).values())[:3]

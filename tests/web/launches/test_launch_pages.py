@@ -1,4 +1,4 @@
-"""The costs without launches, and a launch that a command rented."""
+"""A launch that a command rented."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ from gpuwatch.storage.setup.launch_rows import launch_row_of
 from gpuwatch.storage.setup.tables import launch as launches
 from tests.builders import a_match, a_watch, changed
 from tests.web.served import Served, page
-
-
-def test_costs_without_launches_say_so(web: Served) -> None:
-    assert "No launches in that month." in page(web, "/costs")
-    page(web, "/costs?by=day&month=2026-10")
-    page(web, "/costs?by=&month=")
 
 
 def test_what_a_command_rented_has_no_button_that_could_not_end_it(web: Served) -> None:

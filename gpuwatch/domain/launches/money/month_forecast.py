@@ -37,6 +37,11 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     mean_effective: int | None
     sample_days: float  # the days so far, counted from the first launch if that was this month
 
+    @property
+    def likely_effective(self) -> int:
+        """Return the mean's forecast, but no less than what runs will cost."""
+        return max(self.running_effective, self.mean_effective or 0)
+
 
 class BudgetUse(msgspec.Struct, frozen=True, kw_only=True):
     """One limit, how much of it is used, and how much will be at the end of its day or month.
@@ -93,7 +98,7 @@ def forecast_costs(launches: Sequence[Launch], now: datetime, began: datetime | 
 def forecast_days(launches: Sequence[Launch], now: datetime, ahead: Forecast) -> dict[date, int]:
     """Return what each day from today to the end of the month still costs by the forecast, in micro-dollars.
 
-    By the mean of the days so far, else by what runs; with what is spent, the days add up to that forecast.
+    By the mean of the days so far, and no less than what runs; with what is spent, the days add up to the likely cost.
     """
     today, left = midnight(now.astimezone(UTC).date()), ahead.month_end - now
     to_come = None
@@ -102,10 +107,9 @@ def forecast_days(launches: Sequence[Launch], now: datetime, ahead: Forecast) ->
     found, before, end = {}, 0, today
     while end < ahead.month_end:
         day, end = end.date(), end + _DAY
-        if to_come is None:
-            so_far = sum(remaining_cost(launch, now, end)[1] for launch in launches)
-        else:
-            so_far = round(to_come * Fraction((end - now) // _MS, left // _MS))
+        so_far = sum(remaining_cost(launch, now, end)[1] for launch in launches)
+        if to_come is not None:
+            so_far = max(so_far, round(to_come * Fraction((end - now) // _MS, left // _MS)))
         found[day], before = so_far - before, so_far
     return found
 
