@@ -176,6 +176,7 @@ SECTIONS: dict[str, dict[str, Entry | GroupEntry]] = {
         "upgrade": _UPGRADE,
         "store": _STORE,
         "hosts": _HOSTS,
+        "share": ("Make a link to a chart, the alerts or the calendar.", "setup.share:share"),
         "mcp": ("Serve tools for agents (MCP) over standard input.", "setup.mcp:mcp"),
         "demo": ("Run the daemon against an embedded marketplace.", "setup.demo:demo"),
         "docs": ("Read the documentation.", "setup.help_commands:docs"),

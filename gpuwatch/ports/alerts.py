@@ -136,3 +136,21 @@ class ButtonChannel(Protocol):
     users: frozenset[str]
     button_secret: str
     buttons: ButtonSource | None
+
+
+class PictureSource(Protocol):
+    """Draws what an alert is about."""
+
+    def picture_for(self, alert: Alert) -> bytes | None:
+        """A PNG; None: there is nothing to draw. Never raises, and takes a few seconds at most."""
+
+
+@runtime_checkable
+class PictureChannel(Protocol):
+    """A channel whose messages can carry a picture.
+
+    Attributes:
+        pictures: draws them; None: none.
+    """
+
+    pictures: PictureSource | None

@@ -37,12 +37,13 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
     import logging
     import os
 
+    from gpuwatch.app.setup.sharing.alert_pictures import alert_pictures
     from gpuwatch.chat.interface import ChatInterface, Webhooks
     from gpuwatch.daemon.process import serve
     from gpuwatch.web.serving import WebInterface
 
     webhooks = Webhooks()
-    interfaces = (ChatInterface(webhooks), WebInterface(config, webhooks))
+    interfaces = (alert_pictures, ChatInterface(webhooks), WebInterface(config, webhooks))
     code = serve(config, log_format=log_format, verbose=verbose, interfaces=interfaces)
     logging.shutdown()
     # All state is stored by now. Exit without joining threads: the interpreter would wait for one that a hanging

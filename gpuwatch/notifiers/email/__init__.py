@@ -17,7 +17,7 @@ import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email.mail_connection import BoundedSmtp, envelope_address, header_address, parse_address
-from gpuwatch.notifiers.email.mail_page import as_html
+from gpuwatch.notifiers.email.mail_page import PICTURE_ID, as_html
 from gpuwatch.notifiers.email.mail_setup import ask_mail
 from gpuwatch.notifiers.toolkit import (
     CHECK_S,
@@ -31,6 +31,7 @@ from gpuwatch.notifiers.toolkit import (
     text_of,
 )
 from gpuwatch.ports import Alert, ChannelSettings, Severity
+from gpuwatch.ports.alerts import PictureSource
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
 from gpuwatch.ports.dialog import ChannelSetup
 from gpuwatch.ports.settings import Option, parse_line, parse_list, parse_password
@@ -152,6 +153,7 @@ class EmailChannel:
         self._monotonic = monotonic
         self._connection: BoundedSmtp | None = None
         self._in_batch = False
+        self.pictures: PictureSource | None = None
 
     def send(self, alert: Alert) -> None:
         """Deliver once, to all. Raises DeliverLater, DeliveryRefused."""
@@ -198,6 +200,7 @@ class EmailChannel:
     def _deliver(self, alert: Alert, recipients: Sequence[str]) -> Replies:
         """Send the mail; return the replies about recipients that did not get it."""
         unsupported = set[str]()
+        picture = self.pictures.picture_for(alert) if self.pictures else None
         try:
             with self._delivery_errors(self._deadline_s) as ends_at:
                 connection = self._connection or self._connect(ends_at)
@@ -205,7 +208,7 @@ class EmailChannel:
                 connection.ends_at = ends_at
                 if not connection.has_extn("smtputf8"):
                     unsupported = {one for one in self._settings.recipients if not envelope_address(one).isascii()}
-                mail = compose(alert, self._settings, unsupported)
+                mail = compose(alert, self._settings, unsupported, picture)
                 addresses = {one: envelope_address(one) for one in recipients if one not in unsupported}
                 replies = self._transmit(connection, mail, list(addresses.values()))
         finally:
@@ -295,11 +298,14 @@ class EmailChannel:
             connection.close()
 
 
-def compose(alert: Alert, settings: EmailSettings, left_out: Collection[str] = ()) -> EmailMessage:
+def compose(
+    alert: Alert, settings: EmailSettings, left_out: Collection[str] = (), picture: bytes | None = None
+) -> EmailMessage:
     """Build the mail: text, and the same as HTML. Its Message-ID depends on the alert, so a copy can be recognised.
 
     Args:
         left_out: recipients that do not get it, and that its header cannot name.
+        picture: a PNG below the text of the HTML; the mail carries it, so that nothing is loaded from elsewhere.
     """
     mail = EmailMessage(policy=_POLICY)
     sender = header_address(settings.sender)
@@ -314,7 +320,11 @@ def compose(alert: Alert, settings: EmailSettings, left_out: Collection[str] = (
         mail["X-Priority"] = "1"
     mail["X-Gpuwatch-Alert"] = _safe_id(alert.alert_id)
     mail.set_content(text_of(settings.templates, alert) + "\n")
-    mail.add_alternative(as_html(alert, settings.templates), subtype="html")
+    mail.add_alternative(as_html(alert, settings.templates, has_picture=picture is not None), subtype="html")
+    if picture is not None:
+        page = mail.get_payload(1)
+        assert isinstance(page, EmailMessage)
+        page.add_related(picture, "image", "png", cid=f"<{PICTURE_ID}>", disposition="inline")
     return mail
 
 

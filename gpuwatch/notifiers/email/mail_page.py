@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from gpuwatch.language import current_language
+from gpuwatch.language import translate as _
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, custom_text, footer, lines, plain
 from gpuwatch.ports import Alert, Severity
 
@@ -34,6 +35,8 @@ _BUTTON = (
     "display:block;margin:0 0 12px;padding:16px 20px;border-radius:8px;background:#0b57d0;color:#ffffff;"
     "font-size:16px;line-height:24px;font-weight:700;text-align:center;text-decoration:none"
 )
+PICTURE_ID = "chart.gpuwatch"
+_IMAGE = '\n<img src="cid:{id}" alt="{alt}" style="display:block;width:100%;height:auto;margin:16px 0 0">'
 _DARK = """\
 @media (prefers-color-scheme: dark) {
   .gw-page { background: #17191c !important; color: #e8eaed !important; }
@@ -67,8 +70,13 @@ border-radius:8px;background:#ffffff;overflow-wrap:anywhere;word-break:break-wor
 """
 
 
-def as_html(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
-    """Return the whole alert as a page, with everything escaped; `templates`: the owner's plain texts by kind."""
+def as_html(alert: Alert, templates: Mapping[str, str] | None = None, *, has_picture: bool = False) -> str:
+    """Return the whole alert as a page, with everything escaped.
+
+    Args:
+        templates: the owner's plain texts by kind.
+        has_picture: the mail carries a picture under `PICTURE_ID`.
+    """
     all_lines = [*lines(alert), *footer(alert)]
     custom = custom_text(templates, alert, plain)
     if custom is None:
@@ -77,6 +85,8 @@ def as_html(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
         )
     else:
         body = f'<div style="{_STYLES[Role.ITEM]};white-space:pre-wrap">{_escaped(custom)}</div>'
+    if has_picture:
+        body += _IMAGE.format(id=PICTURE_ID, alt=_escaped(_("Lowest price of 7 days")))
     title = _escaped("".join(piece.text for piece in all_lines[0].pieces))
     return _PAGE.format(
         language=current_language(), title=title, dark=_DARK, font=_FONT, bar=_BARS[alert.severity], body=body

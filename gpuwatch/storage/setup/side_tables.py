@@ -156,6 +156,7 @@ installation = Table(
     Column("install_id", String(8), nullable=False),
     Column("key_salt", String(64), nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
+    Column("share_key", String(64)),  # signs shared links; NULL: nothing was shared
     comment="one row: whose launches these are; key_salt goes into the hashes of keys in provider_account",
 )
 
