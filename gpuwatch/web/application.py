@@ -30,6 +30,7 @@ from gpuwatch.web.login import login_routes
 from gpuwatch.web.page_routes import page_routes
 from gpuwatch.web.problems import HttpProblem
 from gpuwatch.web.request_guard import Guard, ProbeGuard
+from gpuwatch.web.setup.shared_routes import shared_routes
 
 log = logging.getLogger(__name__)
 STATIC = Path(__file__).with_name("static")
@@ -61,6 +62,7 @@ def build_app(context: WebContext, fanout: EventFanout, probes: Sequence[Route])
         webhook_route(context),
         *login_routes(context),
         *job_routes(context),
+        *shared_routes(context),
         *page_routes(context),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]

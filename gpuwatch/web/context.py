@@ -38,6 +38,7 @@ class WebContext:
     ) -> None:
         self._announce = announce
         self.settings = settings
+        self.settings_read_at = real_now()
         self.failing_task = failing_task
         self.task_health = task_health
         self.owner = owner or ServingProcess()
@@ -71,3 +72,4 @@ class WebContext:
         elif new.tokens:  # a token's file may have changed
             self.credentials = credentials
         self.settings = settings
+        self.settings_read_at = real_now()

@@ -57,6 +57,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         form: the posted values, without the CSRF token; empty for a GET.
         actor: who posted it, for the audit event.
         owner: what the process that serves the page can do in addition to reading.
+        settings_read_at: since when these settings are in use; None: unknown.
     """
 
     settings: Settings
@@ -66,6 +67,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     form: Mapping[str, str] = {}
     actor: str = ""
     owner: ServingProcess = ServingProcess()
+    settings_read_at: datetime | None = None
 
     def choice(self, name: str, choices: Collection[str], default: str) -> str:
         """Return a value of the query; empty or missing: the default. Raises UsageError: it is not a choice."""

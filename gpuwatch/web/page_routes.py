@@ -161,6 +161,7 @@ def _view(request: Request, context: WebContext, form: Mapping[str, str] | None 
         form=form or {},
         actor=actor,
         owner=context.owner,
+        settings_read_at=context.settings_read_at,
     )
 
 

@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gpuwatch.app.setup.sharing.share_links import SHARED_PATHS
 from gpuwatch.bootstrap import real_monotonic, real_now
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.language import AUTO, ENGLISH, mark_text, preferred_language, use_language
@@ -103,7 +104,7 @@ class Guard:
         access.require_encryption(origin)
         if request.method not in _SAFE:
             access.require_own_page(request)
-        if path.startswith("/static/") or webhook is not None:  # a webhook has its own secret
+        if path.startswith("/static/") or path in SHARED_PATHS or webhook is not None:  # those have their own secret
             return
         request.state.access = granted = access.access_of(
             request, self._context.credentials, self._context.sessions, origin
@@ -160,7 +161,7 @@ def _page_language(request: Request, context: WebContext) -> str:
 def _add_headers(headers: MutableHeaders, scope: Scope) -> None:
     for name, value in HEADERS.items():
         headers.setdefault(name, value)
-    if not scope["path"].startswith("/static/"):
+    if not scope["path"].startswith("/static/") and scope["path"] not in SHARED_PATHS:
         headers.setdefault("Cache-Control", "no-cache, private")
         headers.add_vary_header("Cookie")
         headers.add_vary_header("Accept-Language")

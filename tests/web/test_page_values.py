@@ -10,7 +10,7 @@ from tests.web.served import PAGE, Served
 @pytest.mark.parametrize(
     "address",
     [
-        "/costs?month=2026-99", "/costs?month=%00", "/costs?by=nonsense", "/alerts?since=2d", "/alerts?kind=x",
+        "/costs?month=2026-99", "/costs?month=%00", "/costs?by=nonsense", "/alerts?page=0", "/alerts?kind=x",
         "/alerts?severity=loud", "/log?level=deep", "/market?spot=maybe", "/market?sort=x", "/market?group=x",
         "/market?verified=1", "/market?provider=nowhere", "/gpu/H100?since=1y", "/gpu/H100?spot=1",
     ],

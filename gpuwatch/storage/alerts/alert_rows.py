@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     and_,
     bindparam,
     delete,
@@ -166,11 +167,12 @@ def _add_deliveries(connection: Connection, alert_id: str, channels: Sequence[st
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events to read. `kinds` empty: all; `severity`: this one and more urgent ones."""
+    """Which events to read. `kinds` empty: all; `severity`: this one and more urgent ones; `watch`: of it alone."""
 
     since: datetime
     kinds: Collection[AlertKind] = ()
     severity: Severity = Severity.INFO
+    watch: str | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,14 +193,26 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 def events(database: Database, event_filter: EventFilter) -> Sequence[StoredEvent]:
     """Return events, oldest first. Raises StoreError."""
+    return _events(database, _matching(event_filter).order_by(alerts.c.created_at_ms, alerts.c.alert_id))
+
+
+def newest_events(database: Database, event_filter: EventFilter, first: int, count: int) -> Sequence[StoredEvent]:
+    """Return `count` events, newest first, after the `first` newest ones. Raises StoreError."""
+    newest = _matching(event_filter).order_by(alerts.c.created_at_ms.desc(), alerts.c.alert_id.desc())
+    return _events(database, newest.offset(first).limit(count))
+
+
+def _matching(event_filter: EventFilter) -> Select[Any]:
     severities = [one.value for one in Severity if one.rank >= event_filter.severity.rank]
-    query = (
-        select(alerts.c.alert_id, alerts.c.body, alerts.c.subject)
-        .where(alerts.c.created_at_ms >= to_ms(event_filter.since), alerts.c.severity.in_(severities))
-        .order_by(alerts.c.created_at_ms, alerts.c.alert_id)
+    query = select(alerts.c.alert_id, alerts.c.body, alerts.c.subject).where(
+        alerts.c.created_at_ms >= to_ms(event_filter.since), alerts.c.severity.in_(severities)
     )
     if event_filter.kinds:
         query = query.where(alerts.c.kind.in_([kind.value for kind in event_filter.kinds]))
+    return query if event_filter.watch is None else query.where(alerts.c.watch == event_filter.watch)
+
+
+def _events(database: Database, query: Select[Any]) -> Sequence[StoredEvent]:
     with database.read() as connection:
         rows = connection.execute(query).all()
         outcomes = _outcomes(connection, [row.alert_id for row in rows])

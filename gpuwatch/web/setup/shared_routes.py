@@ -1,0 +1,132 @@
+"""What signed links show, without a login and without a cookie: a chart, its picture, the feed and the calendar."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from gpuwatch.app.setup.sharing.alert_feed import alert_feed
+from gpuwatch.app.setup.sharing.calendar_file import calendar_file
+from gpuwatch.app.setup.sharing.share_links import PICTURE, LinkFault, SharedThing, base_url, link_fault
+from gpuwatch.app.setup.sharing.shared_charts import SharedChart, gpu_chart, watch_chart
+from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
+from gpuwatch.errors import GpuwatchError, UsageError
+from gpuwatch.language import current_language
+from gpuwatch.language import translate as _
+from gpuwatch.web.api.resources import with_etag
+from gpuwatch.web.page_templates import environment
+
+if TYPE_CHECKING:
+    from gpuwatch.web.context import WebContext
+
+_FRESH_S = 60.0  # a picture in a page that many people read is drawn once a minute
+_KEPT = 64
+_PRIVATE = {"X-Robots-Tag": "noindex, nofollow", "Referrer-Policy": "no-referrer"}
+_FEED = _PRIVATE | {"Cache-Control": "private, max-age=300"}
+_PAGE = _PRIVATE | {"Cache-Control": "private, max-age=60"}
+_PICTURE = _PRIVATE | {
+    "Cache-Control": "public, max-age=300",
+    "Cross-Origin-Resource-Policy": "cross-origin",  # other people's pages show it
+    # its own styles, and nothing from anywhere: opened by itself it is a document
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox",
+}
+_CHARTS = {SharedThing.GPU: gpu_chart, SharedThing.WATCH: watch_chart}
+
+
+class DrawnCharts:
+    """The newest charts, so that many readers cause one read a minute. Thread-safe."""
+
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+        self._lock = threading.Lock()
+        self._settings = context.settings
+        self._drawn: dict[tuple[str, ...], tuple[float, SharedChart]] = {}
+
+    def chart(self, thing: SharedThing, name: str) -> SharedChart:
+        """Return a chart. Raises UsageError (its GPU or watch is gone), StoreError."""
+        with self._lock:  # others wait for the reading thread
+            settings = self._context.settings
+            if settings is not self._settings:
+                self._settings, self._drawn = settings, {}
+            key = (thing, name, current_language())
+            at_s, drawn = self._drawn.get(key, (0.0, None))
+            if drawn is None or real_monotonic() - at_s > _FRESH_S:
+                drawn = _CHARTS[thing](settings, name, real_now())
+                kept = list(self._drawn.items())[-_KEPT:]
+                self._drawn = dict([*kept, (key, (real_monotonic(), drawn))])
+            return drawn
+
+
+def shared_routes(context: WebContext) -> list[Route]:
+    """Return the routes; the guard requires no login for them."""
+    charts = DrawnCharts(context)
+
+    def page(thing: SharedThing, request: Request) -> Response:
+        chart = charts.chart(thing, request.query_params["name"])
+        picture = f"{thing.path}{PICTURE}?{request.url.query}"
+        body = environment().get_template("shared.html").render(chart=chart, picture=picture)
+        return HTMLResponse(body, headers=_PAGE)
+
+    def picture(thing: SharedThing, request: Request) -> Response:
+        chart = charts.chart(thing, request.query_params["name"])
+        return _answer(request, chart.svg().encode(), "image/svg+xml", _PICTURE)
+
+    def feed(_thing: SharedThing, request: Request) -> Response:
+        own_url = f"{base_url(context.settings)}{request.url.path}?{request.url.query}"
+        return _answer(request, alert_feed(context.settings, own_url, real_now()), "application/atom+xml", _FEED)
+
+    def calendar(_thing: SharedThing, request: Request) -> Response:
+        return _answer(request, calendar_file(context.settings, real_now()), "text/calendar; charset=utf-8", _FEED)
+
+    routes = [
+        _route(context, SharedThing.ALERTS, SharedThing.ALERTS.path, feed),
+        _route(context, SharedThing.CALENDAR, SharedThing.CALENDAR.path, calendar),
+    ]
+    for thing in _CHARTS:
+        routes.append(_route(context, thing, thing.path, page))
+        routes.append(_route(context, thing, thing.path + PICTURE, picture))
+    return routes
+
+
+def _route(
+    context: WebContext, thing: SharedThing, path: str, show: Callable[[SharedThing, Request], Response]
+) -> Route:
+    def answer(request: Request) -> Response:
+        name, until, key = (request.query_params.get(part, "") for part in ("name", "until", "key"))
+        try:
+            with share_open_stores(context.owner.stores):
+                fault = link_fault(context.settings, thing, name, until, key, real_now())
+                return _refusal(fault) if fault is not None else show(thing, request)
+        except UsageError:  # the GPU or the watch is no longer there
+            return _sentence(_("What this link showed is no longer there."), 404)
+        except GpuwatchError:
+            return _sentence(_("This cannot be shown at the moment; try again later."), 503)
+
+    async def handle(request: Request) -> Response:
+        return await run_in_threadpool(answer, request)
+
+    return Route(path, handle, methods=["GET"])
+
+
+def _refusal(fault: LinkFault) -> Response:
+    if fault is LinkFault.EXPIRED:
+        return _sentence(_("This link has expired; ask the person who shared it for a new one."), 410)
+    return _sentence(_("This link is not valid; it may be incomplete, or it was revoked."), 404)
+
+
+def _sentence(text: str, status: int) -> Response:
+    return Response(f"{text}\n", status, _PRIVATE | {"Cache-Control": "no-store"}, "text/plain; charset=utf-8")
+
+
+def _answer(request: Request, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
+    response = with_etag(request, body)
+    response.headers.update(headers)
+    if response.status_code == 200:
+        response.headers["Content-Type"] = media_type
+    return response
