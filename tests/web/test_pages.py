@@ -35,7 +35,7 @@ def log_in(page: Page, live: LiveDaemon) -> None:
     page.goto("/login")
     page.get_by_label("One-time code").fill(live.code())
     page.get_by_role("main").get_by_role("button", name="Log in").click()
-    page.get_by_role("button", name="Log out").wait_for()
+    page.wait_for_url("**/")
 
 
 def reloaded_until(page: Page, text: str) -> None:

@@ -120,7 +120,7 @@ def log_in(walk: Walk, code: str) -> None:
     walk.step("login", "One-time code")
     page.get_by_label("One-time code").fill(code)
     page.get_by_role("main").get_by_role("button", name="Log in").click()
-    page.get_by_role("button", name="Log out").wait_for()
+    page.wait_for_url("**/")
     walk.step("logged-in", "Awaiting you")
 
 
