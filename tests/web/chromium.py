@@ -19,7 +19,7 @@ _FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 )  # fmt: skip
-_SERIOUS = {"serious", "critical"}
+_COUNTED = {"moderate", "serious", "critical"}
 needs_browser = pytest.mark.skipif(chromium() is None, reason="there is no Chromium: apt install chromium")
 
 
@@ -56,7 +56,7 @@ def page_at(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **wante
 
 
 def serious_findings(page: Page, *rules: str) -> list[str]:
-    """Return axe-core's serious findings: rule, and the elements that break it.
+    """Return axe-core's findings from moderate on: rule, and the elements that break it.
 
     Args:
         rules: tags of the rules to check; none: all rules.
@@ -70,7 +70,7 @@ def serious_findings(page: Page, *rules: str) -> list[str]:
     return [
         f"{one['id']}: {', '.join(str(node['target']) for node in one['nodes'])}"
         for one in found
-        if one["impact"] in _SERIOUS
+        if one["impact"] in _COUNTED
     ]
 
 

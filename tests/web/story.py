@@ -24,8 +24,8 @@ from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings, load
-from gpuwatch.web.page import ServingProcess
 from gpuwatch.web.context import WebContext
+from gpuwatch.web.page import ServingProcess
 from gpuwatch.web.server import WebServer
 
 _WITHIN_S = 120.0  # a slow machine
