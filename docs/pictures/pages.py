@@ -41,20 +41,20 @@ def name_of(path: str) -> str:
     return "watch-edit" if path.endswith("/edit") else _PARTS[path.split("/")[1]]
 
 
-def log_in(page: object, told: Story) -> None:
+def log_in(page: object, running: Story) -> None:
     """Log this browser in with the newest code."""
     page.goto("/login")  # type: ignore[attr-defined]
-    page.locator("#secret").fill(told.codes[-1])  # type: ignore[attr-defined]
+    page.locator("#secret").fill(running.codes[-1])  # type: ignore[attr-defined]
     page.locator("main form button").first.click()  # type: ignore[attr-defined]
     page.wait_for_url("**/")  # type: ignore[attr-defined]
 
 
-def pictures(browser: Browser, told: Story, out: Path, language: str) -> Iterator[Path]:
+def pictures(browser: Browser, running: Story, out: Path, language: str) -> Iterator[Path]:
     """Store the pictures of every page in one language."""
-    context = browser.new_context(base_url=told.url, locale=language, timezone_id="Asia/Tokyo")
+    context = browser.new_context(base_url=running.url, locale=language, timezone_id="Asia/Tokyo")
     page = context.new_page()
-    log_in(page, told)
-    for path in told.paths:
+    log_in(page, running)
+    for path in running.paths:
         page.goto(path)
         for scheme in SCHEMES:
             page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
@@ -97,9 +97,9 @@ def main() -> None:
     parser.add_argument("--language", choices=LANGUAGES, action="append")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, story(Path(folder)) as told, started() as browser:
+    with tempfile.TemporaryDirectory() as folder, story(Path(folder)) as running, started() as browser:
         for language in given.language or LANGUAGES:
-            for stored in pictures(browser, told, given.out, language):
+            for stored in pictures(browser, running, given.out, language):
                 sys.stdout.write(f"{stored}\n")
         if given.designs:
             side_by_side(browser, given.out, given.designs)

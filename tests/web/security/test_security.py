@@ -111,8 +111,8 @@ def test_a_browser_gets_the_page_to_log_in(locked: Served) -> None:
     assert "error" not in answer.text, "a first visit is no error"
     assert "Bearer" not in answer.text
     wrong = locked.client.post("/login", data={"password": "wrong"}, headers=PAGE)
-    assert "wrong password, token or code" in wrong.text
-    assert 'class="flash error"' in wrong.text
+    assert "Wrong password; 4 tries left in 5\N{NO-BREAK SPACE}min." in wrong.text
+    assert 'aria-invalid="true"' in wrong.text
     ended = locked.client.get("/", headers=PAGE | {"Cookie": f"{COOKIE}=of-a-session-that-is-over"})
     assert "Your session has ended" in ended.text
     assert "error" not in ended.text
