@@ -22,7 +22,10 @@ FOLDERS = (
     "engine/jobs/run_monitor.py",
 )  # fmt: skip
 # … and whose errors do, too.
-WITH_ERRORS = ("chat", "app/alerts", "app/jobs", "app/launches", "app/watches", "app/owner_audit.py")
+WITH_ERRORS = (
+    "chat", "web/page.py", "web/request_guard.py", "web/security", "web/login.py", "app/alerts", "app/jobs",
+    "app/launches", "app/watches", "app/owner_audit.py",
+)  # fmt: skip
 EXCLUDED = frozenset({  # the log, the terminal, programs
     "charge_comparison.py", "launch_commands.py", "launch_orders.py", "launch_record.py", "poller.py", "updates.py",
     "telegram_webhook.py", "sender.py", "chat.py", "interface.py", "job_new.py", "job_simulate.py", "job_handover.py",
@@ -30,7 +33,7 @@ EXCLUDED = frozenset({  # the log, the terminal, programs
 })  # fmt: skip
 OTHER = frozenset({  # names of threads and tasks, parts of commands
     "launch {provider}", "keeper {launch_id}", "{job_id} copies", "renting jobs", "gpuwatch watches resume {quote}",
-    "[providers.{provider}] and its key",
+    "[providers.{provider}] and its key", "no-cache, private", "Bearer realm=\"gpuwatch\"",
 })  # fmt: skip
 _WORDS = re.compile(r"[a-z]{2,}[,;:]? [a-z$]", re.IGNORECASE)
 _WORD_AND_FIELD = re.compile(r"[a-z]{2,}", re.IGNORECASE)

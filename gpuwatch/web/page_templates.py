@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 import jinja2
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -21,7 +22,7 @@ from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent
 from gpuwatch.domain.market.offer import clean, marks
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.owner_names import plain_name
-from gpuwatch.language import current_language, translate, translate_plural
+from gpuwatch.language import current_language, translate, translate_composed, translate_plural
 from gpuwatch.web.components import GLOBALS
 from gpuwatch.web.launches.machine_text import launch_chip, machine_name, machine_place
 from gpuwatch.web.page_frame import MENU, TABS, client_texts, mark_current, menu_classes
@@ -97,7 +98,8 @@ def environment() -> jinja2.Environment:
         "usd": usd,
         "percent": percent_text,
         "span": span,
-        "counted": count_text,
+        "counted": counted,
+        "spoken": spoken,
         "clean": clean,
         "marks": marks,
         "query": query,
@@ -116,6 +118,16 @@ def environment() -> jinja2.Environment:
         "menu_classes": menu_classes,
     }
     return jinja_environment
+
+
+def spoken(text: Any) -> Any:
+    """Translate what was composed in English, such as a stored reason or an error; HTML stays as it is."""
+    return text if not isinstance(text, str) or isinstance(text, Markup) else translate_composed(text)
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """A number of things: "3 offers"."""
+    return translate_composed(count_text(count, noun, plural))
 
 
 def reason(text: str) -> str:
