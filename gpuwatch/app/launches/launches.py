@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.app.launches.running_machines import RunningMachine, running_machines
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, new_id, open_store, open_store_read_only, real_now
@@ -19,7 +20,6 @@ from gpuwatch.domain.alerts.alert import view_fields
 from gpuwatch.domain.alerts.launch_texts import TAKEN_OVER
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, label_ids, launch_id_in
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
-from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, LaunchState
 from gpuwatch.domain.launches.life.command_life import (
     CommandEvent,
@@ -28,7 +28,7 @@ from gpuwatch.domain.launches.life.command_life import (
     command_transition,
 )
 from gpuwatch.domain.launches.life.launch_events import ClockReading, LifecycleEvent, OwnerAdopted, OwnerFoundNothing
-from gpuwatch.domain.launches.life.launch_record import LaunchView, launch_fields
+from gpuwatch.domain.launches.life.launch_record import LaunchView, governing_watch, launch_fields
 from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.domain.launches.life.strays import adopted_launch, has_stopped_running
 from gpuwatch.domain.market.json_view import JsonView, Moment
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SHOWN = 500  # number of samples; of a longer series, every nth
+_SHOWN = 400  # number of samples; of a longer series, every nth
 
 
 @contextmanager
@@ -108,23 +108,50 @@ def _relocation(finding: Alert | None) -> RelocationView | None:
 
 
 class LaunchDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about one launch. `ends_at`: None, no end is set."""
+    """The facts about one launch.
 
-    launch: Launch
+    Attributes:
+        watch: whose rules end it, as it is in the settings or was when it rented; None: unknown.
+        utilisation: at most 400 samples of its GPU use, oldest first.
+        mean_percent: of all samples; None: none is known.
+        cheaper: the last reported finding that moving it would pay.
+    """
+
+    machine: RunningMachine
+    watch: Watch | None
     events: Sequence[LaunchEvent]
     utilisation: Sequence[UtilisationSample]
-    ends_at: datetime | None
+    mean_percent: float | None
+    cheaper: Alert | None
+
+    @property
+    def launch(self) -> Launch:
+        """The launch itself."""
+        return self.machine.launch
+
+    @property
+    def useful_microusd_hour(self) -> int | None:
+        """What a fully used hour of the machine costs: its price ÷ its mean use; None: unknown."""
+        if not self.mean_percent:
+            return None
+        return round(self.launch.price_microusd_hour * 100 / self.mean_percent)
 
 
-def launch_details(settings: Settings, launch_id: str) -> LaunchDetails:
+def launch_details(settings: Settings, launch_id: str, now: datetime) -> LaunchDetails:
     """Collect the facts. Raises UsageError (no such launch), StoreError."""
     with open_store_read_only(settings) as store:
-        repository = SqlLaunchRepository(store)
+        repository, uses = SqlLaunchRepository(store), SqlUtilisationRepository(store)
         launch = known_launch(repository, launch_id)
-        samples = SqlUtilisationRepository(store).samples_since(launch_id, launch.intended_at)
-        events = repository.events(launch_id)
-    step = max(1, len(samples) // _SHOWN)
-    return LaunchDetails(launch=launch, events=events, utilisation=samples[::step], ends_at=latest_end(launch))
+        samples = uses.samples_since(launch_id, launch.intended_at)
+        found = relocation_alerts(store, [launch_id]) if launch.state is LaunchState.RUNNING else {}
+        return LaunchDetails(
+            machine=running_machines(settings, store, [launch], now)[0],
+            watch=governing_watch(launch, {watch.name: watch for watch in settings.watches}),
+            events=repository.events(launch_id),
+            utilisation=samples[:: -(-len(samples) // _SHOWN) or 1],
+            mean_percent=uses.mean(launch_id),
+            cheaper=found.get(launch_id),
+        )
 
 
 def launch_events(settings: Settings, launch_id: str) -> list[LaunchEvent]:

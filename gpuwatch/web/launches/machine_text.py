@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from gpuwatch import providers
+from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.language import mark_text
@@ -37,10 +37,7 @@ def machine_name(launch: Launch) -> str:
 
 def provider_name(launch: Launch) -> str:
     """Return who rents it out, as people call it."""
-    if launch.is_by_command:
-        return _("your command")
-    name = launch.provider
-    return providers.info(name).title if name in providers.names() else clean(name)
+    return _("your command") if launch.is_by_command else clean(provider_title(launch.provider))
 
 
 def machine_place(launch: Launch) -> str:
