@@ -26,6 +26,8 @@ BESIDE = {
         "html": "prints: the same as a page",
     },
     "web": {
+        "now": "the first page: of all nouns at once",
+        "approvals": "decisions of the owner, one a screen",
         "api": "the HTTP API: one list for all nouns",
         "security": "logins and keys",
         "static": "styles and scripts",

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from gpuwatch.app.history.svg_plots import stacked_bars, survival_chart
 from gpuwatch.app.history.svg_small import range_bar, rank_strip, sparkline
+from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market import money
 from gpuwatch.domain.market.figure_text import UNKNOWN
 from gpuwatch.domain.market.money import rate_text, usd
@@ -213,4 +214,5 @@ GLOBALS: Mapping[str, Callable[..., object]] = {
     "until": until,
     "meter": meter,
     "chart": chart,
+    "provider_title": provider_title,
 }

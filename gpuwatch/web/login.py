@@ -40,6 +40,7 @@ def login_routes(context: WebContext) -> list[Route]:
     """Return the routes /login, /logout and /api/v1/session."""
 
     async def page(request: Request) -> Response:
+        request.state.back = _own_page(request.query_params.get("next", ""))
         return render(request, context, "login.html", {"problem": "", "is_over": False})
 
     async def log_in(request: Request) -> Response:

@@ -55,8 +55,8 @@ def open_surroundings(target: Path) -> Iterator[Surroundings]:
             choices=_choices(http, sources),
             own_channels=_own_channels(sources),
             half_set=_half_set(sources),
-            send_test=partial(_send_test, target, http),
-            check_key=partial(_check_key, target, http, next(iter(accounts), "")),
+            send_test=partial(send_channel_test, target, http),
+            check_key=partial(check_key, target, http, next(iter(accounts), "")),
         )
 
 
@@ -145,7 +145,7 @@ def _needed(channel: str) -> set[str]:
     return {spec.name for spec in notifiers.info(channel).options if spec.needed}
 
 
-def _send_test(target: Path, http: HttpClient, channel: str, answers: ChannelAnswers) -> str | None:
+def send_channel_test(target: Path, http: HttpClient, channel: str, answers: ChannelAnswers) -> str | None:
     """Send a test message; returns why it did not arrive."""
     content = "\n".join(channel_lines(channel, answers)).encode()
     variables = {variable_of(("notify", channel, option)): text for option, text in answers.secrets.items()}
@@ -158,7 +158,8 @@ def _send_test(target: Path, http: HttpClient, channel: str, answers: ChannelAns
     return result.error
 
 
-def _check_key(target: Path, http: HttpClient, name: str, key: str) -> KeyCheck:
+def check_key(target: Path, http: HttpClient, name: str, key: str) -> KeyCheck:
+    """Ask a provider's account about a key."""
     title = providers.info(name).title
     try:
         settings, _ = load_draft(target, b"", {providers.info(name).key_names[0]: key}, left_out=("notify", "watch"))

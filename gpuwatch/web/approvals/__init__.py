@@ -1,0 +1,1 @@
+"""Decisions of the owner: the quotes that wait for an answer."""
