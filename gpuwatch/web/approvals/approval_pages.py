@@ -79,7 +79,7 @@ def _launch_of(view: View, approval: Approval) -> Launch | None:
     if approval.launch_id is None:
         return None
     try:
-        return launch_details(view.settings, approval.launch_id).launch
+        return launch_details(view.settings, approval.launch_id, view.now).launch
     except UsageError:
         return None
 
