@@ -48,9 +48,9 @@ max_instances = 4
 base_url = "{url}"
 api_key = "{key}"
 commission = 0.20
-poll_every = "2s"
+poll_every = "5s"
 search_interval = "0.2s"
-sweep_every = "5s"
+sweep_every = "20s"
 
 [[watch]]
 name = "h100-night"
