@@ -1,14 +1,13 @@
-"""The pages of jobs: the list, and one job with its log and results; cancel and retry.
+"""The pages of jobs: the list, and one job with its charts, log and results; cancel and retry.
 
 `job_routes` adds what the page of a job loads besides: new lines of its log, and files to download.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,15 +16,30 @@ from starlette.routing import Route
 
 from gpuwatch.app.jobs import job_actions
 from gpuwatch.app.jobs.job_output import log_part, result_file, whole_log
-from gpuwatch.app.jobs.jobs import RETRIABLE, job_details, listed_jobs
-from gpuwatch.domain.jobs.checkpoints import kept_facts
+from gpuwatch.app.jobs.jobs import RETRIABLE, JobDetails, job_details, listed_jobs
+from gpuwatch.app.launches.launches import launch_details
 from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_definition import is_store
 from gpuwatch.domain.jobs.queue import queue_order
-from gpuwatch.domain.jobs.run_sample import RunSample, sample_facts, without_older_samples
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.figure_text import size_text
 from gpuwatch.domain.market.money import dollars, per_gpu_hour, per_hour, usd
-from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.errors import JobConflict, UsageError
-from gpuwatch.web.page import PERCENT, Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
+from gpuwatch.domain.watches.owner_names import plain_name
+from gpuwatch.errors import JobConflict, ResourceNotFound, UsageError
+from gpuwatch.language import translate as _
+from gpuwatch.web.jobs.job_answers import (
+    CHIPS,
+    cap_text,
+    job_answer,
+    job_timeline,
+    newest_checkpoint_at,
+    queue_answer,
+    unsaved_text,
+    waits_text,
+)
+from gpuwatch.web.jobs.job_charts import job_charts
+from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
+from gpuwatch.web.page_text import span
 from gpuwatch.web.problems import HttpProblem
 
 if TYPE_CHECKING:
@@ -33,14 +47,9 @@ if TYPE_CHECKING:
 
 _JOBS_SHOWN = 200
 _LOG_LINES = 200
-_SAMPLES = 600  # points of a chart: as many as fit on a screen
-_EVENTS = 200
+_FIGURES = 60  # rows of the table behind the charts
+_EVENTS = 60
 _RESULTS = 500
-_CHARTS: tuple[tuple[str, str, Callable[[RunSample], float | None]], ...] = (
-    ("Loss", "loss", lambda sample: sample.loss),
-    ("Speed", "tokens/s", lambda sample: sample.tokens_per_s),
-    ("GPU use", "percent", lambda sample: sample.gpu_percent),
-)
 _DIGITS_MAX = 15
 
 
@@ -49,16 +58,32 @@ _DIGITS_MAX = 15
 
 def _show_jobs(view: View) -> Mapping[str, Any]:
     jobs = listed_jobs(view.settings)
-    queued = queue_order(jobs)
+    running = [job for job in jobs if not job.is_over and job.state is not JobState.QUEUED]
+    queued, states = queue_order(jobs), _states(jobs)
     return {
-        "running": [job for job in jobs if not job.is_over and job.state is not JobState.QUEUED],
-        "queued": queued[:_JOBS_SHOWN],
-        "over": [job for job in reversed(jobs) if job.is_over][:_JOBS_SHOWN],
+        "answer": queue_answer(running, queued, states),
+        "running": running,
+        "queued": [(job, waits_text(job, states)) for job in queued[:_JOBS_SHOWN]],
+        "over": [(job, _lived(job)) for job in reversed(jobs) if job.is_over][:_JOBS_SHOWN],
         "left_out": max(0, len(queued) - _JOBS_SHOWN),
+        "job_chips": CHIPS,
     }
 
 
-# not in the navigation: the page of the launches links here
+def _states(jobs: Sequence[Job]) -> dict[str, JobState]:
+    """Return the state of each job, by name; of a group: done once all of it is."""
+    states = {job.name: job.state for job in jobs}
+    for group in {job.definition.group for job in jobs if job.definition.group}:
+        rest = [job.state for job in jobs if job.definition.group == group and job.state is not JobState.DONE]
+        states[group] = rest[0] if rest else JobState.DONE
+    return states
+
+
+def _lived(job: Job) -> str:
+    is_known = job.started_at is not None and job.ended_at is not None
+    return span((job.ended_at - job.started_at).total_seconds() if is_known else None)  # type: ignore[operator]
+
+
 JOBS_PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show_jobs, order=32, in_nav=False)
 
 
@@ -67,69 +92,103 @@ JOBS_PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show_job
 
 def _show_job(view: View) -> Mapping[str, Any]:
     details = job_details(view.settings, view.path["id"])
-    log = log_part(view.settings, details.job.job_id)
-    events = without_older_samples(details.events)
+    job, samples = details.job, details.samples
+    log = log_part(view.settings, job.job_id)
     results = [(run.run_number, result) for run in details.runs for result in run.results]
-    newest, zone = details.newest_sample, ZoneInfo(view.settings.timezone)
-    samples = details.samples
+    newest = details.newest_sample
     return {
-        "job": details.job,
-        "facts": [
-            *([] if newest is None else sample_facts(newest, lambda at: format_moment(at, zone))),
-            *kept_facts(details.job.definition),
-        ],
-        "events": events[-_EVENTS:],
-        "events_left_out": max(0, len(events) - _EVENTS),
-        "runs": details.runs,
-        "samples": samples[-_SAMPLES:],
-        "charts": charts(samples),
+        "job": job,
+        "answer": job_answer(
+            details, _states(listed_jobs(view.settings)) if job.definition.depends_on else {}, view.now
+        ),
+        "job_chips": CHIPS,
+        "sample": newest,
+        "expected_usd": None if newest is None or newest.usd is None else sum(newest.usd) / 2,
+        "notches": _notches(details),
+        "checkpoint_at": newest_checkpoint_at(details),
+        "charts": job_charts(samples),
+        "samples": samples[-_FIGURES:],
+        "timeline": job_timeline(details, _EVENTS),
+        "launch": _machine(view, job),
         "log": log.lines[-_LOG_LINES:],
         "log_run": log.run_number,
         "log_end": log.end,
+        "log_is_at": details.log_is_at,
         "results": results[:_RESULTS],
         "results_left_out": max(0, len(results) - _RESULTS),
-        "can_retry": details.job.state in RETRIABLE,
+        "size_text": size_text,
+        "facts": _facts(job),
+        "can_retry": job.state in RETRIABLE,
     }
 
 
-def charts(samples: Sequence[RunSample]) -> list[dict[str, Any]]:
-    """Return the chart data of runs: the newest `_SAMPLES` points, with a gap between two runs."""
-    step = -(-len(samples) // _SAMPLES) or 1
-    thinned = list(reversed(samples[::-1][::step]))
-    panels = []
-    for label, unit, value_of in _CHARTS:
-        points: list[tuple[int, float | None]] = [(_second(sample), value_of(sample)) for sample in thinned[:1]]
-        for before, sample in pairwise(thinned):
-            if sample.run_number != before.run_number:
-                points.append((_second(before) + 1, None))
-            points.append((_second(sample), value_of(sample)))
-        if any(value is not None for _, value in points):
-            series = [{"label": label, "values": [value for _, value in points]}]
-            panel = {"label": label, "x": [at for at, _ in points], "series": series, "unit": unit}
-            panels.append(panel | ({"range": PERCENT} if unit == "percent" else {}))
-    return panels
+def _machine(view: View, job: Job) -> Launch | None:
+    """Return the newest machine of the job, if its launch is stored."""
+    if job.launch_id is None:
+        return None
+    try:
+        return launch_details(view.settings, job.launch_id, view.now).launch
+    except ResourceNotFound:
+        return None
 
 
-def _second(sample: RunSample) -> int:
-    return int(sample.at.timestamp())
+def _notches(details: JobDetails) -> list[float]:
+    """Return the progress at each checkpoint of the run, from 0 to 1."""
+    notches, progress = [], None
+    samples = {sample.at: sample.progress for sample in details.samples}
+    for event in details.events:
+        progress = samples.get(event.at, progress)
+        if event.kind == "checkpoint" and progress is not None and event.run_number == details.job.run_number:
+            notches.append(progress)
+    return notches
+
+
+def _facts(job: Job) -> list[tuple[str, str]]:
+    """Return the definition, in words."""
+    spec = job.definition
+    gpus = ", ".join(spec.resources.gpu[:5]) or _("any GPU")
+    memory = spec.resources.min_vram_gib
+    wanted = f"{spec.resources.gpu_count_min}× {gpus}"
+    facts = [
+        (_("Command"), spec.command or _("a script")),
+        (
+            _("GPU"),
+            wanted if memory is None else _("{gpu}, at least {memory} GiB").format(gpu=wanted, memory=f"{memory:g}"),
+        ),
+        (_("Limit"), _limit_text(job) or cap_text(job)),
+        (_("Retries"), _("{left} of {all} left").format(left=job.retries_left, all=spec.retries)),
+    ]
+    for result in spec.results:
+        target = result.target if is_store(result.target) else str(PurePath(spec.folder, result.target))
+        facts.append((_("Results"), _("{source} to {target}").format(source=result.source, target=target)))
+    if spec.checkpoint is not None:
+        every = span(spec.checkpoint.every_s)
+        facts.append((_("Checkpoint"), _("{path}, fetched every {time}").format(path=spec.checkpoint.path, time=every)))
+    if spec.depends_on:
+        facts.append((_("After"), ", ".join(map(plain_name, spec.depends_on))))
+    return facts
+
+
+# --- cancel, retry ----------------------------------------------------------------------------------------------------
 
 
 def _cancel(view: View) -> FormResult:
-    job = job_actions.job_of(view.settings, view.path["id"])
+    details = job_details(view.settings, view.path["id"])
+    job = details.job
     page_path = f"/jobs/{job.job_id}"
     if job.is_over:
-        return Redirect(text=f"It is already {job.state.value}; nothing changed.", to=page_path)
+        return Redirect(text=_("It has already ended; nothing changed."), to=page_path)
     if not is_confirmed(view):
-        facts = (
-            *_money(job),
-            ("Launch", f"{job.launch_id}: its instance and the data on it are destroyed" if job.launch_id else "none"),
-        )
-        return Confirm(question=f"Cancel job {job.name}?", button="Cancel the job", back=page_path, facts=facts)
+        facts = (*_money(job), (_("Lost"), unsaved_text(details, view.now)))
+        if job.launch_id:
+            facts = (*facts, (_("Its machine"), _("It is ended, with the data on it.")))
+        question = _("Cancel job {name}?").format(name=plain_name(job.name))
+        return Confirm(question=question, button=_("Cancel the job"), back=page_path, facts=facts, ends_something=True)
     try:
-        _, changed = job_actions.request_cancel(view.settings, job.job_id, actor=view.actor)
+        _job, changed = job_actions.request_cancel(view.settings, job.job_id, actor=view.actor)
     except (JobConflict, UsageError) as error:
         return Redirect(text=str(error), to=page_path, is_error=True)
-    text = "It is cancelled; its instance, if any, is being ended." if changed else "It was already cancelled."
+    text = _("It is cancelled; its machine, if any, is being ended.") if changed else _("It was already cancelled.")
     return Redirect(text=text, to=page_path)
 
 
@@ -138,29 +197,32 @@ def _retry(view: View) -> FormResult:
     page_path = f"/jobs/{job.job_id}"
     as_of = view.form.get("version", "")
     if job.state not in RETRIABLE:
-        return Redirect(text=f"It is {job.state.value}; nothing changed.", to=page_path)
+        return Redirect(text=_("It runs or waits; nothing changed."), to=page_path)
     if not is_confirmed(view):
-        spec = job.definition
-        facts = (*_money(job), ("Retries", str(spec.retries)), ("Reason", job.reason or "–"))
-        question = f"Queue job {job.name} again? It may rent an instance."
-        return Confirm(question=question, button="Retry", back=page_path, facts=facts)
+        facts = (*_money(job), (_("Retries"), str(job.definition.retries)), (_("Reason"), job.reason or "–"))
+        question = _("Queue job {name} again? It may rent a machine.").format(name=plain_name(job.name))
+        return Confirm(question=question, button=_("Retry it"), back=page_path, facts=facts)
     try:
         version = int(as_of) if as_of.isascii() and as_of.isdigit() and len(as_of) < 10 else -1
         job_actions.retry_job(view.settings, job.job_id, actor=view.actor, as_of=version)
     except (JobConflict, UsageError) as error:
         return Redirect(text=str(error), to=page_path, is_error=True)
-    return Redirect(text="It is queued again; it resumes from its last complete checkpoint.", to=page_path)
+    return Redirect(text=_("It is queued again; it resumes from its last complete checkpoint."), to=page_path)
 
 
 def _money(job: Job) -> tuple[tuple[str, str], ...]:
+    limit_text = _limit_text(job) or _("as its file says")
+    return (_("Cost so far"), dollars(usd(job.spent_microusd))), (_("Limit"), limit_text)
+
+
+def _limit_text(job: Job) -> str:
     limit = job.definition.limit
     limits = (
-        None if limit.max_usd is None else f"{dollars(limit.max_usd)} in all",
+        None if limit.max_usd is None else _("{amount} in all").format(amount=dollars(limit.max_usd)),
         None if limit.max_price_usd_gpu_hour is None else per_gpu_hour(limit.max_price_usd_gpu_hour, most=6),
         None if limit.max_usd_hour is None else per_hour(limit.max_usd_hour, most=6),
     )
-    limit_text = ", ".join(filter(None, limits))
-    return ("Cost so far", dollars(usd(job.spent_microusd))), ("Limit", limit_text or "as in its resources")
+    return ", ".join(filter(None, limits))
 
 
 JOB_PAGE = Page(

@@ -26,8 +26,8 @@ from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.web.components import per_hour
+from gpuwatch.web.launches.launch_answers import check_line, end_words, launch_answer, launch_timeline
 from gpuwatch.web.launches.launch_facts import launch_facts
-from gpuwatch.web.launches.launch_text import check_line, end_words, launch_answer, launch_timeline
 from gpuwatch.web.launches.machine_text import machine_name, provider_name
 from gpuwatch.web.launches.use_chart import use_chart
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed

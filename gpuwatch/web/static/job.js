@@ -1,9 +1,11 @@
-// Follow the log of a job: append new lines, and scroll only if the reader is at the end.
+// Follow the log of a job: append new lines, and scroll only while Follow is on and the reader is at the end.
 "use strict";
 (() => {
   const place = document.querySelector("[data-log]");
   if (!place) return;
   const EVERY_MS = 2000, LINES_MAX = 5000;
+  const toggle = document.getElementById("follow"), follows = toggle.querySelector("input");
+  toggle.hidden = false;
   let run = Number(place.dataset.run), end = Number(place.dataset.end), lines = place.textContent.split("\n").length;
 
   const add = (text) => {
@@ -15,7 +17,7 @@
       place.textContent = kept.join("\n");
       lines = kept.length;
     }
-    if (isAtEnd) place.scrollTop = place.scrollHeight;
+    if (isAtEnd && follows.checked) place.scrollTop = place.scrollHeight;
     document.getElementById("no-log")?.remove();
   };
 
@@ -33,7 +35,7 @@
       return follow();
     }
     if (found.next_run !== null) {
-      if (run) add(`--- run ${found.next_run} ---\n`);
+      if (run) add(place.dataset.nextRun.replace("{run}", found.next_run) + "\n");
       run = found.next_run;
       end = 0;
       return follow();
@@ -41,6 +43,7 @@
     return !found.is_over;
   }
 
+  follows.addEventListener("change", () => { if (follows.checked) place.scrollTop = place.scrollHeight; });
   const again = () => follow().catch(() => true).then((goesOn) => { if (goesOn) setTimeout(again, EVERY_MS); });
   place.scrollTop = place.scrollHeight;
   again();

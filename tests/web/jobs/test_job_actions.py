@@ -18,7 +18,7 @@ from gpuwatch.app.jobs.jobs import job_details
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.market.offer import clean
-from gpuwatch.web.jobs.job_pages import charts
+from gpuwatch.web.jobs.job_charts import job_charts
 from tests.stored_jobs import a_running_job, a_sample, moved, with_run
 from tests.web.served import PAGE, TOKEN, Served, served
 
@@ -60,7 +60,14 @@ def test_cancel_asks_with_the_money_in_it_then_ends_the_job_once(web: Served, jo
     token = web.log_in()
     assert press(web, job, "cancel", "wrong").status_code == 403
     asked = press(web, job, "cancel", token)
-    assert all(text in asked.text for text in ("Cancel job train?", "$1.08", "$10.00 in all", "k" * 12))
+    texts = (
+        "Cancel job train?",
+        "$1.08",
+        "$10.00 in all",
+        "The work since its checkpoint of",
+        "It is ended, with the data",
+    )
+    assert all(text in asked.text for text in texts)
     assert state_of(web, job) is JobState.RUNNING
     assert "It is cancelled" in press(web, job, "cancel", token, confirmed="yes").text
     assert state_of(web, job) is JobState.CANCELLED
@@ -76,9 +83,9 @@ def test_retry_asks_and_does_nothing_about_a_job_that_has_changed_since(web: Ser
     page = web.client.get(f"/jobs/{job.job_id}", headers=PAGE).text
     version = re.search(r'name="version" value="(\d+)"', page)
     assert version is not None
-    assert ">Cancel the job<" not in page
+    assert "Cancel job…" not in page
     asked = press(web, job, "retry", token, version=version[1])
-    assert "It may rent an instance." in asked.text
+    assert "It may rent a machine." in asked.text
     assert f'name="version" value="{failed.version}"' in asked.text
     assert "It is queued again" in press(web, job, "retry", token, version=version[1], confirmed="yes").text
     assert state_of(web, job) is JobState.QUEUED
@@ -196,12 +203,13 @@ def test_results_are_given_out_as_files_and_nothing_else_is(web: Served, job: Jo
 def test_charts_are_thin_and_have_a_gap_between_runs() -> None:
     begin = real_now()
     many = [a_sample(begin + timedelta(minutes=number), 0.1, number) for number in range(5000)]
-    found = charts(many)
-    assert [one["label"] for one in found] == ["Loss", "Speed", "GPU use"]
-    assert len(found[0]["x"]) <= 600
-    assert found[0]["series"][0]["values"][-1] == 4999
+    found = job_charts(many)
+    assert [one["name"] for one in found] == ["Loss", "Speed", "GPU use"]
+    assert len(found[0]["data"]["x"]) <= 400
+    assert found[0]["data"]["sync"] == found[2]["data"]["sync"]
+    assert found[0]["data"]["series"][0]["values"][-1] == 4999
     two = [many[0], a_sample(begin + timedelta(minutes=9), 0.1, run_number=2, gpu_percent=None, tokens_per_s=None)]
-    (loss, *_) = charts(two)
-    assert loss["series"][0]["values"] == [0, None, 1.0]
-    assert charts([]) == []
-    assert [chart["label"] for chart in charts(two[1:])] == ["Loss"]
+    (loss, *_) = job_charts(two)
+    assert loss["data"]["series"][0]["values"] == [0, None, 1.0]
+    assert job_charts([]) == []
+    assert [chart["name"] for chart in job_charts(two[1:])] == ["Loss"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from gpuwatch.app.jobs.jobs import submit_jobs
+from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import JobRun, JobState, JobTransition
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import open_database
 from tests.builders import NOON
+from tests.stored_jobs import a_running_job, moved
 from tests.web.served import PAGE, served
 
 JOB = 'command = "python train.py"\nresources = { gpu = "H100" }\nlimit = { max_usd = 10 }\n'
@@ -35,9 +38,52 @@ def test_the_queue_and_a_job_are_shown_and_markup_of_a_host_is_text(tmp_path: Pa
         assert 'href="/jobs/' in queue
         assert "next" in queue
         page = web.client.get(f"/jobs/{job.job_id}", headers=PAGE).text
-        for text in ("preparing", "25 %", "python train.py", "loss 0.5 &lt;script&gt;", "&lt;b&gt;x", "&lt;i&gt;a"):
+        for text in (
+            "Its machine runs; its files are being copied there.",
+            "25\N{NO-BREAK SPACE}%",
+            "python train.py",
+            "loss 0.5 &lt;script&gt;",
+            "&lt;b&gt;x",
+            "&lt;i&gt;a",
+        ):
             assert text in page, text
         assert "<script>alert" not in page
         assert web.client.get("/jobs/nope", headers=PAGE).status_code == 404
         items = web.client.get("/api/v1/jobs").json()["items"]
         assert [item["name"] for item in items] == ["next", "train"]
+
+
+def test_the_first_sentence_of_the_list_says_what_runs_and_what_waits(tmp_path: Path) -> None:
+    with served(tmp_path) as web:
+        assert "No job runs or waits." in web.client.get("/jobs", headers=PAGE).text
+        for name, more in (("one", ""), ("two", 'depends_on = ["one"]\n')):
+            (tmp_path / f"{name}.toml").write_text(more + JOB.replace("max_usd = 10", "max_price = 1.8"))
+        submit_jobs(web.context.settings, [tmp_path / "one.toml", tmp_path / "two.toml"])
+        a_running_job(web.context.settings, tmp_path)
+        listed = web.client.get("/jobs", headers=PAGE).text
+        assert "1 runs, 2 wait; the next starts at $1.80/GPU-h or less." in listed
+        assert "until one is done" in listed
+        assert "Plan a job" in listed
+
+
+def test_the_first_sentence_of_a_job_is_its_state(tmp_path: Path) -> None:
+    with served(tmp_path) as web:
+        settings = web.context.settings
+        job = a_running_job(settings, tmp_path)
+
+        def answer() -> str:
+            found = re.search(r'<p class="answer">(.*?)</p>', web.client.get(f"/jobs/{job.job_id}", headers=PAGE).text)
+            assert found is not None
+            return re.sub(r"<[^>]+>", "", found[1]).replace("\N{NO-BREAK SPACE}", " ")
+
+        said = answer()
+        assert re.match(r"25 % done, about \d+ min left\. Ready around .*, before .*\. It will cost about \$3", said)
+        job = moved(settings, job, (JobState.PREEMPTED,), real_now())
+        assert answer().startswith("Its machine was lost; it goes on on another one")
+        job = moved(settings, job, (JobState.QUEUED,), real_now())
+        assert answer().startswith("Waits: $")
+        job = moved(settings, job, (JobState.RENTING, JobState.PREPARING, JobState.RUNNING), real_now())
+        job = moved(settings, job, (JobState.FAILED,), real_now(), exit_code=1)
+        assert re.match(r"Failed: exit code 1 after 30 min\. It cost \$1\.08\.", answer())
+        job = moved(settings, job, (JobState.QUEUED, JobState.CANCELLED), real_now())
+        assert answer() == "Cancelled. It cost $1.08."
