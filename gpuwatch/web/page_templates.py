@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from gpuwatch import __version__
 from gpuwatch.app.launches.glance import Glance
+from gpuwatch.domain.alerts.alert import translated_alert
 from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent_text
 from gpuwatch.domain.market.offer import clean, marks
 from gpuwatch.domain.watches.decide import DecisionReason
@@ -100,6 +101,7 @@ def environment() -> jinja2.Environment:
         "span": span,
         "counted": counted,
         "spoken": spoken,
+        "translated": translated_alert,
         "clean": clean,
         "marks": marks,
         "query": query,

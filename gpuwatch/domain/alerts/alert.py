@@ -174,8 +174,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def translated_alert(alert: Alert) -> Alert:
-    """Return the alert, which is composed and stored in English, in the language of the context, except audit."""
-    if current_language() == ENGLISH or alert.kind is AlertKind.AUDIT:
+    """Return the alert, which is composed and stored in English, in the language of the context."""
+    if current_language() == ENGLISH:
         return alert
     return msgspec.structs.replace(
         alert,

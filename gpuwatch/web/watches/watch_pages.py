@@ -20,7 +20,7 @@ from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import translate as _
-from gpuwatch.language import translate_plural
+from gpuwatch.language import translate_composed, translate_plural
 from gpuwatch.storage.alerts.alert_rows import EventFilter
 from gpuwatch.web.components import filled
 from gpuwatch.web.page import Page, View
@@ -267,7 +267,7 @@ def _rejected_text(status: WatchStatus) -> str:
 def _alert_row(event: StoredEvent) -> dict[str, Any]:
     alert = event.alert
     return {
-        "at": alert.created_at, "text": alert.headline,
+        "at": alert.created_at, "text": translate_composed(alert.headline),
         "channels": [
             (one.channel, one.state == "sent", None if one.at is None else (one.at - alert.created_at).total_seconds())
             for one in event.outcomes
