@@ -16,7 +16,6 @@ _LIBRARIES = (
     " prometheus_client psycopg pyarrow pysqlite3 rensa safetensors sklearn starlette tokenizers tomlkit uvicorn"
 )
 _LOAD_THEM = {  # the page, what edits a settings file for it, and the other database
-    "gpuwatch.app.forecasts.watch_preview",
     "gpuwatch.app.launches.agent_requests",
     "gpuwatch.app.watches.agent_watch",
     "gpuwatch.app.watches.edit_watch",

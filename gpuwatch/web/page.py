@@ -77,6 +77,14 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
 
+class Moved(Exception):
+    """The page has moved to another address of this server."""
+
+    def __init__(self, to: str) -> None:
+        super().__init__(to)
+        self.to = to
+
+
 class Redirect(msgspec.Struct, frozen=True, kw_only=True):
     """A form succeeded: the browser is redirected to `to`, which shows `text` once."""
 
@@ -124,7 +132,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: of the link.
         path: such as "/launches" or "/gpu/{name}".
-        show: returns the values of the template. Raises UsageError (404, 422), StoreError (503).
+        show: returns the values of the template. Raises Moved, UsageError (404, 422), StoreError (503).
         order: position among the links.
         scripts: files in static/ that only this page needs.
         shared_s: how long a reading is shared by all clients, unless a form was posted: an event makes all clients

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.errors import StoreNotReady
 from gpuwatch.language import current_language
-from gpuwatch.web.page import Confirm, FormAction, Page, Redirect, Rerender, View, pages
+from gpuwatch.web.page import Confirm, FormAction, Moved, Page, Redirect, Rerender, View, pages
 from gpuwatch.web.page_templates import render
 from gpuwatch.web.problems import HttpProblem
 from gpuwatch.web.request_guard import access_in
@@ -112,6 +112,8 @@ async def _page(
             return render(request, context, "base.html", values)
         try:
             own = read()
+        except Moved as moved:
+            return RedirectResponse(moved.to, status_code=303)
         except StoreNotReady as error:
             return render(request, context, "no_store.html", {**values, "error": str(error)}, status=503)
         return render(request, context, page.template, {**values, **own})

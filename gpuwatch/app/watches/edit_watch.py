@@ -34,13 +34,6 @@ BY_EDITOR_ALONE = frozenset(
         "launch.registry.password",
     }
 )  # fmt: skip
-COMMON = frozenset(
-    {
-        "name", "gpu", "gpu_count", "max_price", "action", "providers", "spot", "min_vram_gib", "disk_gb", "verified",
-        "min_reliability", "regions", "active", "repeat_every", "launch.image", "launch.onstart", "launch.max_active",
-        "launch.max_total", "launch.max_runtime",
-    }
-)  # fmt: skip
 _MAX_CHARS = 8_000  # of one value
 
 
@@ -53,17 +46,22 @@ class WatchField(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     needed: bool
 
-    @property
-    def is_common(self) -> bool:
-        """Whether most watches set it."""
-        return self.key in COMMON or self.text != ""
-
 
 class WatchForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A watch as in the file. `version` identifies the file's content."""
+    """A watch as in the file. `version` identifies the file's content.
+
+    Attributes:
+        by_editor: what is set and can be changed only with an editor: keys without values.
+    """
 
     fields: tuple[WatchField, ...]
     version: str
+    file: Path
+    by_editor: tuple[str, ...] = ()
+
+
+class FileChanged(UsageError):
+    """The settings file is not the one that a change is based on."""
 
 
 class WatchDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +93,9 @@ def watch_form(config: str | None, name: str | None) -> WatchForm:
         for key, row in rows
         if key not in BY_EDITOR_ALONE
     )
-    return WatchForm(fields=fields, version=_version(sources.content))
+    assert sources.file is not None
+    by_editor = tuple(sorted(key for key in BY_EDITOR_ALONE if _text_of(table, key)))
+    return WatchForm(fields=fields, version=_version(sources.content), file=sources.file, by_editor=by_editor)
 
 
 def draft_watch(config: str | None, name: str | None, values: Mapping[str, str]) -> WatchDraft:
@@ -141,13 +141,13 @@ def save_draft(draft: WatchDraft, version: str) -> None:
         version: of the content that the change is based on.
 
     Raises:
-        UsageError: the file has changed since.
+        FileChanged: the file has changed since.
         GpuwatchError: it cannot be written.
     """
     target = draft.file.resolve()
     try:
         if _version(target.read_bytes()) != version or draft.version != version:
-            raise UsageError(f"{draft.file} has changed in the meantime; reload the watch and repeat the change")
+            raise FileChanged(f"{draft.file} has changed in the meantime; reload the watch and repeat the change")
         with atomic_file(target, mode=target.stat().st_mode & 0o777, is_durable=True) as part:
             part.write_bytes(draft.content)
     except OSError as error:
@@ -201,6 +201,8 @@ def _text_of(table: Any, key: str) -> str:
         table = table[part]
     if isinstance(table, str) and _value(table) == table:
         return str(table).strip()  # plain text needs no quotes if it parses to the same text
+    if isinstance(table, bool):
+        return str(table).lower()
     return str(table.as_string()).strip() if hasattr(table, "as_string") else str(table)
 
 

@@ -152,7 +152,13 @@
     const main = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
     if (answer.status === 401) { location.assign("/login"); return null; }
     if (!answer.ok) throw new Error(main?.querySelector(".answer")?.textContent || texts.failed);
-    return main.querySelector(".sheet") ?? main;
+    const found = main.querySelector(".sheet");
+    if (found || form.closest("dialog")) return found ?? main;
+    const place = document.getElementById("main"); // not a question: the form again, with what is wrong
+    place.replaceChildren(...main.childNodes);
+    prepare(place);
+    place.querySelector("[aria-invalid]")?.focus();
+    return null;
   }
   function sheet() {
     const dialog = document.createElement("dialog");

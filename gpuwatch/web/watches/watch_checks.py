@@ -15,6 +15,7 @@ from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import translate as _
 from gpuwatch.web.page_text import clock_text, moment_text, span
+from gpuwatch.web.watches.pause_pages import watch_path
 from gpuwatch.web.watches.watch_rows import limit_text
 from gpuwatch.web.watches.watch_words import amount, budget_name, limit_microusd, longest_text, why_not
 
@@ -182,7 +183,7 @@ def _budget_figure(status: WatchStatus, rule: WatchRule) -> str:
 def fix_of(status: WatchStatus, rules: Sequence[WatchRule]) -> Fix | None:
     """The link that changes what blocks first; None: nothing does, or only time helps."""
     first = next((rule.name for rule in rules if rule.state is RuleState.BLOCKS), None)
-    edit = f"/watches/edit?name={quote(status.watch.name)}"
+    edit = f"{watch_path(status.watch.name)}/edit"
     fixes = {
         Condition.PRICE: (_("Change the limit"), edit),
         BlockReason.OUTSIDE_ACTIVE: (_("Change its hours"), edit),

@@ -1,56 +1,73 @@
-"""A changed watch is tested on the market and on the history before its settings are saved."""
+"""A changed watch is tested on what the store knows, before its settings are saved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.forecasts.watch_preview import preview_backtest, preview_market
+from gpuwatch.app.forecasts.watch_preview import past_actions, preview_watch
 from gpuwatch.app.watches.edit_watch import draft_watch
-from gpuwatch.emulator import Marketplace
+from gpuwatch.app.watches.watch_selection import watch_named
+from gpuwatch.bootstrap import real_now
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import open_database
+from tests.storage.stored_answers import an_answer, an_offer
+from tests.web.served import settings_in
 
 TEXT = """
-database_url = "sqlite:///{folder}/gpuwatch.db"
-
 [providers.vastai]
-base_url = "{url}"
-search_interval = "0s"
-
 [[watch]]
 name = "cheap"
 gpu = ["H100"]
-max_price = 0.10
+max_price = 2.00
 """
+NOW = real_now()
 
 
 @pytest.fixture
-def config(tmp_path: Path, market: Marketplace) -> str:
-    file = tmp_path / "gpuwatch.toml"
-    file.write_text(TEXT.format(folder=tmp_path, url=market.url))
-    return str(file)
+def config(tmp_path: Path) -> str:
+    """Two days of polls: four hours a day the offer costs a third less."""
+    settings = settings_in(tmp_path, TEXT)
+    recorder = SqlHistoryRecorder(open_database(settings.database_url))
+    for hours in range(48, -1, -1):
+        price = 2.0 if hours % 24 < 4 else 3.0
+        answer = an_answer(an_offer("a", price), observed_at=NOW - timedelta(hours=hours, minutes=1))
+        recorder.record(answer, lane="sweep")
+    return str(tmp_path / "gpuwatch.toml")
 
 
-@pytest.fixture
-def market() -> Iterator[Marketplace]:
-    with Marketplace(seed=3, size=10) as opened:
-        opened.publish(gpu="H100 SXM", count=1, usd_hour=2.00)
-        yield opened
-
-
-def test_the_market_is_asked_with_the_changed_limit(config: str) -> None:
-    assert preview_market(draft_watch(config, "cheap", {})).matches == []
-    found = preview_market(draft_watch(config, "cheap", {"max_price": "2.40"}))
-    assert min(match.price_microusd_gpu_hour for match in found.matches) == 2_400_000
-    assert [part.report.ok for part in found.providers] == [True]
+def test_the_store_is_read_with_the_changed_limit(config: str) -> None:
+    found = {}
+    for limit in ("2.00", "2.60"):
+        draft = draft_watch(config, "cheap", {"max_price": limit})
+        found[limit] = preview_watch(draft.settings, watch_named(draft.settings, "cheap"), 14, NOW)
+    assert [len(one.status.matches) for one in found.values()] == [0, 1]
+    assert [one.under.times for one in found.values() if one.under] == [0, 3]
 
 
 def test_a_new_watch_is_found_by_its_name(config: str) -> None:
     draft = draft_watch(config, None, {"name": "other", "gpu": "H100", "max_price": "9"})
-    assert preview_market(draft).matches
+    assert preview_watch(draft.settings, watch_named(draft.settings, "other"), 14, NOW).status.matches
 
 
-def test_without_a_history_the_backtest_says_so(config: str) -> None:
-    (line,) = preview_backtest(draft_watch(config, "cheap", {}), 14)
-    assert "gpuwatch" in line
+def test_what_it_would_have_done_has_its_cost(config: str) -> None:
+    changes = {"max_price": "2.60", "action": "launch", "launch.max_runtime": "1h", "launch.max_total": "0"}
+    draft = draft_watch(config, "cheap", changes)
+    past = past_actions(draft.settings, watch_named(draft.settings, "cheap"), 14, NOW)
+    assert past is not None
+    assert past.rentals
+    assert past.cost_usd > 0
+    assert past.hours > 0
+    alerts = past_actions(draft.settings, watch_named(draft_watch(config, "cheap", {}).settings, "cheap"), 14, NOW)
+    assert alerts is not None
+    assert not alerts.rentals
+
+
+def test_without_polls_nothing_is_claimed(config: str) -> None:
+    draft = draft_watch(config, None, {"name": "other", "gpu": "RTX 4090", "max_price": "9"})
+    watch = watch_named(draft.settings, "other")
+    past = past_actions(draft.settings, watch, 14, NOW)
+    assert past is None or (past.alerts, len(past.rentals)) == (0, 0)
+    assert preview_watch(draft.settings, watch, 14, NOW).prices.known == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -11,11 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.app.watches.watch_status import watch_status_view, watch_statuses
+from gpuwatch.app.watches.blocked import Condition, RuleState
+from gpuwatch.app.watches.watch_status import rules_of, watch_status_view, watch_statuses
 from gpuwatch.bootstrap import real_now
 from gpuwatch.chat.reading import watches as chat_watches
 from gpuwatch.chat.replies import ChatContext
-from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.alerts.alert_buttons import ButtonSigner
@@ -31,6 +33,8 @@ from gpuwatch.storage.market.provider_holds import SqlHolds
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.tables import poll
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
+from gpuwatch.web.watches.watch_checks import check_rows
+from gpuwatch.web.watches.watch_words import why_not
 from tests.builders import a_match
 from tests.storage.stored_answers import an_answer, an_offer
 from tests.web.served import settings_in
@@ -167,6 +171,46 @@ def test_it_says_what_its_admission_says(
     assert json["blocked_reason"] == f"{refusal.text[:1].upper()}{refusal.text[1:]}."
     assert text.lower() in json["blocked_reason"].lower()
     assert f"Not rented: {refusal.text}." in status.why
+    rules = rules_of(world.settings, status, real_now())
+    first = next(rule for rule in rules if rule.state is RuleState.BLOCKS)
+    assert (first.name, first.block) == (refusal.reason, status.blocked), "the list blocks where the admission refuses"
+    assert first.check is not None
+    assert first.check.refusal is not None
+    words = why_not(status.watch, status.blocked) if status.blocked else ""
+    assert words, "it has words for its owner"
+    assert not re.search(r"max_|_usd|gpuwatch |= ", words), "without keys and commands"
+    row = next(row for row in check_rows(status, rules) if row.state is RuleState.BLOCKS)
+    assert row.label
+
+
+def test_every_rule_is_listed_with_its_figures_and_the_later_ones_do_not_wait_for_the_first(tmp_path: Path) -> None:
+    world = World(tmp_path, max_active=2, max_total=5, budget="100.0\nmax_usd_day = 200.0", more="max_per_day = 3")
+    world.rented()
+    _paused(world)
+    (status,) = watch_statuses(world.settings)
+    rules = {rule.name: rule for rule in rules_of(world.settings, status, real_now())}
+    blocking = [name for name, rule in rules.items() if rule.state is RuleState.BLOCKS]
+    assert blocking == [RefusalReason.PAUSED]
+    assert rules[Condition.PRICE].state is rules[Condition.MARKET].state is RuleState.MET
+    figures = {name: (rule.check.used, rule.check.limit) for name, rule in rules.items() if rule.check is not None}
+    assert figures[RefusalReason.MAX_ACTIVE] == (1, 2)
+    assert figures[RefusalReason.MAX_TOTAL] == (1, 5)
+    assert figures[RefusalReason.MAX_PER_DAY][1] == 3
+    hour = rules[RefusalReason.MAX_USD_HOUR].check
+    assert hour is not None
+    assert 0 < hour.cost < (hour.limit or 0) - hour.used
+    assert rules[RefusalReason.MAX_USD_DAY].check is not None
+
+
+def test_what_a_watch_without_matches_lacks_is_its_price(tmp_path: Path) -> None:
+    world = World(tmp_path, more="")
+    settings = msgspec.structs.replace(
+        world.settings, watches=(msgspec.structs.replace(world.watch, max_price_usd_gpu_hour=Decimal("0.50")),)
+    )
+    (status,) = watch_statuses(settings)
+    rules = rules_of(settings, status, real_now())
+    assert [rule.name for rule in rules if rule.state is RuleState.BLOCKS] == [Condition.PRICE]
+    assert any(rule.check is not None for rule in rules), "the rest is judged on the nearest offer"
 
 
 OTHERS: list[tuple[str, str, dict[str, Any]]] = [

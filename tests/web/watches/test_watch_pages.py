@@ -1,137 +1,125 @@
-"""The list of watches, and what the form of one may write."""
+"""The list of watches, the page of one, pauses and silences."""
 
 from __future__ import annotations
 
 import html
-import re
+from datetime import timedelta
 
-import httpx
 import pytest
 
-from tests.web.served import PAGE, Served, file_of, page
+from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from tests.storage.stored_answers import an_answer, an_offer
+from tests.web.served import PAGE, Served, page
 
 
-def post(web: Served, path: str, token: str, **fields: str) -> httpx.Response:
-    edit = page(web, "/watches/edit?name=cheap")
-    version = re.search(r'name="version" value="([0-9a-f]+)"', edit)
-    assert version is not None
-    form = {"csrf_token": token, "name_of": "cheap", "version": version[1], **fields}
-    return web.client.post(path, data=form, headers=PAGE)
+def polled(web: Served, usd_hour: float = 1.0) -> None:
+    """Let one sweep and one hunt have seen an offer, half a minute ago."""
+    at = real_now() - timedelta(seconds=30)
+    with open_store(web.context.settings) as store:
+        for lane in ("sweep", "hunt"):
+            answer = an_answer(an_offer("a", usd_hour), observed_at=at)
+            SqlHistoryRecorder(store).record(answer, lane=lane, gpu="H100 SXM", spot=False)
 
 
-def test_each_watch_has_a_row_and_a_form(web: Served) -> None:
-    assert 'href="/watches/cheap"' in page(web, "/watches")
-    assert "set.max_price" not in page(web, "/watches/edit?name=cheap"), "its settings are the owner's"
+def posted(web: Served, path: str, token: str, **fields: str) -> str:
+    """Post a form, and return the text of the page that follows."""
+    answer = web.client.post(path, data={"csrf_token": token, **fields}, headers=PAGE, follow_redirects=True)
+    assert answer.status_code == 200, answer.text
+    return html.unescape(answer.text)
+
+
+def test_each_watch_has_a_row_that_says_why_and_a_page(web: Served) -> None:
+    assert "Its providers have not been polled yet." in page(web, "/watches")
+    polled(web, 3.0)
+    shown = page(web, "/watches?fresh=yes")
+    assert 'href="/watches/cheap"' in shown
+    assert "over limit" in shown
+    assert "H100, 1 GPU" in shown
+    assert "Alerts only" in shown
+    assert "0 alerts, 0 machines in 14 days" in shown
+
+
+def test_a_page_answers_first_and_lists_what_it_checks(web: Served) -> None:
+    polled(web)
+    shown = page(web, "/watches/cheap")
+    assert "It alerts you with the next poll." in shown
+    assert "1 offer matches now" in shown
+    assert "Price at or under the limit" in shown
+    assert "$1.20 of $2.40" in shown
+    assert "Log in to edit" in shown
+    assert "Pause…" not in shown
     web.log_in()
-    edit = page(web, "/watches/edit?name=cheap")
-    assert 'name="set.max_price" value="2.40"' in edit
-    assert "a-secret-key" not in edit
-    assert "on_running" not in edit, "what runs here is not changed from here"
+    assert "Pause…" in page(web, "/watches/cheap")
 
 
-def test_a_preview_asks_the_market_and_writes_nothing(web: Served) -> None:
-    before = file_of(web)
-    shown = html.unescape(post(web, "/watches/preview", web.log_in(), **{"set.max_price": "3.50"}).text)
-    assert "+max_price = 3.50   # the limit" in shown
-    assert "-max_price = 2.40   # the limit" in shown
-    assert "1× H100 SXM at vastai" in shown
-    assert 'name="set.max_price" value="3.50"' in shown, "what was typed stays"
-    assert file_of(web) == before
-    assert web.reloads == []
+def test_a_watch_over_its_limit_says_how_far_and_what_almost_matches(web: Served) -> None:
+    polled(web, 3.0)
+    shown = page(web, "/watches/cheap")
+    assert "Waiting: 50\N{NO-BREAK SPACE}% over your limit" in shown
+    assert "No offer matches now" in shown
+    assert "$3.60 of $2.40" in shown
 
 
-def test_saving_writes_the_file_with_its_comments_and_has_it_read(web: Served) -> None:
-    answer = post(web, "/watches/save", web.log_in(), **{"set.max_price": "3.00"})
-    assert (answer.status_code, answer.headers["location"]) == (303, "/watches")
-    assert "max_price = 3.00   # the limit" in file_of(web)
-    assert "# mine" in file_of(web)
-    assert web.reloads == [1]
-    assert "Saved in " in page(web, "/watches")
-    assert "watch cheap saved" in page(web, "/alerts?kind=audit")
+def test_an_unknown_watch_is_not_found(web: Served) -> None:
+    assert web.client.get("/watches/cheep", headers=PAGE).status_code == 404
 
 
-def test_a_watch_that_rents_is_asked_about_before_it_is_saved(web: Served) -> None:
-    fields = {"set.action": "launch", "set.launch.max_runtime": "2h"}
-    token, before = web.log_in(), file_of(web)
-    asked = html.unescape(post(web, "/watches/save", token, **fields).text)
-    assert "It rents without approval." in asked
-    assert file_of(web) == before
-    assert post(web, "/watches/save", token, **fields, confirmed="yes").status_code == 303
-    assert 'action = "launch"' in file_of(web)
+def test_hostile_names_of_hosts_are_text(web: Served) -> None:
+    at = real_now() - timedelta(seconds=30)
+    hostile = an_offer("a", 1.0, region="<script>alert(1)</script>", country=None)
+    with open_store(web.context.settings) as store:
+        SqlHistoryRecorder(store).record(an_answer(hostile, observed_at=at), lane="sweep", gpu="H100 SXM", spot=False)
+    for path in ("/watches/cheap", "/watches"):
+        answer = web.client.get(path, headers=PAGE).text
+        assert "<script>alert" not in answer
 
 
-def test_wrong_values_are_shown_beside_the_form_and_not_written(web: Served) -> None:
-    token, before = web.log_in(), file_of(web)
-    for path in ("/watches/preview", "/watches/backtest", "/watches/save"):
-        answer = post(web, path, token, **{"set.max_price": "cheap"})
-        assert answer.status_code == 200
-        assert 'role="alert"' in answer.text
-        assert "max_price" in answer.text
-    assert file_of(web) == before
-
-
-@pytest.mark.parametrize("key", ["launch.on_running", "launch.env", "launch.onstart_file", "__class__"])
-def test_a_forged_field_cannot_reach_what_runs_here(web: Served, key: str) -> None:
-    before = file_of(web)
-    answer = post(web, "/watches/save", web.log_in(), **{f"set.{key}": "touch /tmp/owned"})
-    assert "cannot be edited here" in answer.text
-    assert file_of(web) == before
-
-
-def test_a_file_that_changed_meanwhile_is_left_alone(web: Served) -> None:
+def test_a_pause_has_a_length_and_a_reason(web: Served) -> None:
     token = web.log_in()
-    form = {"csrf_token": token, "name_of": "cheap", "version": "0" * 16, "set.max_price": "3.00"}
-    answer = web.client.post("/watches/save", data=form, headers=PAGE)
-    assert "has changed in the meantime" in answer.text
-    assert "3.00" not in file_of(web)
+    assert "Pause cheap?" in page(web, "/pause?watch=cheap")
+    shown = posted(web, "/pause", token, watch="cheap", **{"for": "8", "for_unit": "h", "why": "budget <b>"})
+    assert "Watch cheap is paused." in shown
+    assert "You paused it until" in shown
+    assert "“budget <b>”" in shown
+    assert "<b>”" not in web.client.get("/watches/cheap", headers=PAGE).text
+    assert "You paused it until" in page(web, "/watches")
+    assert "Watch cheap is resumed." in posted(web, "/resume", token, watch="cheap")
 
 
-def test_without_a_session_or_its_token_nothing_is_changed(web: Served) -> None:
-    form = {"name_of": "cheap", "version": "0", "set.max_price": "3.00"}
-    assert web.client.post("/watches/save", data=form, headers=PAGE).status_code in {401, 403}
-    web.log_in()
-    assert web.client.post("/watches/save", data=form, headers=PAGE).status_code == 403
-    assert "3.00" not in file_of(web)
-
-
-def test_a_file_that_cannot_be_written_is_offered_for_copying(web: Served) -> None:
-    (web.folder / "gpuwatch.toml").rename(web.folder / "real.toml")
-    locked = web.folder / "gpuwatch.toml"
-    locked.symlink_to("/proc/version")  # not writable there, not even for root
-    try:
-        answer = web.client.get("/watches/edit?name=cheap", headers=PAGE)
-        assert answer.status_code >= 400, "that file is no TOML: one line, no traceback"
-        assert "Traceback" not in answer.text
-    finally:
-        locked.unlink()
-
-
-def test_a_new_watch_is_begun_with_what_the_address_says(web: Served) -> None:
+@pytest.mark.parametrize("text", ["soon", "-1", "0", "99999", "1e9"])
+def test_a_length_that_means_nothing_pauses_nothing_and_stays_typed(web: Served, text: str) -> None:
     token = web.log_in()
-    assert 'name="set.gpu" value="A100"' in page(web, "/watches/edit?gpu=A100&max_price=1.2")
-    version = re.search(r'name="version" value="([0-9a-f]+)"', page(web, "/watches/edit"))
-    assert version is not None
-    form = {
-        "csrf_token": token,
-        "name_of": "",
-        "version": version[1],
-        "set.name": "new",
-        "set.gpu": "A100",
-        "set.max_price": "1.2",
-    }
-    assert web.client.post("/watches/save", data=form, headers=PAGE).status_code == 303
-    assert 'name = "new"' in file_of(web)
+    shown = posted(web, "/pause", token, watch="cheap", **{"for": text, "for_unit": "d", "why": "mine"})
+    assert 'aria-invalid="true"' in shown
+    assert f'value="{text}"' in shown
+    assert 'value="mine"' in shown
+    assert "You paused" not in page(web, "/watches/cheap")
 
 
-def test_the_backtest_says_what_the_history_allows(web: Served) -> None:
-    answer = post(web, "/watches/backtest", web.log_in(), **{"set.max_price": "3.00"})
-    assert "Backtest over the last 14 days" in answer.text
+def test_renting_as_a_whole_is_paused_until_it_is_resumed(web: Served) -> None:
+    token = web.log_in()
+    assert "Renting is paused" in posted(web, "/pause", token)
+    assert "You paused renting." in page(web, "/watches/cheap")
+    assert "Renting is resumed." in posted(web, "/resume", token)
 
 
-def test_start_up_commands_are_shown_to_who_may_manage(web: Served) -> None:
-    file = web.folder / "gpuwatch.toml"
-    file.write_text(file.read_text() + '[watch.launch]\nonstart = "run --flag its-own-business"\n')
-    for path in ("/settings?q=launch", "/watches/edit?name=cheap", "/settings?all=yes"):
-        assert "its-own-business" not in page(web, path)
+def test_a_watch_is_silenced_for_a_while(web: Served) -> None:
+    token = web.log_in()
+    assert "Silence cheap?" in page(web, "/watches/cheap/silence")
+    assert "is silenced until" in posted(web, "/watches/cheap/silence", token, **{"for": "24h"})
+    assert "sends alerts again" in posted(web, "/watches/cheap/silence", token, **{"for": "end"})
+    answer = web.client.post("/watches/cheap/silence", data={"csrf_token": token, "for": "9y"}, headers=PAGE)
+    assert answer.status_code >= 400
+
+
+@pytest.mark.parametrize("path", ["/pause", "/resume", "/watches/cheap/silence", "/watches/cheap/rehearse"])
+def test_without_a_session_or_its_token_nothing_is_changed(web: Served, path: str) -> None:
+    assert web.client.post(path, data={"for": "6h"}, headers=PAGE).status_code in {401, 403}
     web.log_in()
-    assert "its-own-business" in page(web, "/watches/edit?name=cheap")
+    assert web.client.post(path, data={"for": "6h"}, headers=PAGE).status_code == 403
+
+
+def test_a_rehearsal_of_a_watch_that_only_alerts_says_so(web: Served) -> None:
+    token = web.log_in()
+    assert "does not rent" in posted(web, "/watches/cheap/rehearse", token)
