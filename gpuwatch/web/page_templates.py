@@ -27,7 +27,7 @@ from gpuwatch.language import current_language, translate, translate_composed, t
 from gpuwatch.web.components import GLOBALS
 from gpuwatch.web.launches.machine_text import launch_chip, machine_name, machine_place
 from gpuwatch.web.page_frame import MENU, TABS, client_texts, mark_current, menu_classes
-from gpuwatch.web.page_text import as_datetime, clock_text, exact_text, page_clock, span
+from gpuwatch.web.page_text import as_datetime, clock_text, exact_text, moment_text, page_clock, span
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
@@ -116,6 +116,7 @@ def environment() -> jinja2.Environment:
         "plain_name": plain_name,
         "clock_text": clock_text,
         "exact_text": exact_text,
+        "moment_text": moment_text,
         "mark_current": mark_current,
         "menu_classes": menu_classes,
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.history.market_history import COVERAGE_S, quoted_offer
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPrice, price_of, threshold_microusd
-from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind
+from gpuwatch.domain.market.offer import Identity, ListedOffer, Offer, OfferKind
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.settings.validate import default_provider
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
@@ -45,13 +46,23 @@ _BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
-    """Offers with their prices, including commission and disk; their source and time."""
+    """Offers with their prices, including commission and disk; their source and time.
+
+    Attributes:
+        as_of: the newest poll; None: no poll.
+        errors: why some offers may be missing, one line each.
+        is_polled: just now; recorded prices do not state all facts.
+        since: since when an offer has its price, as far as that is recorded.
+        left_out: of a provider in the store that has not answered lately: its last answer, and how many offers it had.
+    """
 
     offers: tuple[tuple[Offer, OfferPrice], ...]
-    as_of: datetime | None  # the newest poll; None: no poll
+    as_of: datetime | None
     source: str
-    errors: tuple[str, ...] = ()  # why some offers may be missing, one line each
-    is_polled: bool = False  # just now; recorded prices do not state all facts
+    errors: tuple[str, ...] = ()
+    is_polled: bool = False
+    since: Mapping[Identity, datetime] = {}
+    left_out: Mapping[str, tuple[datetime, int]] = {}
 
     @property
     def matches(self) -> list[Match]:
@@ -84,11 +95,12 @@ def current_offers(
     """
     if poll_within_s is not None:
         return _polled(settings, offer_filter, provider_names, poll_within_s)
-    offers, as_of = (
+    found = (
         _in_store(settings, offer_filter, provider_names)
         if data is None
         else _in_file(settings, offer_filter, provider_names, data)
     )
+    offers = found.offers
     commissions = {name: _commission(settings, name) for name in {offer.provider for offer in offers}}
     priced = tuple(
         (offer, price_of(offer, offer_filter.disk_gb, commissions[offer.provider]))
@@ -104,7 +116,22 @@ def current_offers(
             for offer, price in priced
             if price.price_microusd_hour <= threshold_microusd(most, offer.gpu_count)
         )
-    return CurrentOffers(offers=priced, as_of=as_of, source="the store" if data is None else data.name)
+    return CurrentOffers(
+        offers=priced,
+        as_of=found.as_of,
+        source="the store" if data is None else data.name,
+        since=found.since,
+        left_out=found.left_out,
+    )
+
+
+class _Recorded(NamedTuple):
+    """Recorded offers without their prices; as `CurrentOffers`."""
+
+    offers: Sequence[Offer]
+    as_of: datetime | None
+    since: Mapping[Identity, datetime] = {}
+    left_out: Mapping[str, tuple[datetime, int]] = {}
 
 
 def _polled(
@@ -120,9 +147,7 @@ def _polled(
     return CurrentOffers(offers=tuple(offers), as_of=real_now(), source=source, errors=tuple(errors), is_polled=True)
 
 
-def _in_store(
-    settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str]
-) -> tuple[list[Offer], datetime | None]:
+def _in_store(settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str]) -> _Recorded:
     """The offers of the providers whose last poll is recent compared with the newest one, and the time of that poll."""
     from gpuwatch.storage.history.queries.poll_queries import last_polls
     from gpuwatch.storage.history.queries.stored_prices import market_at
@@ -137,13 +162,21 @@ def _in_store(
         polled = {name: poll.at for name, poll in last_polls(store).items() if name in names}
     newest = max(polled.values(), default=_BEGINNING)
     fresh = {name: at for name, at in polled.items() if newest - at <= max_price_age(settings, name)}
-    offers = [_offer(offer, offer, fresh[offer.provider]) for offer in requested if offer.provider in fresh]
-    return offers, max(polled.values(), default=None)
+    shown = [
+        (offer.since, _offer(offer, offer, fresh[offer.provider])) for offer in requested if offer.provider in fresh
+    ]
+    left_out = Counter(offer.provider for offer in requested if offer.provider not in fresh)
+    return _Recorded(
+        offers=[offer for _, offer in shown],
+        as_of=max(polled.values(), default=None),
+        since={offer.identity: since for since, offer in shown},
+        left_out={
+            provider_of_source(name): (polled[name], count) for name, count in left_out.items() if name in polled
+        },
+    )
 
 
-def _in_file(
-    settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str], data: Path
-) -> tuple[list[Offer], datetime | None]:
+def _in_file(settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str], data: Path) -> _Recorded:
     """The offers in the newest poll, and its time."""
     from gpuwatch.app.history.past_prices import load_prices
     from gpuwatch.domain.history.market_history import MarketFilter
@@ -157,7 +190,7 @@ def _in_file(
         if is_open and _is_requested(facts, offer_filter, provider_names):
             seen_at = datetime.fromtimestamp(interval.seen_s, UTC)
             offers.append(_offer(facts, interval, seen_at))
-    return offers, datetime.fromtimestamp(ends_s, UTC) if offers else None
+    return _Recorded(offers, datetime.fromtimestamp(ends_s, UTC) if offers else None)
 
 
 def _is_requested(listing: ListedOffer, offer_filter: OfferFilter, provider_names: Sequence[str]) -> bool:

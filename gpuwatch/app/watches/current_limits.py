@@ -13,6 +13,8 @@ from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.errors import StoreError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.forecasts.auto_limits import AutoPriceLimit
     from gpuwatch.settings import Settings
@@ -60,6 +62,24 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch]) -> CurrentLimi
     computed = {watch.name: watch for watch in _with_auto_limits(settings, others, keep=False).watches}
     limited = [computed.get(watch.name) or _with_saved(watch, saved) for watch in watches]
     return CurrentLimits(watches=limited, limits_by_watch={})
+
+
+def known_limits(settings: Settings, now: datetime) -> list[Watch]:
+    """The watches whose limit is known without computing it: automatic ones are those that a daemon follows now.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    saved: Mapping[str, Decimal] = {}
+    if any(watch.auto is not None for watch in settings.watches):
+        from gpuwatch.engine.forecasts.auto_limits import LIMIT_APPLIES
+        from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits
+
+        with open_store_read_only(settings) as store:
+            waits = SqlAutoPriceWaits(store, {}, may_write=False)
+            saved = waits.saved_limits(now - LIMIT_APPLIES, now + _MINUTE)
+    known = (watch for watch in settings.watches if watch.auto is None or watch.name in saved)
+    return [_with_saved(watch, saved) for watch in known]
 
 
 def _with_saved(watch: Watch, saved: Mapping[str, Decimal]) -> Watch:

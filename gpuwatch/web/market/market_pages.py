@@ -1,67 +1,124 @@
-"""The pages of the market: all offers in the store, to filter, sort and group; and one GPU."""
+"""The pages of the market: each GPU with its price among those of 30 days, all offers, and one GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuwatch import providers
-from gpuwatch.app.market.current_offers import current_offers, is_old
-from gpuwatch.domain.market.money import disk_usd_hour
-from gpuwatch.engine.market.browse import GROUPS, SORTS, OfferFilter, group_offers, offer_filter, sorted_offers
-from gpuwatch.errors import UsageError
+from gpuwatch.app.history.spark_text import week_label
+from gpuwatch.app.market.current_offers import CurrentOffers, current_offers, is_old
+from gpuwatch.app.market.market_by_gpu import GpuOffers, WatchedPrices, market_answer, offers_by_gpu
+from gpuwatch.app.market.market_ranks import RecentRanks
+from gpuwatch.app.watches.current_limits import known_limits
+from gpuwatch.bootstrap.rules import all_commissions
+from gpuwatch.domain.market.money import rate_text
+from gpuwatch.engine.market.browse import group_offers, offer_filter, sorted_offers
+from gpuwatch.language import translate as _
+from gpuwatch.language import translate_plural
+from gpuwatch.web.market.market_filters import GROUPINGS, MarketFilters, provider_title
+from gpuwatch.web.market.offer_rows import OfferRow, OfferRows, offer_rows
 from gpuwatch.web.page import Page, View
 
+if TYPE_CHECKING:
+    from gpuwatch.domain.watches.decide import Match
+
 SHOWN = 100  # offers on one page
+GPUS_SHOWN = 12  # rows of GPUs at least; the others on request, as each brings its five cheapest offers
+CHEAPEST = 5
+RANKS = RecentRanks()  # of this process: they change once an hour
+_PAGE_SORTS = ("gpu-price", "price", "provider", "reliability")
 
 
 def _show_market(view: View) -> Mapping[str, Any]:
-    query = {
-        **{name: view.query.get(name, "").strip() for name in ("gpu", "count", "max_price")},
-        "provider": view.choice("provider", providers.names(), ""),
-        "sort": view.choice("sort", SORTS, "gpu-price"),
-        "group": view.choice("group", GROUPS, ""),
-        "spot": view.choice("spot", ("no", "only", "any"), "any"),
-        "verified": view.choice("verified", ("yes",), ""),
-    }
-    problem, current = None, None
-    try:
-        current = current_offers(view.settings, _filter(query), [query["provider"]] if query["provider"] else [])
-    except UsageError as error:
-        problem = str(error)
-    matches = current.matches if current else []
-    offers = sorted_offers(matches, query["sort"])
-    pages = max(1, -(-len(offers) // SHOWN))
-    first = min(max(_page_number(view.query.get("page")), 1), pages)
+    filters, wanted = MarketFilters.of(view), view.query.get("offer", "").strip()
+    current = current_offers(view.settings, offer_filter([], spot="any"))
+    problems = filters.problems()
+    found = [] if problems else filters.selected(current.matches)
+    watched = WatchedPrices(known_limits(view.settings, view.now), all_commissions(view.settings), view.now)
+    rows = offer_rows(watched, current)
+    alerted = [one for one in sorted_offers(current.matches, "gpu-price") if one.primary.offer.offer_id == wanted]
+    shown = _by_gpu if filters.is_by_gpu else _all_offers
     return {
-        "asked": query,
-        "problem": problem,
-        "wanted": view.query.get("offer", "").strip(),
-        "found": [one for one in offers if one.primary.offer.offer_id == view.query.get("offer", "").strip()],
-        "as_of": current.as_of if current else None,
-        "is_old": current is not None and is_old(current.as_of, view.now),
-        "count": len(offers),
-        "offers": offers[(first - 1) * SHOWN : first * SHOWN],
-        "disk_usd_hour": disk_usd_hour,
-        "groups": group_offers(matches, query["group"]) if query["group"] else None,
-        "page_number": first,
-        "pages": pages,
-        "providers": list(view.settings.providers),
-        "sorts": list(SORTS),
-        "group_names": list(GROUPS),
+        "filters": filters,
+        "problems": problems,
+        "wanted": wanted,
+        "alerted": [rows(one) for one in alerted] if wanted else [],
+        "as_of": current.as_of,
+        "is_old": is_old(current.as_of, view.now),
+        "count": len(found),
+        "nothing": filters.best_to_drop(current.matches) if not found and not problems else None,
+        "sellers": sorted({match.offer.provider for match in current.matches}, key=str.casefold),
+        "names": sorted({match.offer.gpu for match in current.matches}),
+        "left_out": _left_out(current),
+        "title_of": provider_title,
+        **shown(view, filters, found, rows, watched),
     }
 
 
-def _filter(query: Mapping[str, str]) -> OfferFilter:
-    gpus = [query["gpu"]] if query["gpu"] else []
-    max_price = query["max_price"] or None
-    return offer_filter(
-        gpus, count=query["count"] or None, spot=query["spot"], verified=query["verified"] == "yes", max_price=max_price
-    )
+def _by_gpu(
+    view: View, filters: MarketFilters, found: Sequence[Match], rows: OfferRows, watched: WatchedPrices
+) -> Mapping[str, Any]:
+    ranks = RANKS.ranks(view.settings, filters.spot, view.now)
+    groups = offers_by_gpu(found, ranks, watched, spot=filters.spot)
+    watched_rows = sum(group.limit is not None for group in groups)
+    shown = groups if filters.get("all") else groups[: max(GPUS_SHOWN, watched_rows)]
+    sold = translate_plural("{count} offer", "{count} offers", len(found)).format(count=f"{len(found):,}")
+    sellers = len({match.offer.provider for match in found})
+    at = translate_plural("{offers} at {count} provider.", "{offers} at {count} providers.", sellers)
+    return {
+        "answer": market_answer(groups) if groups else None,
+        "supply": at.format(offers=sold, count=sellers),
+        "groups": [GpuRow(group, [rows(one) for one in group.offers[:CHEAPEST]]) for group in shown],
+        "group_count": len(groups),
+    }
 
 
-def _page_number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 6 else 1
+def _all_offers(
+    view: View, filters: MarketFilters, found: Sequence[Match], rows: OfferRows, watched: WatchedPrices
+) -> Mapping[str, Any]:
+    del view, watched
+    sort = filters.get("sort") or _PAGE_SORTS[0]
+    offers = sorted_offers(found, sort)
+    pages = max(1, -(-len(offers) // SHOWN))
+    page = min(max(filters.page, 1), pages)
+    grouping = filters.get("group")
+    return {
+        "sort": sort,
+        "groupings": GROUPINGS,
+        "offers": [rows(one) for one in offers[(page - 1) * SHOWN : page * SHOWN]],
+        "stock": len(offers),
+        "page_number": page,
+        "pages": pages,
+        "offer_groups": group_offers(found, grouping) if grouping else None,
+    }
+
+
+def _left_out(current: CurrentOffers) -> list[tuple[str, datetime, int]]:
+    """The providers whose offers are too old to show, since when, and how many."""
+    return [(provider_title(name), at, count) for name, (at, count) in sorted(current.left_out.items())]
+
+
+class GpuRow(NamedTuple):
+    """One GPU with its cheapest offers."""
+
+    group: GpuOffers
+    offers: Sequence[OfferRow]
+
+    @property
+    def strip_label(self) -> str:
+        """The strip in words."""
+        spread = self.group.rank.spread
+        if spread is None:
+            return ""
+        text = _("30 days: from {low} to {high}, median {median}, now {now}")
+        low, high, median, now = (rate_text(one) for one in (spread.low, spread.high, spread.median, self.group.now))
+        return text.format(low=low, high=high, median=median, now=now)
+
+    @property
+    def spark_label(self) -> str:
+        """The line in words."""
+        return week_label(self.group.rank.week, self.group.limit)
 
 
 MARKET_PAGE = Page(name="Market", path="/market", template="market.html", show=_show_market, order=10)
