@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.price_forecasts import ForecastRecord
     from gpuwatch.domain.forecasts.snipe import SnipeOdds
     from gpuwatch.domain.history.market_history import MarketFilter
+    from gpuwatch.domain.history.price_series import PriceSeries
     from gpuwatch.settings import Settings
 
 _MICRO = 1e6
@@ -125,6 +126,13 @@ def give_advice(settings: Settings, request: AdviceRequest, prices: GpuPrices | 
         past=past,
         recorded=_store_forecast(settings, request, scope, advice) if request.record and advice is not None else None,
     )
+
+
+def advice_on(settings: Settings, series: PriceSeries, hours: int, now: datetime) -> tuple[Advice | None, str | None]:
+    """The advice from hourly prices up to now, or why there is none. Raises StoreError."""
+    own = on_own_step(known_until(series, now))
+    why_none = why_too_little_data(own, hours)
+    return (None if why_none else advise(own, hours, advice_record(settings, now))), why_none
 
 
 def _store_forecast(settings: Settings, request: AdviceRequest, scope: MarketFilter, advice: Advice) -> str:

@@ -72,7 +72,7 @@ def market_ranks(settings: Settings, scope: MarketFilter, now: datetime) -> Mapp
     with open_store_read_only(settings) as database:
         end_hour = int(now.timestamp()) // HOUR_S
         found, end_hour = read_gpu_lows(database, scope, end_hour, RANK_DAYS * 24, WEEK_HOURS, rates)
-    return {gpu: _rank(one, end_hour) for gpu, one in found.items()}
+    return {gpu: rank_of(one, end_hour) for gpu, one in found.items()}
 
 
 def _rates(settings: Settings) -> Mapping[str, float]:
@@ -80,7 +80,8 @@ def _rates(settings: Settings) -> Mapping[str, float]:
     return {name: 1 + float(commission.on_top_rate(None)) for name, commission in all_commissions(settings).items()}
 
 
-def _rank(past: GpuLows, end_hour: int) -> GpuRank:
+def rank_of(past: GpuLows, end_hour: int) -> GpuRank:
+    """The rank of what was read; `end_hour` follows the last hour."""
     lows = sorted(past.lows.values())
     return GpuRank(
         lows=lows,

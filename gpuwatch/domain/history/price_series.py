@@ -60,8 +60,13 @@ class PeriodLength(StrEnum):
     """Length of a period."""
 
     HOUR = "1h"
+    TWO_HOURS = "2h"
+    SIX_HOURS = "6h"
     DAY = "1d"
     WEEK = "1w"
+
+
+_HOURS = {PeriodLength.HOUR: 1, PeriodLength.TWO_HOURS: 2, PeriodLength.SIX_HOURS: 6}
 
 
 class PricePeriod(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,8 +212,9 @@ def period_spans(first_hour: int, after_hour: int, every: PeriodLength, zone: tz
 
 
 def _next_start_s(at_s: int, every: PeriodLength, zone: tzinfo) -> int:
-    if every is PeriodLength.HOUR:
-        return at_s + HOUR_S
+    if every in _HOURS:
+        step_s = _HOURS[every] * HOUR_S
+        return at_s - at_s % step_s + step_s
     today = datetime.fromtimestamp(at_s, zone).date()
     days = 1 if every is PeriodLength.DAY else 7 - today.weekday()
     midnight = datetime.combine(today + timedelta(days=days), time(), zone)

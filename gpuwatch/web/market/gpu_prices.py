@@ -2,122 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.forecasts.advise import AdviceRequest, AdviceResult, give_advice
-from gpuwatch.app.forecasts.calendar import (
-    DAYS,
-    CalendarRequest,
-    daily_hours_text,
-    effect_text,
-    percent_above_median,
-    price_calendar,
-)
-from gpuwatch.app.history.past_prices import GpuPrices, load_gpu_prices
-from gpuwatch.app.history.period_view import PeriodView
-from gpuwatch.app.history.price_history import PriceHistoryRequest, period_views, price_history
-from gpuwatch.app.market.market import MarketRequest, age_text_of, market_overview
-from gpuwatch.domain.forecasts.week_effects import default_parts
-from gpuwatch.domain.history.market_history import MarketFilter
-from gpuwatch.domain.market.figure_text import decimal_text
-from gpuwatch.errors import StoreNotReady, UsageError
+from gpuwatch import providers
+from gpuwatch.app.forecasts.advise import advice_on
+from gpuwatch.app.forecasts.calendar import percent_above_median
+from gpuwatch.app.history.svg_charts import shade_of
+from gpuwatch.app.history.svg_plots import SurvivalStep
+from gpuwatch.app.market.current_offers import current_offers, is_old
+from gpuwatch.app.market.gpu_past import GpuPast, gpu_past, lifetime_steps, share_seen, with_price_of_now
+from gpuwatch.app.market.market_by_gpu import WatchedPrices
+from gpuwatch.app.watches.current_limits import known_limits
+from gpuwatch.bootstrap.rules import all_commissions
+from gpuwatch.domain.forecasts.week_effects import calendar_of, default_parts
+from gpuwatch.domain.market.figure_text import decimal_text, percent_text
+from gpuwatch.domain.market.gpu_cards import gpu_specs
+from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.offer import OfferKind, clean, is_slice
+from gpuwatch.domain.setup.durations import HOUR_S
+from gpuwatch.engine.market.browse import offer_filter, sorted_offers
+from gpuwatch.errors import StoreNotReady
+from gpuwatch.language import translate as _
+from gpuwatch.web.market.gpu_chart import PERIODS, price_chart_of
+from gpuwatch.web.market.gpu_words import Answer, advice_answer, bold, calendar_answer, lasting_answer
+from gpuwatch.web.market.market_filters import SPOTS, provider_title
+from gpuwatch.web.market.offer_rows import offer_rows
 from gpuwatch.web.page import View
+from gpuwatch.web.page_text import span, weekday, with_unit
 
-_DAYS = {"1d": 1, "7d": 7, "30d": 30, "90d": 90}
-_SPOTS = {"no": False, "only": True, "any": None}
-_STEPS = 5  # shades of the heat map on each side of the median
+if TYPE_CHECKING:
+    from gpuwatch.domain.history.gpu_status import GpuStatus
+
+_CHEAPEST = 5
+_DEADLINE_HOURS = 24
+_CHANGE_HOURS = 7 * 24
 
 
 def gpu_prices(view: View) -> Mapping[str, Any]:
     """Return the values of its template. Raises UsageError (no such GPU), StoreError."""
     gpu = view.path["name"]
-    since, spot = view.choice("since", _DAYS, "7d"), view.choice("spot", _SPOTS, "no")
-    period: dict[str, Any] = {
-        "scope": MarketFilter(spot=_SPOTS[spot]),
-        "since": view.now - timedelta(days=_DAYS[since]),
-        "until": view.now.replace(microsecond=0) + timedelta(seconds=1),
-        "data": None,
-    }
-    zone = ZoneInfo(view.settings.timezone)
-    history = price_history(
-        view.settings,
-        PriceHistoryRequest(gpu=gpu, zone=zone, every=None, is_for_programs=False, under_usd=(), **period),
-    )
-    points = period_views(history)
-    while points and not points[0].looked:
-        points.pop(0)
-    prices = load_gpu_prices(view.settings, gpu, **period)
+    since, spot_text = view.choice("since", PERIODS, "7d"), view.choice("spot", SPOTS, "no")
+    spot = SPOTS[spot_text]
+    watched = WatchedPrices(known_limits(view.settings, view.now), all_commissions(view.settings), view.now)
+    past = gpu_past(view.settings, gpu, spot, view.now, None)
+    watches = [watch for name in past.gpus for watch in watched.of_gpu(name, spot=spot)]
+    current = current_offers(view.settings, offer_filter([], spot=spot_text))
+    mine = [match for match in current.matches if match.offer.gpu in past.gpus]
+    found = sorted_offers(mine, "gpu-price")
+    rows = offer_rows(watched, current)
+    live = [one.primary for one in found if one.primary.offer.kind is not OfferKind.LISTED]
+    whole = [match for match in live if not is_slice(match.offer)]
+    now = min((match.price_microusd_gpu_hour for match in whole), default=None)
+    specs = gpu_specs().get(past.gpus[0]) if len(past.gpus) == 1 else None
     return {
-        "gpu": gpu,
+        "gpu": clean(gpu),
+        "memory_gib": None if specs is None else specs.memory_gib,
         "since": since,
-        "spot": spot,
-        "sinces": list(_DAYS),
-        "points": points,
-        "chart": _chart(points),
-        "status": _status(view, gpu, period),
-        "calendar": _calendar(view, gpu, period, prices),
-        "advice": _advice(view, gpu, period, prices),
+        "spot": spot_text,
+        "periods": list(PERIODS),
+        "chart_data": price_chart_of(view, gpu, since, spot, watches),
+        "limit": max((float(watch.max_price_usd_gpu_hour) * MICRO for watch in watches), default=None),
+        "answer": bold(_advice(view, past, now, is_old=is_old(current.as_of, view.now))),
+        "now_price": now,
+        "cheapest": rows(found[0]) if found else None,
+        "rank": past.rank,
+        "changes": _changes(past.statuses, now),
+        "on_sale": len(found),
+        "sellers": len({match.offer.provider for match in mine}),
+        "all_sellers": len({match.offer.provider for match in current.matches}),
+        "lasting": _lasting(view, past.statuses),
+        "calendar": _calendar(view, past),
+        "offers": [rows(one) for one in found[:_CHEAPEST]],
+        "as_of": current.as_of,
+        "is_old": is_old(current.as_of, view.now),
+        "title_of": provider_title,
     }
 
 
-def _chart(points: list[PeriodView]) -> dict[str, Any]:
-    """Return series for the chart: a gap is null, so that no line crosses it."""
-    names = ("min", "q1", "median", "q3")
-    return {
-        "x": [int(point.starts_at.timestamp()) for point in points],
-        "series": [
-            {"label": label, "values": [getattr(point, f"{name}_price_usd_gpu_hour") for point in points]}
-            for name, label in zip(names, ("lowest", "25 %", "median", "75 %"), strict=True)
-        ],
-        "unit": "USD per GPU-hour",
-    }
+def _advice(view: View, past: GpuPast, now: float | None, *, is_old: bool) -> Answer:
+    try:
+        series = with_price_of_now(past.series, now)
+        advice, _why = advice_on(view.settings, series, _DEADLINE_HOURS, view.now)
+    except StoreNotReady:
+        advice = None
+    return advice_answer(advice, past.series, now, is_old=is_old)
 
 
-def _status(view: View, gpu: str, period: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the price, changes, rank and lifetimes of each model with that name, and the age of an old price."""
-    rows = market_overview(view.settings, MarketRequest(gpus=(gpu,), under_usd=None, **period)).rows
+def _changes(statuses: Sequence[GpuStatus], now: float | None) -> list[tuple[int, str]]:
+    """Days back → how much the price of the cheapest model has changed."""
+    known = [one for one in statuses if one.now is not None]
+    if not known or now is None:
+        return []
+    cheapest = min(known, key=lambda one: one.now or 0)
     return [
-        {
-            "status": row,
-            "polled_at": datetime.fromtimestamp(row.polled_s, UTC),
-            "age": age_text_of(view.settings, row, view.now),
-        }
-        for row in rows
+        (hours // 24, with_unit(percent_text(change, 1, "+").replace("-", "−")))
+        for hours, change in cheapest.changes.items()
+        if change is not None and hours <= _CHANGE_HOURS
     ]
 
 
-def _calendar(view: View, gpu: str, period: Mapping[str, Any], prices: GpuPrices) -> dict[str, Any] | None:
-    try:
-        request = CalendarRequest(gpu=gpu, zone=view.settings.timezone, parts=default_parts(), **period)
-        result = price_calendar(view.settings, request, prices)
-    except (UsageError, StoreNotReady):
+def _lasting(view: View, statuses: Sequence[GpuStatus]) -> dict[str, Any] | None:
+    """How long offers at or under the median price last; None: too few to tell."""
+    known = [one for one in statuses if one.is_lifetime_known]
+    if not known:
         return None
-    calendar = result.calendar
-    cells = {(cell.weekday, cell.hour): percent_above_median(cell, calendar) for cell in calendar.cells}
+    status = max(known, key=lambda one: one.lifetime.samples)
+    curve, median_s = status.lifetime, status.lifetime.median_s
+    every_s = min((one.poll_every_s for one in view.settings.providers.values()), default=None) or _default_every_s()
+    until_s = min(max(curve.times_s, default=curve.longest_s), 4 * median_s if median_s else curve.longest_s)
+    steps = [
+        SurvivalStep(one.seconds / HOUR_S, one.share, one.low, one.high)
+        for one in lifetime_steps(curve)
+        if one.seconds <= until_s
+    ]
+    note = "" if median_s is None else _("half are gone after {time}").format(time=span(median_s))
     return {
-        "rows": [(DAYS[day], [_cell(cells.get((day, hour))) for hour in range(24)]) for day in range(7)],
-        "effects": [f"{effect.name}: {effect_text(effect)}" for effect in calendar.effects]
-        + [daily_hours_text(calendar)],
-        "hours": calendar.hours,
+        "gpu": status.gpu,
+        "under": status.under,
+        "median_s": median_s,
+        "samples": curve.samples,
+        "steps": steps,
+        "until_hours": until_s / HOUR_S,
+        "median_hours": None if median_s is None else median_s / HOUR_S,
+        "note": note,
+        "label": note or _("More than half outlasted the observation"),
+        "answer": bold(lasting_answer(curve, every_s, share_seen(curve, every_s))),
+    }
+
+
+def _default_every_s() -> float:
+    return min(providers.info(name).poll_every_s for name in providers.names())
+
+
+def _calendar(view: View, past: GpuPast) -> dict[str, Any] | None:
+    """The week by the hour. In a zone with half hours an hour of the map begins with that of UTC within it."""
+    zone = ZoneInfo(view.settings.timezone)
+    calendar = calendar_of(past.series, zone, default_parts())
+    if calendar.since is None or calendar.until is None:
+        return None
+    answer, has_effect = calendar_answer(calendar)
+    cells = {(cell.weekday, cell.hour): percent_above_median(cell, calendar) for cell in calendar.cells}
+    monday = view.now.astimezone(zone) - timedelta(days=view.now.astimezone(zone).weekday())
+    return {
+        "answer": bold(answer),
+        "has_effect": has_effect,
+        "days": round((calendar.until - calendar.since) / timedelta(days=1)),
+        "rows": [
+            (weekday(monday + timedelta(days=number)), [_cell(cells.get((number, hour))) for hour in range(24)])
+            for number in range(7)
+        ],
     }
 
 
 def _cell(percent: float | None) -> tuple[str, str]:
     """Return text and shade of one hour: the shade is a class, because the policy forbids inline styles."""
     if percent is None:
-        return "", "none"
-    step = max(-_STEPS, min(_STEPS, round(percent / 4)))
-    return decimal_text(percent, 0, "+"), f"{'m' if step < 0 else 'p'}{abs(step)}"
-
-
-def _advice(view: View, gpu: str, period: Mapping[str, Any], prices: GpuPrices) -> AdviceResult | None:
-    request = AdviceRequest(
-        gpu=gpu, deadline_s=86_400.0, job_hours=24.0, under_usd=None, poll_every_s=None, is_until_now=True, **period
-    )
-    try:
-        return give_advice(view.settings, request, prices)
-    except (UsageError, StoreNotReady):
-        return None
+        return "·", "none"
+    return with_unit(decimal_text(percent, 0, "+").replace("-", "−")), shade_of(percent)
