@@ -29,7 +29,7 @@ from gpuwatch.domain.market.money import MICRO, dollars, per_hour, usd
 from gpuwatch.domain.market.offer import ARM64, arch_of, clean
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer
-from gpuwatch.errors import GpuwatchError
+from gpuwatch.errors import GpuwatchError, UsageError
 
 SCHEMA_FILE = "gpuwatch-job.schema.json"
 _NOT_OF_RESOURCES = frozenset({"listed"})
@@ -113,6 +113,16 @@ def _comparable_offers(job_offers: Sequence[JobOffer], under_usd: float) -> tupl
     limit_usd = LIMIT * first.cost.microusd / MICRO if under_usd == inf else under_usd
     beyond_s = 0.0 if under_usd == inf else END_PROVEN_S
     return tuple(offers_under_one_limit(same_count, limit_usd, beyond_s))
+
+
+def jobs_folder(config: str | None) -> Path:
+    """The folder of job files beside the settings file. Raises UsageError: there is none."""
+    from gpuwatch.settings.sources import collect  # noqa: PLC0415 pydantic
+
+    sources = collect(config)
+    if sources.file is None:
+        raise UsageError("there is no settings file beside which a job could be written; create one: gpuwatch init")
+    return sources.file.resolve().parent / "jobs"
 
 
 def write_job_file(path: Path, text: str, *, force: bool) -> None:

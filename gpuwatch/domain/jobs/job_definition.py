@@ -69,6 +69,11 @@ def is_store(address: str) -> bool:
     return _REMOTE.fullmatch(address) is not None or _BUCKET.fullmatch(address) is not None
 
 
+def is_job_name(text: str) -> bool:
+    """Whether a job may have this name; it is also that of its file."""
+    return _NAME.fullmatch(text) is not None
+
+
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError("expected a name of at most 100 letters, digits, '.', '_' and '-', such as \"qlora-8b\"")
