@@ -113,26 +113,28 @@ def request_of_form(typed: Mapping[str, str]) -> JobRequest:
             given[name] = given[name].replace(",", "") + typed[f"{name}_unit"]
     given["max_cost"] = given.get("max_cost", "").replace(",", "").removeprefix("$")
     missing = {name: _(_WRONG[name]) for name in ("model", "tokens") if not typed[name]}
-    if typed["model"].endswith(".json"):
-        missing["model"] = _(_WRONG["model"])  # it would name a file of this machine
+    if typed["model"].endswith(".json"):  # it would name a file of this machine
+        missing["model"] = _(_WRONG["model"])
+        del given["model"]
     if typed["spot"] != "no" and not typed["interruptions_per_day"]:
         missing["interruptions_per_day"] = _(_WRONG["interruptions_per_day"])
     if typed["count"] and _COUNT.fullmatch(typed["count"]) is None:
         missing["count"] = _(_WRONG["count"])
-    if missing:
-        raise FieldErrors(missing)
     if typed["spot"] == "no":
         given.pop("interruptions_per_day", None)
     values: dict[str, object] = {name: EnvText(text) for name, text in given.items() if text and name != "gpu"}
     if typed["gpu"]:
         values["gpu"] = [one.strip() for one in typed["gpu"].split(",") if one.strip()]
     try:
-        return job_request(values, {})
+        request = job_request(values, {})
     except UsageError as error:
         keys = [line.partition(":")[0] for line in str(error).splitlines()]
-        if found := {key: _(_WRONG[key]) for key in keys if key in _WRONG}:
+        if found := missing | {key: _(_WRONG[key]) for key in keys if key in _WRONG}:
             raise FieldErrors(found) from None
         raise
+    if missing:
+        raise FieldErrors(missing)
+    return request
 
 
 def is_folded(errors: Mapping[str, str]) -> bool:
@@ -144,6 +146,6 @@ def more_summary(typed: Mapping[str, str]) -> str:
     """What the folded fields say, in words."""
     gpus = typed["gpu"] or _("any GPU")
     count = _("{count} per offer").format(count=typed["count"].replace("-", "–")) if typed["count"] else _("any number")
-    spot = {key: _(text) for key, text in SPOTS}.get(typed["spot"], typed["spot"])
+    spot = {"only": _("spot"), "any": _("on demand or spot")}.get(typed["spot"], _("on demand"))
     rest = _("batch {batch}, context {context}").format(batch=typed["batch"], context=typed["context"])
     return f"{gpus}, {count}, {spot}, {typed['precision']}, {rest}"

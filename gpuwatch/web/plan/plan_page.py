@@ -69,7 +69,7 @@ def _planned(view: View, request: JobRequest) -> Mapping[str, Any]:
         "name": job.name,
         "can_be_job": job.text is not None,
         "next": plan_words.next_sentence(request, dict.fromkeys(job.gpus)),
-        "assumptions": plan_words.assumptions_of(plan, best),
+        "assumptions": plan_words.assumptions_of(plan, best, plan_words.unknown_of_all(choices)),
         "waiting": "",
         "gpu": None if best is None else best.offer.gpu,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _TICKS = 4  # labels after $0; the axis is one step longer
 _STEPS = (1, 2, 5, 10)
+_WHOLE_FROM_MICROUSD = 10 * MICRO
 _BEST = "c"  # colour of the first row
 _UNKNOWN = {
     "download time": mark_text("the time of the download is unknown"),
@@ -43,7 +44,7 @@ def answer_of(request: JobRequest, plan: OfferPlan, choices: JobChoices, cheapes
     if best is None or feasibility(best.cost, request.max_usd, plan.spec.within_s) is Feasibility.NOT_FEASIBLE:
         return _none_fits(request, plan, None if best is None else best.cost, cheapest)
     values = {
-        "low": whole_dollars(best.cost.low.microusd),
+        "low": _low(best.cost),
         "high": _high(best.cost, request),
         "machine": _machine(best),
         "hours": hours_text(best.cost, " to "),
@@ -76,6 +77,13 @@ def _high(cost: JobCost, request: JobRequest) -> str:
     return whole
 
 
+def _low(cost: JobCost) -> str:
+    """The best case, in whole dollars where the worst case is."""
+    if cost.microusd < _WHOLE_FROM_MICROUSD:
+        return whole_dollars(cost.low.microusd)
+    return f"${round(cost.low.microusd / MICRO):,}"
+
+
 def hours_text(cost: JobCost, between: str = "–") -> str:
     """The time of the job: "7–12 h", below ten hours with one decimal; the best case rounded down, the worst up."""
     digits = 0 if cost.high.hours >= 10 else 1
@@ -98,7 +106,8 @@ def axis_of(choices: JobChoices, request: JobRequest) -> tuple[float, list[str]]
     if request.max_cost is not None:
         most = min(max(most, request.max_cost), 2 * request.max_cost)
     step = _nice(most / (_TICKS + 1))
-    return step * (_TICKS + 1), [whole_dollars(round(step * number * MICRO)) for number in range(_TICKS + 1)]
+    labels = [whole_dollars(round(step * number * MICRO)) for number in range(1, _TICKS + 1)]
+    return step * (_TICKS + 1), ["$0", *labels]
 
 
 def _nice(least: float) -> float:
@@ -112,16 +121,18 @@ def _nice(least: float) -> float:
 
 def rows_of(choices: JobChoices, request: JobRequest, plan: OfferPlan, picked: str) -> dict[str, Sequence[Any]]:
     """The rows of the table: those within the limits, and those that may break one."""
-    first = next(iter(choices.fitting), None)
-    fitting = [_row(one, request, plan, picked, _BEST if one is first else "a") for one in choices.fitting]
-    breaking = [_row(one, request, plan, picked, "e") for one in choices.breaking]
+    first, common = next(iter(choices.fitting), None), unknown_of_all(choices)
+    fitting = [_row(one, request, plan, picked, common, _BEST if one is first else "a") for one in choices.fitting]
+    breaking = [_row(one, request, plan, picked, common, "e") for one in choices.breaking]
     rows = [*fitting, *breaking]
     if rows and not any(row["checked"] for row in rows):
         rows[0]["checked"] = True
     return {"fitting": fitting, "breaking": breaking}
 
 
-def _row(one: JobOffer, request: JobRequest, plan: OfferPlan, picked: str, colour: str) -> dict[str, Any]:
+def _row(
+    one: JobOffer, request: JobRequest, plan: OfferPlan, picked: str, common: Collection[str], colour: str
+) -> dict[str, Any]:
     offer, cost = one.offer, one.cost
     where = [provider_title(offer.provider)] + ([clean(offer.place)] if offer.place else [])
     key = f"{offer.gpu_count}|{offer.gpu}|{offer.provider}"
@@ -133,7 +144,7 @@ def _row(one: JobOffer, request: JobRequest, plan: OfferPlan, picked: str, colou
         "high": cost.microusd / MICRO,
         "cost": _cost_text(cost, request),
         "hours": hours_text(cost),
-        "note": "; ".join(_caveats(one, request, plan)),
+        "note": "; ".join(_caveats(one, request, plan, common)),
         "is_best": colour == _BEST,
         "colour": colour,
         "checked": key == picked,
@@ -141,11 +152,17 @@ def _row(one: JobOffer, request: JobRequest, plan: OfferPlan, picked: str, colou
 
 
 def _cost_text(cost: JobCost, request: JobRequest) -> str:
-    low, high = whole_dollars(cost.low.microusd), _high(cost, request)
+    low, high = _low(cost), _high(cost, request)
     return high if low == high else f"{low}–{high[1:]}"
 
 
-def _caveats(one: JobOffer, request: JobRequest, plan: OfferPlan) -> Iterable[str]:
+def unknown_of_all(choices: JobChoices) -> frozenset[str]:
+    """What the figures of every row leave out: said once, beside the rows."""
+    found = [frozenset(one.cost.unknown) for one in (*choices.fitting, *choices.breaking)]
+    return frozenset.intersection(*found) if found else frozenset()
+
+
+def _caveats(one: JobOffer, request: JobRequest, plan: OfferPlan, common: Collection[str]) -> Iterable[str]:
     cost, within_s = one.cost, plan.spec.within_s
     if one.too_cheap:
         yield _("implausibly cheap: a mistake, a trap, or a machine that fails")
@@ -161,7 +178,7 @@ def _caveats(one: JobOffer, request: JobRequest, plan: OfferPlan) -> Iterable[st
         yield _("spot: may be interrupted")
     if one.offer.kind is OfferKind.LISTED:
         yield _("list price: maybe not on sale")
-    yield from (_(_UNKNOWN[name]) for name in cost.unknown if name in _UNKNOWN)
+    yield from (_(_UNKNOWN[name]) for name in cost.unknown if name in _UNKNOWN and name not in common)
 
 
 # --- beside the rows --------------------------------------------------------------------------------------------------
@@ -175,7 +192,7 @@ def counts_sentence(plan: OfferPlan) -> str:
     return text.format(able=f"{len(plan.ranking.placed):,}", count=f"{plan.ranking.seen:,}")
 
 
-def assumptions_of(plan: OfferPlan, best: JobOffer | None) -> list[tuple[str, str | Markup]]:
+def assumptions_of(plan: OfferPlan, best: JobOffer | None, common: Collection[str]) -> list[tuple[str, str | Markup]]:
     """What the figures assume, as (label, text)."""
     found: list[tuple[str, str | Markup]] = []
     if plan.spec.memory_gb:
@@ -194,6 +211,8 @@ def assumptions_of(plan: OfferPlan, best: JobOffer | None) -> list[tuple[str, st
     if best is not None:
         low, high = span(best.cost.low.ready_h * HOUR_S), span(best.cost.high.ready_h * HOUR_S)
         found.append((_("Set-up"), low if low == high else _("{low} to {high}").format(low=low, high=high)))
+    if left_out := [_(text) for name, text in _UNKNOWN.items() if name in common]:
+        found.append((_("Left out"), "; ".join(left_out)))
     return found
 
 
