@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market.money import MICRO, dollars, rate_text, usd, whole_dollars
 from gpuwatch.domain.market.offer import OfferKind, clean
 from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer, feasibility
@@ -15,7 +16,6 @@ from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
 from gpuwatch.web.page_text import percent, span
-from gpuwatch.web.provider_titles import provider_title
 
 if TYPE_CHECKING:
     from gpuwatch.app.plan.plan_choices import JobChoices
