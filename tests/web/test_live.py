@@ -47,6 +47,20 @@ def test_news_arrive_and_what_a_person_does_stays(web: Served, browser: Browser)
         assert field.input_value() == "A10"
 
 
+def test_a_part_that_was_not_there_comes_where_the_server_has_it(web: Served, browser: Browser) -> None:
+    with opened(browser, web, "/") as page:
+        order = "[...document.querySelectorAll('main [data-live]')].map((one) => one.dataset.live)"
+        before = page.evaluate(order)
+        assert len(before) > 3
+        for key in ("watches", before[-1]):
+            page.evaluate(f"document.querySelector('[data-live={key}]').remove()")
+            paused(web, f"without {key}")
+            page.get_by_text(f"without {key}").first.wait_for()
+            assert page.evaluate(order)[-1] == before[-1]
+            assert set(before) <= set(page.evaluate(order))
+            resume(web.context.settings, None, actor="another page")
+
+
 def test_a_lost_connection_is_said_and_ends_by_itself(web: Served, browser: Browser) -> None:
     context = browser.new_context(base_url=web.url)
     page = context.new_page()

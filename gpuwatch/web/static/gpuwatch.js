@@ -58,20 +58,32 @@
     document.dispatchEvent(new Event("gpuwatch:refreshed"));
   }
 
+  function place(next, added) { // where the server has it: beside the same neighbours
+    const parent = next.parentElement;
+    let put = null;
+    for (const other of all("[data-live]", parent)) {
+      const mine = other === next ? null : document.querySelector(`[data-live="${CSS.escape(other.dataset.live)}"]`);
+      if (!mine) continue;
+      let [from, to] = [other, mine];
+      while (from.parentElement !== parent) [from, to] = [from.parentElement, to.parentElement];
+      if (next.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING) { to.before(added); return true; }
+      put = () => to.after(added);
+    }
+    put?.();
+    return put !== null;
+  }
+
   function apply(fresh) {
     const byKey = new Map(regions(document).map((one) => [one.dataset.live, one]));
-    let previous = null;
     for (const next of regions(fresh)) {
       const region = byKey.get(next.dataset.live);
       byKey.delete(next.dataset.live);
-      if (region) { previous = region; replace(region, next); continue; }
-      const sibling = next.previousElementSibling?.dataset.live === previous?.dataset.live ? previous : null;
-      if (!sibling) continue; // it is shown with the next visit
+      if (region) { replace(region, next); continue; }
       const added = document.importNode(next, true);
-      sibling.after(added);
+      if (!place(next, added)) continue; // it is shown with the next visit
       keep(added);
+      added.classList.add("new");
       prepare(added);
-      previous = added;
     }
     for (const gone of byKey.values()) if (!isBusy(gone)) gone.remove();
   }
