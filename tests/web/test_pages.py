@@ -76,5 +76,5 @@ def test_a_matching_watch_says_on_a_phone_why_it_does_not_rent(live: LiveDaemon,
         for path in ("/", "/watches"):
             with page_at(browser, live.url, size) as page:
                 page.goto(path)
-                assert "it awaits your approval until" in page.get_by_role("main").inner_text()
+                assert "the offer waits until" in page.get_by_role("main").inner_text()
                 assert overflow(page) == 0
