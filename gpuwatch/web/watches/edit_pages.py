@@ -113,7 +113,8 @@ def _typed(view: View) -> _Typed:
     form, base = view.form, _base(view)
     values: dict[str, str] = {}
     faults: dict[str, str] = {}
-    for field in ALL_FIELDS if "full" in form else ():
+    fields = [field for field in ALL_FIELDS if field is not NAME or NAME.name in form]  # of a new watch alone
+    for field in fields if "full" in form else ():
         before = field.shown(base)
         typed = {name: form.get(name, "") for name in before}
         if {name: text.replace("\r\n", "\n").strip() for name, text in typed.items()} == before:

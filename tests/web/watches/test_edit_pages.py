@@ -15,7 +15,7 @@ EDIT = "/watches/cheap/edit"
 
 def send(web: Served, path: str, token: str, page_of: str = EDIT, **fields: str) -> httpx.Response:
     """Send the form as a browser does, with some of its fields changed."""
-    form = form_fields(page(web, page_of), "/watches/save")
+    form = form_fields(web.client.get(page_of, headers=PAGE).text, "/watches/save")
     return web.client.post(path, data={**form, "csrf_token": token, **fields}, headers=PAGE)
 
 
@@ -63,6 +63,7 @@ def test_saving_writes_the_file_with_its_comments_and_has_it_read(web: Served) -
     answer = send(web, "/watches/save", web.log_in(), **{"f.max_price": "3.00"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/watches")
     assert "max_price = 3.00   # the limit" in file_of(web)
+    assert 'name = "cheap"     # the name' in file_of(web)
     assert "# mine" in file_of(web)
     assert web.reloads == [1]
     assert "Saved in " in page(web, "/watches")
@@ -81,7 +82,7 @@ def test_fields_for_people_become_settings(web: Served) -> None:
         'max_runtime = "36h"', 'regions = ["EU"]', 'spot = "any"', 'active = ["22:00-08:00"]', "min_cuda = 12.4",
     ):  # fmt: skip
         assert line.replace(" ", "") in written.replace(" ", ""), line
-    again = form_fields(page(web, EDIT), "/watches/save")
+    again = form_fields(web.client.get(EDIT, headers=PAGE).text, "/watches/save")
     assert {key: again[key] for key in fields} == fields
 
 
@@ -91,7 +92,7 @@ def test_the_limit_changes_its_kind(web: Served) -> None:
     assert send(web, "/watches/save", token, **fields).status_code == 303
     assert 'max_price = "auto"' in file_of(web)
     assert "max_price_cap = 4" in file_of(web)
-    assert form_fields(page(web, EDIT), "/watches/save")["f.max_price"] == "4"
+    assert form_fields(web.client.get(EDIT, headers=PAGE).text, "/watches/save")["f.max_price"] == "4"
 
 
 def test_a_watch_that_rents_is_asked_about_before_it_is_saved(web: Served) -> None:
@@ -138,7 +139,10 @@ def test_a_forged_base_writes_only_what_the_form_holds(web: Served, base: str) -
 
 def test_a_file_that_changed_meanwhile_shows_both_and_takes_one(web: Served) -> None:
     token = web.log_in()
-    form = form_fields(page(web, EDIT), "/watches/save") | {"csrf_token": token, "f.max_price": "3.00"}
+    form = form_fields(web.client.get(EDIT, headers=PAGE).text, "/watches/save") | {
+        "csrf_token": token,
+        "f.max_price": "3.00",
+    }
     file = web.folder / "gpuwatch.toml"
     file.write_text(file.read_text().replace('gpu = ["H100"]', 'gpu = ["H100"]\nmin_vram_gib = 80'))
     answer = web.client.post("/watches/save", data=form, headers=PAGE)
