@@ -143,6 +143,7 @@ def test_the_page_makes_links_for_who_may_manage_and_revokes_after_a_question(sh
     assert shared.client.post("/share?gpu=H100", data={"days": "7"}).status_code == 401
     csrf = shared.log_in(token=TOKEN)
     assert shared.client.post("/share?gpu=H100", data={"days": "7"}).status_code == 403  # without the CSRF token
+    assert 'href="/share?gpu=H100%20SXM"' in shared.client.get("/gpu/H100%20SXM", headers=PAGE).text
     made = shared.client.post("/share?gpu=H100+SXM", data={"days": "7", "csrf_token": csrf}, headers=PAGE)
     assert made.status_code == 200
     found = made.text.partition("https://gpu.example.org/share/gpu?")[2].partition('"')[0].replace("&amp;", "&")
