@@ -16,6 +16,7 @@ from gpuwatch.app.market.current_offers import current_offers, is_old
 from gpuwatch.app.market.gpu_past import GpuPast, gpu_past, lifetime_steps, share_seen, with_price_of_now
 from gpuwatch.app.market.market_by_gpu import WatchedPrices
 from gpuwatch.app.watches.current_limits import known_limits
+from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.week_effects import calendar_of, default_parts
 from gpuwatch.domain.market.figure_text import decimal_text, percent_text
@@ -28,7 +29,7 @@ from gpuwatch.errors import StoreNotReady
 from gpuwatch.language import translate as _
 from gpuwatch.web.market.gpu_chart import PERIODS, price_chart_of
 from gpuwatch.web.market.gpu_words import Answer, advice_answer, bold, calendar_answer, lasting_answer
-from gpuwatch.web.market.market_filters import SPOTS, provider_title
+from gpuwatch.web.market.market_filters import SPOTS
 from gpuwatch.web.market.offer_rows import offer_rows
 from gpuwatch.web.page import View
 from gpuwatch.web.page_text import span, weekday, with_unit

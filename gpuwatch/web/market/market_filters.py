@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from gpuwatch import providers
+from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import threshold_microusd
 from gpuwatch.domain.market.offer import clean
@@ -160,11 +161,6 @@ class MarketFilters(msgspec.Struct, frozen=True):
         }
         best = max(counts, key=lambda name: (counts[name] > 0, name != "gpu", counts[name]), default="")
         return (best, counts[best]) if counts.get(best) else None
-
-
-def provider_title(name: str) -> str:
-    """A provider's name as people know it."""
-    return providers.info(name).title if name in providers.names() else clean(name)
 
 
 def _gpu_names(text: str) -> tuple[str, ...]:

@@ -11,12 +11,13 @@ from gpuwatch.app.market.current_offers import CurrentOffers, current_offers, is
 from gpuwatch.app.market.market_by_gpu import GpuOffers, WatchedPrices, market_answer, offers_by_gpu
 from gpuwatch.app.market.market_ranks import RecentRanks
 from gpuwatch.app.watches.current_limits import known_limits
+from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.engine.market.browse import group_offers, offer_filter, sorted_offers
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
-from gpuwatch.web.market.market_filters import GROUPINGS, MarketFilters, provider_title
+from gpuwatch.web.market.market_filters import GROUPINGS, MarketFilters
 from gpuwatch.web.market.offer_rows import OfferRow, OfferRows, offer_rows
 from gpuwatch.web.page import Page, View
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market.money import MICRO, disk_usd_hour
 from gpuwatch.domain.market.offer import OfferKind, clean, marks
 from gpuwatch.language import translate as _
-from gpuwatch.web.market.market_filters import provider_title
 
 if TYPE_CHECKING:
     from gpuwatch.app.market.current_offers import CurrentOffers
