@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.app.jobs.job_new import PlannedJob
     from gpuwatch.app.plan.plan_job import OfferPlan
     from gpuwatch.domain.jobs.job_request import JobRequest
+    from gpuwatch.domain.plan.job_comparison import JobOffer
 
 # The planner loads numpy and pydantic, 28 MB, only when needed.
 _SHOWN = 10  # rows within the limits, and as many that may break one
@@ -70,9 +71,16 @@ def _planned(view: View, request: JobRequest) -> Mapping[str, Any]:
         "can_be_job": job.text is not None,
         "next": plan_words.next_sentence(request, dict.fromkeys(job.gpus)),
         "assumptions": plan_words.assumptions_of(plan, best, plan_words.unknown_of_all(choices)),
-        "waiting": "",
+        "waiting": "" if best is None else _waiting(view, best),
         "gpu": None if best is None else best.offer.gpu,
     }
+
+
+def _waiting(view: View, best: JobOffer) -> str:
+    from gpuwatch.web.market.market_pages import RANKS  # noqa: PLC0415
+    from gpuwatch.web.plan.plan_words import waiting_sentence  # noqa: PLC0415
+
+    return waiting_sentence(RANKS.ranks(view.settings, best.offer.spot, view.now).get(best.offer.gpu), best)
 
 
 def _job_of(request: JobRequest, plan: OfferPlan, name: str | None, command: str) -> PlannedJob:

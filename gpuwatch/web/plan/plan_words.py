@@ -11,6 +11,7 @@ from markupsafe import Markup
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market.money import MICRO, dollars, rate_text, usd, whole_dollars
 from gpuwatch.domain.market.offer import OfferKind, clean
+from gpuwatch.domain.market.price_rank import Standing
 from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer, feasibility
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.language import mark_text, translate_plural
@@ -18,6 +19,7 @@ from gpuwatch.language import translate as _
 from gpuwatch.web.page_text import percent, span
 
 if TYPE_CHECKING:
+    from gpuwatch.app.market.market_ranks import GpuRank
     from gpuwatch.app.plan.plan_choices import JobChoices
     from gpuwatch.app.plan.plan_job import OfferPlan
     from gpuwatch.domain.jobs.job_request import JobRequest
@@ -214,6 +216,22 @@ def assumptions_of(plan: OfferPlan, best: JobOffer | None, common: Collection[st
     if left_out := [_(text) for name, text in _UNKNOWN.items() if name in common]:
         found.append((_("Left out"), "; ".join(left_out)))
     return found
+
+
+def waiting_sentence(rank: GpuRank | None, one: JobOffer) -> str:
+    """Whether the price is likely to fall, by where it stands among the hours of 30 days."""
+    gpu, price = clean(one.offer.gpu), one.price.price_microusd_hour / one.offer.gpu_count
+    share = None if rank is None else rank.share_below(price)
+    if rank is None or share is None:
+        return _("Unknown: there is too little history of {gpu}.").format(gpu=gpu)
+    standing = rank.standing(price)
+    if standing is Standing.CHEAP:
+        text = _("Hardly: in {share} of the hours of 30 days {gpu} was cheaper.")
+    elif standing is Standing.DEAR:
+        text = _("Likely: in {share} of the hours of 30 days {gpu} was cheaper.")
+    else:
+        text = _("Perhaps: {gpu} costs what it usually does; in {share} of the hours of 30 days it was cheaper.")
+    return text.format(gpu=gpu, share=percent(share))
 
 
 def next_sentence(request: JobRequest, gpus: Mapping[str, None]) -> str:

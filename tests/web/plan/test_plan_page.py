@@ -46,6 +46,7 @@ def test_the_answer_says_whether_it_fits_and_the_rows_say_why_not(web: Served) -
     assert re.fullmatch(r"It fits: \$\S+ to \$\S+ on 1× \w+ .*, done in \S+ to \S+\Wh\.", _answer(fits))
     assert "2 of 2 offers can run it." in fits
     assert fits.count("cheapest in the worst case") == 1
+    assert "Unknown: there is too little history of " in fits
     assert "These may break one of your limits" not in fits
     worst = max(float(one) for one in re.findall(r"<b>\$[\d.]+–([\d.]+)</b>", fits))
     low = min(float(one) for one in re.findall(r"<b>\$([\d.]+)–", fits))
