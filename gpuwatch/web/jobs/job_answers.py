@@ -12,7 +12,7 @@ from gpuwatch.domain.jobs.job import Job, JobEvent, JobState
 from gpuwatch.domain.jobs.job_watch import price_cap
 from gpuwatch.domain.jobs.run_sample import without_older_samples
 from gpuwatch.domain.market.figure_text import size_text
-from gpuwatch.domain.market.money import MICRO, rate_text, usd
+from gpuwatch.domain.market.money import MICRO, rate_text, usd, whole_dollars
 from gpuwatch.domain.market.money import dollars as dollars_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
@@ -124,7 +124,7 @@ def _ready(job: Job, ends_at: datetime) -> Markup:
 
 
 def _expected_cost(job: Job, usd_at_end: float) -> str:
-    cost = f"${usd_at_end:,.0f}"
+    cost = whole_dollars(round(usd_at_end * MICRO))
     if job.definition.limit.max_usd is None:
         return _("It will cost about {cost}.").format(cost=cost)
     text = _("It will cost about {cost}; you allow {limit}.")

@@ -45,11 +45,15 @@ def _chart(
         return None
     points, gaps = with_gaps(list(_points(samples, value_of)))
     start, end = samples[0].at, samples[-1].at
-    limits, levels = (PERCENT, [float(level) for level in LEVELS]) if kind == "percent" else value_ticks(known)
+    limits, levels = (
+        (PERCENT, [float(level) for level in LEVELS])
+        if kind == "percent"
+        else value_ticks([0.0, *known] if name == "Speed" else known)
+    )
     return {
         "x": [at for at, _value in points], "zone": page_clock().zone.key, "format": kind, "sync": "job", "gaps": gaps,
         "range": [points[0][0], max(points[-1][0], points[0][0] + 60)], "y": list(limits), "yticks": levels,
-        "ticks": time_ticks(start, end), "pad": 4,
+        "ticks": time_ticks(start, end), "pad": 20,
         "series": [{"label": _(name), "look": "area" if kind == "percent" else "line",
                     "values": [value for _at, value in points]}],
     }  # fmt: skip

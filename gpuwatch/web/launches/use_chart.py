@@ -36,7 +36,7 @@ def use_chart(details: LaunchDetails, now: datetime) -> dict[str, Any] | None:
     return {
         "x": [at for at, _value in points], "zone": page_clock().zone.key, "format": "percent",
         "range": [points[0][0], max(int(end.timestamp()), points[0][0] + 60)], "y": list(PERCENT), "yticks": LEVELS,
-        "ticks": time_ticks(start, end), "gaps": gaps, "limits": limits, "pad": 4,
+        "ticks": time_ticks(start, end), "gaps": gaps, "limits": limits, "pad": 20,
         "series": [{"label": _("GPU use"), "look": "area", "values": [value for _at, value in points]}],
     }  # fmt: skip
 
