@@ -16,6 +16,7 @@ from gpuwatch.language import (
     current_language,
     preferred_language,
     translate,
+    translate_plural,
     use_language,
 )
 from gpuwatch.web.page_templates import environment
@@ -109,3 +110,44 @@ def test_a_translation_has_the_fields_of_its_text(language: str) -> None:
 
 def _fields(text: str) -> list[str]:
     return re.findall(r"\{[^{}]*\}|%\(\w+\)s|</?\w+>", text)
+
+
+# --- what stays English -----------------------------------------------------------------------------------------------
+def test_terminal_and_json_do_not_change_with_the_language(tmp_path: Path) -> None:
+    said = {}
+    for language in ("en", "ru"):
+        folder = tmp_path / language
+        folder.mkdir()
+        settings_in(folder, f'language = "{language}"\n[[watch]]\nname = "cheap"\ngpu = ["H100"]\nmax_price = 2.4\n')
+        said[language] = [
+            _said(folder, *command)
+            for command in (["watches"], ["watches", "--json"], ["alerts", "--json"], ["launches"])
+        ]
+    assert said["ru"] == said["en"]
+    assert any("cheap" in text for text in said["en"])
+
+
+def _said(folder: Path, *command: str) -> str:
+    env = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "LANG": "ru_RU.UTF-8", "LANGUAGE": "ru"}
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuwatch", *command],
+        cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr.replace(str(folder), "")
+
+
+def test_plural_forms_of_russian() -> None:
+    with use_language("ru"):
+        said = {
+            count: translate_plural("{count} launch", "{count} launches", count).format(count=count)
+            for count in (1, 2, 5, 11, 21, 22, 25, 111)
+        }
+    assert list(said.values()) == [
+        "1 запуск", "2 запуска", "5 запусков", "11 запусков", "21 запуск", "22 запуска", "25 запусков", "111 запусков",
+    ]  # fmt: skip
+
+
+@each_translation
+def test_a_catalogue_lacks_nothing(language: str) -> None:
+    """Otherwise: make texts, and translate what it names."""
+    assert texts.untranslated(texts.catalogue(language)) == []
