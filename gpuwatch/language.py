@@ -99,7 +99,8 @@ _SEPARATORS = ("; ", ": ", ", ", " · ", " (")
 _DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:([\d.]+)s)?")
 _RATE = re.compile(r"(\$[\d.,]+)(/h|/GPU-h)\b")
 _MOST_LENGTH = 1000  # of a composed text; longer ones are somebody else's
-_LEAST_LETTERS = 3  # of a pattern, outside its fields: fewer would match anything
+_MANY_LETTERS = 10
+_LEAST_LETTERS = 4  # of a pattern, outside its fields: fewer would match anything
 
 
 class _TextPattern(NamedTuple):
@@ -214,17 +215,20 @@ def _patterns(language: str) -> tuple[_TextPattern, ...]:
     for one, many in _message_ids(LOCALE / language / "LC_MESSAGES" / f"{DOMAIN}.mo"):
         for form in {one, many or one}:
             literals = _FIELD.sub("\0", form).split("\0")
-            if len(literals) > 1 and len(_LETTERS.findall("".join(literals))) >= _LEAST_LETTERS:
+            letters = len(_LETTERS.findall("".join(literals))) + form[:1].isupper()
+            if len(literals) > 1 and letters >= _LEAST_LETTERS:
                 found.append((sum(map(len, literals)), _text_pattern(form, literals, one, many)))
     return tuple(pattern for _, pattern in sorted(found, key=lambda one: -one[0]))
 
 
 def _text_pattern(form: str, literals: list[str], one: str, many: str | None) -> _TextPattern:
     fields = list(_FIELD.finditer(form))
+    # a short text must not take a host's sentence for its value
+    any_text = "(.*?)" if len(_LETTERS.findall("".join(literals))) >= _MANY_LETTERS else r"(\S*|[^a-z]*)"
     regex = re.escape(literals[0])
     for field, literal in zip(fields, literals[1:], strict=True):
         is_number = field[1] == "count" or re.search(r":[\d,.]*[dfg%]$", field[2])
-        regex += f"({_NUMBER}{'%?' if is_number else ''})" if is_number else "(.*?)"
+        regex += f"({_NUMBER}{'%?' if is_number else ''})" if is_number else any_text
         regex += re.escape(literal)
     compiled = re.compile(regex, re.DOTALL)
     return _TextPattern(compiled, tuple(field[0] for field in fields), max(literals, key=len), one, many)

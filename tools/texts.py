@@ -28,6 +28,7 @@ from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.language import DOMAIN, ENGLISH, LANGUAGES, LOCALE
 from gpuwatch.settings.reference import watch_rows
+from gpuwatch.web.watches.edit_texts import other_label
 from tools.composed_texts import composed_texts, counted_nouns
 
 PACKAGE = Path(__file__).parents[1] / "gpuwatch"
@@ -75,6 +76,7 @@ def declared_texts() -> Iterator[tuple[str, str]]:
             yield f"{kind.__module__.replace('.', '/')}.py", member.value
     for row in watch_rows():  # the form of a watch explains its fields with them
         yield "gpuwatch/domain/watches/watch.py", row.text
+        yield "gpuwatch/domain/watches/watch.py", other_label(".".join(row.path[1:]))
     for path in sorted((PACKAGE / "domain" / "alerts").glob("*_texts.py")):
         module = import_module(f"gpuwatch.domain.alerts.{path.stem}")
         for name, value in vars(module).items():

@@ -22,6 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpuwatch.errors import StoreError, StoreMissing
 from gpuwatch.installation import install_hint
+from gpuwatch.language import mark_text
 from gpuwatch.storage.setup.database_errors import postgres_error, sqlite_error
 from gpuwatch.storage.setup.lineage import Lineage
 from gpuwatch.storage.setup.sqlite_driver import (
@@ -269,12 +270,14 @@ def owner_in(connection: Connection) -> str:
     return str(connection.info.get(_OWNER, ""))
 
 
+_NO_DATABASE = mark_text(
+    "there is no database {place} yet; create it with `gpuwatch run`, `gpuwatch store import` or `gpuwatch store upgrade`"
+)
+
+
 def no_database(place: str) -> StoreMissing:
     """The error for a database that does not exist yet."""
-    return StoreMissing(
-        f"there is no database {place} yet;"
-        " create it with `gpuwatch run`, `gpuwatch store import` or `gpuwatch store upgrade`"
-    )
+    return StoreMissing(_NO_DATABASE.format(place=place))
 
 
 def open_database(

@@ -80,7 +80,7 @@ def _limits(shown: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
 def other_label(key: str) -> str:
     """The name of a setting without a label of its own: "Launch: try for"."""
     text = key.replace(".", ": ").replace("_", " ")
-    return text[:1].upper() + text[1:]
+    return _(text[:1].upper() + text[1:])
 
 
 def by_editor_text(keys: Sequence[str]) -> str:
