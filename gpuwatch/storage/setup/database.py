@@ -271,7 +271,8 @@ def owner_in(connection: Connection) -> str:
 
 
 _NO_DATABASE = mark_text(
-    "there is no database {place} yet; create it with `gpuwatch run`, `gpuwatch store import` or `gpuwatch store upgrade`"
+    "there is no database {place} yet; create it with `gpuwatch run`, `gpuwatch store import` or "
+    "`gpuwatch store upgrade`"
 )
 
 

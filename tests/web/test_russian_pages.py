@@ -1,0 +1,119 @@
+"""Every page in Russian: no English sentence is left, in texts, labels and titles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Marketplace
+from gpuwatch.web.page import pages
+from tests.web.served import PAGE, Served, serving_settings, settings_in
+
+_SETTINGS = """
+language = "auto"
+dry_run = false
+
+[web]
+listen = "127.0.0.1:0"
+
+[budget]
+max_usd_hour = 5.0
+
+[providers.vastai]
+base_url = "{url}"
+search_interval = "0s"
+api_key = "a-secret-key-0123456789"
+
+[[watch]]
+name = "cheap"
+gpu = ["H100"]
+max_price = 2.40
+"""
+_RUSSIAN = PAGE | {"Accept-Language": "ru"}
+_OTHERS = (
+    "/gpu/H100", "/watches/cheap", "/watches/cheap/edit", "/watches/cheap/pause", "/watches/cheap/silence", "/login",
+    "/nowhere", "/costs?month=x", "/launches/abcdefghjkmn",
+)  # fmt: skip
+_SKIPPED = frozenset({"script", "style", "code", "pre", "kbd", "svg", "textarea", "samp"})
+_VOID = frozenset({"meta", "link", "input", "br", "img", "hr", "source", "wbr", "use"})
+_LABELS = ("aria-label", "title", "placeholder", "alt", "data-confirm", "aria-valuetext")
+# Two words in a row are a sentence, or a part of one. These are names.
+_NAMES = re.compile(
+    r"\"[^\"]*\"|RTX \w+|vast\.ai|gpuwatch( \w+)*|Europe/\w+|H100 \w+|A100 \w+|Prime Intellect|Hot Aisle"
+)
+_ENGLISH = re.compile(r"[A-Za-z]{2,}[,;:]? [a-z]{2,}")
+# Pages that show keys and comments of the file, and records of the log.
+_UNTRANSLATED = frozenset({"/log", "/settings"})
+
+
+class _Texts(HTMLParser):
+    """Collects what a person reads or hears."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._skipped: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if not self._skipped:
+            self.texts += [value for name, value in attrs if name in _LABELS and value]
+        if tag not in _VOID and (self._skipped or tag in _SKIPPED or ("translate", "no") in attrs):
+            self._skipped.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._skipped and self._skipped[-1] == tag:
+            self._skipped.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._skipped:
+            self.texts.append(" ".join(data.split()))
+
+
+def english_in(page: str) -> list[str]:
+    """Return the texts of a page with words of English."""
+    parser = _Texts()
+    parser.feed(page)
+    return [text for text in parser.texts if _ENGLISH.search(_NAMES.sub("", text))]
+
+
+@pytest.fixture(scope="module")
+def russian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("russian")
+    with Marketplace(seed=3, key="a-secret-key-0123456789", size=10) as market:
+        settings = settings_in(folder, _SETTINGS.format(url=market.url))
+        with serving_settings(settings, folder) as web:
+            yield web
+
+
+def _addresses() -> list[str]:
+    return [page.path for page in pages() if "{" not in page.path and page.path not in _UNTRANSLATED] + list(_OTHERS)
+
+
+@pytest.mark.parametrize("is_logged_in", [False, True])
+def test_no_page_has_an_english_sentence(russian: Served, is_logged_in: bool) -> None:
+    if is_logged_in:
+        russian.log_in()
+    left = [(path, text) for path in _addresses() for text in english_in(_page(russian, path))]
+    assert left == []
+
+
+def _page(web: Served, path: str) -> str:
+    answer = web.client.get(path, headers=_RUSSIAN)
+    assert answer.status_code in {200, 303, 404, 422}, (path, answer.text)
+    return answer.text
+
+
+def test_no_page_without_a_store_has_an_english_sentence(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, _SETTINGS.format(url="http://127.0.0.1:9"), has_store=False)
+    with serving_settings(settings, tmp_path) as web:
+        answer = web.client.get("/", headers=_RUSSIAN)
+        assert (answer.status_code, english_in(answer.text)) == (503, [])
+
+
+def test_english_pages_are_found(russian: Served) -> None:
+    """The judge of these tests finds English."""
+    assert english_in(russian.client.get("/login", headers=PAGE).text)
