@@ -28,7 +28,7 @@ from gpuwatch.engine.market.browse import offer_filter, sorted_offers
 from gpuwatch.errors import StoreNotReady
 from gpuwatch.language import translate as _
 from gpuwatch.web.market.gpu_chart import PERIODS, price_chart_of
-from gpuwatch.web.market.gpu_words import Answer, advice_answer, bold, calendar_answer, lasting_answer
+from gpuwatch.web.market.gpu_words import GpuAnswer, advice_answer, bold, calendar_answer, lasting_answer
 from gpuwatch.web.market.market_filters import SPOTS
 from gpuwatch.web.market.offer_rows import offer_rows
 from gpuwatch.web.page import View
@@ -83,7 +83,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
     }
 
 
-def _advice(view: View, past: GpuPast, now: float | None, *, is_old: bool) -> Answer:
+def _advice(view: View, past: GpuPast, now: float | None, *, is_old: bool) -> GpuAnswer:
     try:
         series = with_price_of_now(past.series, now)
         advice, _why = advice_on(view.settings, series, _DEADLINE_HOURS, view.now)

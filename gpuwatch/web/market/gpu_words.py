@@ -35,14 +35,14 @@ _DEARER = {
 }
 
 
-class Answer(NamedTuple):
+class GpuAnswer(NamedTuple):
     """What to know first, and why."""
 
     first: str
     rest: str = ""
 
 
-def advice_answer(advice: Advice | None, series: PriceSeries, now: float | None, *, is_old: bool) -> Answer:
+def advice_answer(advice: Advice | None, series: PriceSeries, now: float | None, *, is_old: bool) -> GpuAnswer:
     """Buy now, wait, or the owner's call; with the evidence in one sentence.
 
     Args:
@@ -50,14 +50,14 @@ def advice_answer(advice: Advice | None, series: PriceSeries, now: float | None,
         is_old: that was the case some time ago, and nothing is known of now.
     """
     if is_old:
-        return Answer(_("The price of now is not known."), _("Advice needs a poll that is not old."))
+        return GpuAnswer(_("The price of now is not known."), _("Advice needs a poll that is not old."))
     if advice is None:
         if series.known < LEAST_HOURS:
             text = _("Too little history for advice: {known} of {needed} hours.")
-            return Answer(text.format(known=series.known, needed=LEAST_HOURS))
-        return Answer(_("Too little history for advice."), _("The prices of 30 days have too many gaps."))
+            return GpuAnswer(text.format(known=series.known, needed=LEAST_HOURS))
+        return GpuAnswer(_("Too little history for advice."), _("The prices of 30 days have too many gaps."))
     if now is None:
-        return Answer(_("Nothing is on sale."), _evidence(advice))
+        return GpuAnswer(_("Nothing is on sale."), _evidence(advice))
     price = rate_text(now, None if advice.limit_usd is None else advice.limit_usd * MICRO)
     limit = "" if advice.limit_usd is None else rate_text(advice.limit_usd * MICRO, now)
     if advice.verdict is BuyVerdict.BUY_NOW:
@@ -68,14 +68,14 @@ def advice_answer(advice: Advice | None, series: PriceSeries, now: float | None,
             reason = text.format(price=price, limit=limit)
         else:
             reason = _("It costs {price}, and waiting until tomorrow rarely pays off.").format(price=price)
-        return Answer(_("Buy now."), f"{reason} {_evidence(advice)}")
+        return GpuAnswer(_("Buy now."), f"{reason} {_evidence(advice)}")
     if not limit:
         reason = _("It costs {price} now.").format(price=price)
     else:
         text = _("It costs {price} now; {limit} is worth holding out for until tomorrow.")
         reason = text.format(price=price, limit=limit)
     first = _("Wait.") if advice.verdict is BuyVerdict.WAIT else _("Your call.")
-    return Answer(first, f"{reason} {_evidence(advice)}")
+    return GpuAnswer(first, f"{reason} {_evidence(advice)}")
 
 
 def _evidence(advice: Advice) -> str:
@@ -98,7 +98,7 @@ def _evidence(advice: Advice) -> str:
     return text.format(percent=percent(saving.share), count=saving.hours, low=low, high=high)
 
 
-def calendar_answer(calendar: Calendar) -> tuple[Answer, bool]:
+def calendar_answer(calendar: Calendar) -> tuple[GpuAnswer, bool]:
     """When it is cheap, and whether an effect is shown: without one, colours would claim what the test denies."""
     proven = [effect for effect in calendar.effects if effect.verdict in {EffectVerdict.CHEAPER, EffectVerdict.DEARER}]
     # nights and weekends together say less than each of them
@@ -106,14 +106,16 @@ def calendar_answer(calendar: Calendar) -> tuple[Answer, bool]:
     rest = " ".join(_untold(calendar, shown))
     if shown:
         first, *others = (_effect(effect) for effect in shown)
-        return Answer(first.first, " ".join([first.rest, *(f"{one.first} {one.rest}" for one in others), rest])), True
+        return GpuAnswer(
+            first.first, " ".join([first.rest, *(f"{one.first} {one.rest}" for one in others), rest])
+        ), True
     tested = any(effect.verdict is EffectVerdict.NO_EFFECT for effect in (*calendar.effects, calendar.any_hour))
     if tested:
-        return Answer(_("No hour is shown to be cheaper."), rest), False
-    return Answer(_("Too little data to tell when it is cheap."), rest), False
+        return GpuAnswer(_("No hour is shown to be cheaper."), rest), False
+    return GpuAnswer(_("Too little data to tell when it is cheap."), rest), False
 
 
-def _effect(effect: CalendarEffect) -> Answer:
+def _effect(effect: CalendarEffect) -> GpuAnswer:
     is_cheaper = effect.verdict is EffectVerdict.CHEAPER
     words = (
         _PARTS.get(effect.name, (mark_text("{percent} cheaper"), ""))[0]
@@ -125,7 +127,7 @@ def _effect(effect: CalendarEffect) -> Answer:
     size = with_unit(f"{decimal_text(sign * (effect.cheaper_percent or 0.0), 0)} %")
     text = _("than weekdays from 8 to 22: between {low} and {high} %, more than chance explains.")
     rest = text.format(low=decimal_text(low), high=decimal_text(high))
-    return Answer(_(words).format(percent=size), rest)
+    return GpuAnswer(_(words).format(percent=size), rest)
 
 
 def _untold(calendar: Calendar, shown: list[CalendarEffect]) -> Iterator[str]:
@@ -139,16 +141,16 @@ def _untold(calendar: Calendar, shown: list[CalendarEffect]) -> Iterator[str]:
                 yield _("{part}: no effect.").format(part=name)
 
 
-def lasting_answer(curve: SurvivalCurve, every_s: float, seen: float) -> Answer:
+def lasting_answer(curve: SurvivalCurve, every_s: float, seen: float) -> GpuAnswer:
     """Whether offers last long enough to be caught."""
     share = decimal_text(100 * seen, 0)
     text = _("Polling every {time} sees about {percent} % of them.")
     rest = text.format(time=span(every_s), percent=share)
     if seen >= _LONG_ENOUGH:
-        return Answer(_("Long enough to catch."), rest)
-    return Answer(_("Gone before most polls.") if seen < 0.5 else _("Some are gone before a poll."), rest)
+        return GpuAnswer(_("Long enough to catch."), rest)
+    return GpuAnswer(_("Gone before most polls.") if seen < 0.5 else _("Some are gone before a poll."), rest)
 
 
-def bold(answer: Answer) -> Markup:
+def bold(answer: GpuAnswer) -> Markup:
     """The answer as a page shows it."""
     return Markup("<b>{}</b> {}").format(answer.first, answer.rest)

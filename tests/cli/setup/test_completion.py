@@ -49,7 +49,7 @@ def test_commands_are_completed_without_importing_them(shell: Shell) -> None:
 
 def test_former_names_are_not_offered_and_complete_their_arguments(shell: Shell) -> None:
     offered = completed(shell, "")
-    assert len(offered) <= 25
+    assert len(offered) <= 26
     assert not set(offered) & set(ALIASES)
     shell.settings(SETTINGS)
     assert completed(shell, "rehearse", "h") == completed(shell, "watches", "rehearse", "h") == ["h100-night"]
