@@ -57,6 +57,7 @@ def render(
         "glance": context.glances.newest() if "read" in access.scopes else Glance(),
         "language": current_language(),
         "path": request.url.path,
+        "is_form_answer": request.method == "POST",
         "back": getattr(request.state, "back", None) or f"{request.url.path}?{request.url.query}".rstrip("?"),
         "access": access,
         "csrf_token": access.session.csrf_token if access.session else "",

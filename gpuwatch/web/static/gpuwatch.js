@@ -94,6 +94,7 @@
   async function refresh() {
     waiting = null;
     if (isReading || document.hidden || document.querySelector("dialog[open]")) return;
+    if ("formAnswer" in document.body.dataset) return; // its address takes forms alone: there is nothing to read again
     isReading = true;
     try {
       const headers = { Accept: "text/html" };
