@@ -17,6 +17,7 @@ _LIBRARIES = (
 )
 _LOAD_THEM = {  # the page, what edits a settings file for it, and the other database
     "gpuwatch.app.launches.agent_requests",
+    "gpuwatch.app.setup.first_watch.first_steps",
     "gpuwatch.app.watches.agent_watch",
     "gpuwatch.app.watches.edit_watch",
     "gpuwatch.storage.setup.postgres_connection",

@@ -88,6 +88,7 @@ EXAMPLES = {
     "domain/jobs/run_plan.py",
     "web/application.py",
     "app/setup/demo.py",
+    "app/setup/first_watch/first_steps.py",
     "app/setup/demo_jobs.py",
     "cli/market/providers.py",
     "storage/history/lake/lake_schema.py",

@@ -81,7 +81,7 @@ def test_the_link_of_a_daemons_alert_opens_that_offer_or_says_that_it_is_gone(
         offer_id = bargain(market)
         with home.daemon() as child:
             url = address(home)
-            (alert,) = wait_for(lambda: client.get(f"{url}/api/v1/alerts?kind=match").json()["items"])
+            alert, *_ = wait_for(lambda: client.get(f"{url}/api/v1/alerts?kind=match").json()["items"])
             link = alert["page_url"]
             assert link.startswith(f"{PUBLIC}/market?")
             opened = client.get(link.replace(PUBLIC, url), headers=PAGE)

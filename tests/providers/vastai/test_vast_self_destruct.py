@@ -57,7 +57,7 @@ class Box:
 
     def asked(self, count: int) -> list[ReceivedRequest]:
         """Return the first requests, once there are this many."""
-        until = time.monotonic() + 15
+        until = time.monotonic() + 60
         while len(self.server.requests) < count and time.monotonic() < until:
             time.sleep(0.02)
         return self.server.requests[:count]
@@ -65,7 +65,7 @@ class Box:
     def end(self) -> None:
         """Wait for the script's end: without its commands, which are in the test's folder, it would spin for ever."""
         self._done.touch()
-        until = time.monotonic() + 15
+        until = time.monotonic() + 60
         while self._runs():
             assert time.monotonic() < until, "the endless script still runs"
             time.sleep(0.02)

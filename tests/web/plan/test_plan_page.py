@@ -168,7 +168,7 @@ def test_a_phone_plans_a_job_and_makes_it_with_and_without_a_script(web: Served,
                 assert not serious_findings(shown)
             shown.get_by_role("radio").nth(1).check()
             shown.get_by_role("button", name="Make a job").click()
-            assert shown.get_by_text("Write what the machine runs").is_visible()
+            shown.get_by_text("Write what the machine runs").wait_for()
             shown.get_by_label("Command").fill("python train.py")
             shown.get_by_label("Name").fill(name)
             shown.get_by_role("button", name="Make a job").click()
