@@ -55,8 +55,8 @@ def test_a_quote_is_approved_with_a_thumb(live: LiveDaemon, browser: Browser) ->
         assert "waits for you" in page.get_by_role("heading", level=1).inner_text()
         page.get_by_role("link", name=re.compile(r"^Review: approve 1×\sH100")).click()
         page.wait_for_url(f"**{path}")
-        last = wait_for(lambda: page.locator(".decide .facts dd").last.bounding_box())
-        dock = wait_for(lambda: page.locator(".decide-dock").bounding_box())
+        last = wait_for(page.locator(".decide .facts dd").last.bounding_box)
+        dock = wait_for(page.locator(".decide-dock").bounding_box)
         assert last["y"] + last["height"] <= dock["y"], "the decision is not on one screen"
         assert (overflow(page), serious_findings(page)) == (0, [])
         rented = len(live.market.ledger.creates)
