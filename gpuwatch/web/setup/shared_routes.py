@@ -14,7 +14,6 @@ from starlette.routing import Route
 from gpuwatch.app.setup.sharing.alert_feed import alert_feed
 from gpuwatch.app.setup.sharing.calendar_file import calendar_file
 from gpuwatch.app.setup.sharing.share_links import PICTURE, LinkFault, SharedThing, base_url, link_fault
-from gpuwatch.app.setup.sharing.shared_charts import SharedChart, gpu_chart, watch_chart
 from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.language import current_language
@@ -23,6 +22,8 @@ from gpuwatch.web.api.resources import with_etag
 from gpuwatch.web.page_templates import environment
 
 if TYPE_CHECKING:
+    from gpuwatch.app.setup.sharing.shared_charts import SharedChart
+    from gpuwatch.settings import Settings
     from gpuwatch.web.context import WebContext
 
 _FRESH_S = 60.0  # a picture in a page that many people read is drawn once a minute
@@ -36,7 +37,13 @@ _PICTURE = _PRIVATE | {
     # its own styles, and nothing from anywhere: opened by itself it is a document
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox",
 }
-_CHARTS = {SharedThing.GPU: gpu_chart, SharedThing.WATCH: watch_chart}
+
+
+def _drawn(thing: SharedThing, settings: Settings, name: str) -> SharedChart:
+    from gpuwatch.app.setup.sharing.shared_charts import gpu_chart, watch_chart  # noqa: PLC0415 they load numpy: 12 MB
+
+    draw = {SharedThing.GPU: gpu_chart, SharedThing.WATCH: watch_chart}[thing]
+    return draw(settings, name, real_now())
 
 
 class DrawnCharts:
@@ -57,7 +64,7 @@ class DrawnCharts:
             key = (thing, name, current_language())
             at_s, drawn = self._drawn.get(key, (0.0, None))
             if drawn is None or real_monotonic() - at_s > _FRESH_S:
-                drawn = _CHARTS[thing](settings, name, real_now())
+                drawn = _drawn(thing, settings, name)
                 kept = list(self._drawn.items())[-_KEPT:]
                 self._drawn = dict([*kept, (key, (real_monotonic(), drawn))])
             return drawn
@@ -88,7 +95,7 @@ def shared_routes(context: WebContext) -> list[Route]:
         _route(context, SharedThing.ALERTS, SharedThing.ALERTS.path, feed),
         _route(context, SharedThing.CALENDAR, SharedThing.CALENDAR.path, calendar),
     ]
-    for thing in _CHARTS:
+    for thing in (SharedThing.GPU, SharedThing.WATCH):
         routes.append(_route(context, thing, thing.path, page))
         routes.append(_route(context, thing, thing.path + PICTURE, picture))
     return routes
