@@ -33,7 +33,7 @@ from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.migrate import upgrade
-from gpuwatch.web.page import nav
+from gpuwatch.web.page_frame import links
 
 GOAL_P95_MS = 60.0
 DAYS, OFFERS = 31, 2000
@@ -90,7 +90,7 @@ def daemon(folder: Path, url: str) -> Iterator[tuple[str, int]]:
 def read_pages(address: tuple[str, int], rounds: int) -> Mapping[str, list[float]]:
     """Return the milliseconds of each request, by page."""
     connection = http.client.HTTPConnection(*address, timeout=60)
-    others = [page.path for page in nav() if page.path != NOW] + [_GPU_PAGE]
+    others = [page.path for page in links() if page.path != NOW] + [_GPU_PAGE]
     took_ms: dict[str, list[float]] = {path: [] for path in (NOW, *others)}
     for number in range(rounds + WARM_UP):
         for path in [NOW] * READS_OF_NOW + others:

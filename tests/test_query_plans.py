@@ -25,7 +25,7 @@ from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows, newe
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.history.recording.poll_writer import pack_days
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.web.page import nav
+from gpuwatch.web.page_frame import links
 from tests.storage.history.recording.test_recorded_polls import LATER, fill
 from tests.storage.stored_answers import NOON, an_answer, an_offer
 from tests.web.served import served
@@ -99,7 +99,7 @@ def use_everything(database: Database, folder: Path) -> None:
     MetricsReader().read(settings, real_now())
     with served(folder, more=WATCHES, has_store=False) as web:
         web.log_in()
-        for page in [*(one.path for one in nav()), "/gpu/H100%20SXM"]:
+        for page in [*(one.path for one in links()), "/gpu/H100%20SXM"]:
             web.client.get(page, headers={"Accept": "text/html"})
     newest_prices(database)
     prices_on_sale(database, "vastai")

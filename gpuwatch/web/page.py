@@ -130,10 +130,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One page.
 
     Attributes:
-        name: of the link.
+        name: of the page, as a heading.
         path: such as "/launches" or "/gpu/{name}".
         show: returns the values of the template. Raises Moved, UsageError (404, 422), StoreError (503).
-        order: position among the links.
+        order: its route is tried before those of higher ones: "/watches/new" before "/watches/{name}".
         scripts: files in static/ that only this page needs.
         shared_s: how long a reading is shared by all clients, unless a form was posted: an event makes all clients
             read at once.
@@ -145,7 +145,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     show: Callable[[View], Mapping[str, Any]]
     order: int
     actions: tuple[FormAction, ...] = ()
-    in_nav: bool = True
     scripts: tuple[str, ...] = ()
     shared_s: float = 0.0
 
@@ -160,14 +159,8 @@ def is_confirmed(view: View) -> bool:
 
 @cache
 def pages() -> tuple[Page, ...]:
-    """Return every page, in the order of the links."""
+    """Return every page, in their order."""
     names = [info.name for info in walk_packages(web.__path__, f"{web.__name__}.")]
     modules = [import_module(name) for name in names if name.endswith(("_page", "_pages"))]
     found = {value.path: value for module in modules for value in vars(module).values() if isinstance(value, Page)}
     return tuple(sorted(found.values(), key=lambda page: page.order))
-
-
-@cache
-def nav() -> tuple[Page, ...]:
-    """Return the pages in the navigation."""
-    return tuple(page for page in pages() if page.in_nav)

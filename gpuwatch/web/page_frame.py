@@ -48,6 +48,11 @@ MENU = (
 )
 
 
+def links() -> tuple[PageLink, ...]:
+    """Return every link of a page's frame: the tabs, then the menu."""
+    return (*TABS, *(link for group in MENU for link in group))
+
+
 class GlanceReader:
     """The figures at the top, at most a second old, however many clients ask."""
 

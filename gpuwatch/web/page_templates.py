@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
-from zoneinfo import ZoneInfo
 
 import jinja2
 from markupsafe import Markup
@@ -19,9 +15,8 @@ from starlette.responses import HTMLResponse, Response
 from gpuwatch import __version__
 from gpuwatch.app.launches.glance import Glance
 from gpuwatch.domain.alerts.alert import translated_alert
-from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent_text
-from gpuwatch.domain.market.offer import clean, marks
-from gpuwatch.domain.watches.decide import DecisionReason
+from gpuwatch.domain.market.figure_text import decimal_text, percent_text
+from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.language import current_language, translate, translate_composed, translate_plural
 from gpuwatch.web.components import GLOBALS
@@ -31,8 +26,6 @@ from gpuwatch.web.page_text import as_datetime, clock_text, exact_text, moment_t
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
-
-_REASON_NAMES = re.compile(rf" \((?:{'|'.join(DecisionReason)})\)")
 
 
 def wants_page(request: Request) -> bool:
@@ -69,8 +62,7 @@ def render(
         "now": page_clock().now,
         "clock_exact": f"{as_datetime(page_clock().now):%H:%M:%S}",
     }
-    zone = ZoneInfo(context.settings.timezone)
-    body = environment().get_template(template).render(**shared, **values, local=lambda at: local(at, zone))
+    body = environment().get_template(template).render(**shared, **values)
     return HTMLResponse(body, status_code=status, headers=dict(headers or {}))
 
 
@@ -100,14 +92,10 @@ def environment() -> jinja2.Environment:
         "usd": usd,
         "percent": percent_text,
         "span": span,
-        "counted": counted,
         "spoken": spoken,
         "translated": translated_alert,
         "clean": clean,
-        "marks": marks,
         "query": query,
-        "setting": setting,
-        "reason": reason,
     }
     jinja_environment.globals |= {
         **GLOBALS,
@@ -129,34 +117,9 @@ def spoken(text: Any) -> Any:
     return text if not isinstance(text, str) or isinstance(text, Markup) else translate_composed(text)
 
 
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """A number of things: "3 offers"."""
-    return translate_composed(count_text(count, noun, plural))
-
-
-def reason(text: str) -> str:
-    """Return why a watch fires or not, without the reason's name in the log and the JSON."""
-    return _REASON_NAMES.sub("", text)
-
-
-def setting(value: Any) -> str:
-    """Format a setting's value for a person; "–": not set."""
-    if value is None or value in ("", [], {}):
-        return "–"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def usd(value: float | None, decimals: int = 3) -> str:
     """Format an amount of dollars; "–": unknown."""
     return decimal_text(value, decimals)
-
-
-def local(at: datetime | str | None, zone: ZoneInfo) -> str:
-    """Format a time in the configured zone; "–": none. Also accepts RFC 3339."""
-    if at is None:
-        return "–"
-    moment = datetime.fromisoformat(at) if isinstance(at, str) else at
-    return moment.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def query(values: Mapping[str, Any], **changes: Any) -> str:

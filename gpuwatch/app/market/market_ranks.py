@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.app.history.recent_readings import RecentReadings
 from gpuwatch.app.history.svg_small import NOTHING_ON_SALE
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.rules import all_commissions
@@ -95,19 +95,16 @@ def rank_of(past: GpuLows, end_hour: int) -> GpuRank:
 
 
 class RecentRanks:
-    """The ranks as read in the last minutes, for pages that many clients open: they change once an hour."""
+    """`market_ranks` for pages that many clients open: they change once an hour."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._read: dict[tuple[str, bool | None], tuple[datetime, Mapping[str, float], Mapping[str, GpuRank]]] = {}
+        self._recent: RecentReadings[Mapping[str, GpuRank]] = RecentReadings(_KEPT_FOR)
 
     def ranks(self, settings: Settings, spot: bool | None, now: datetime) -> Mapping[str, GpuRank]:
         """`market_ranks` of a rental type, at most five minutes old. Raises StoreError."""
-        rates = _rates(settings)
-        key = settings.database_url, spot
-        with self._lock:  # others wait for the reading thread
-            found = self._read.get(key)
-            if found is None or found[1] != rates or not timedelta(0) <= now - found[0] < _KEPT_FOR:
-                found = (now, rates, market_ranks(settings, MarketFilter(spot=spot), now))
-                self._read[key] = found
-            return found[2]
+        return self._recent.reading(
+            (settings.database_url, spot),
+            _rates(settings),
+            now,
+            lambda: market_ranks(settings, MarketFilter(spot=spot), now),
+        )

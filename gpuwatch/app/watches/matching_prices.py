@@ -6,13 +6,13 @@ is on top, as for `max_price = "auto"`. An hour without a poll is a gap; it neve
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.app.history.recent_readings import RecentReadings
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.provider_access import providers_polled_for
 from gpuwatch.bootstrap.rules import commissions_of
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _KEPT_FOR = timedelta(minutes=5)
-_MOST_KEPT = 200
 _HALF_MICRO = 0.5  # a GPU price is rounded to whole micro-dollars
 
 
@@ -110,19 +109,12 @@ def matching_prices(settings: Settings, watch: Watch, days: int, now: datetime) 
 
 
 class RecentMatchingPrices:
-    """What was read in the last minutes, for pages that many clients open: a watch's past changes once an hour."""
+    """`matching_prices` for pages that many clients open: a watch's past changes once an hour."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._read: dict[tuple[str, int], tuple[datetime, tuple[object, ...], MatchingPrices]] = {}
+        self._recent: RecentReadings[MatchingPrices] = RecentReadings(_KEPT_FOR)
 
     def prices(self, settings: Settings, watch: Watch, days: int, now: datetime) -> MatchingPrices:
         """`matching_prices`, at most five minutes old. Raises StoreError."""
         basis = (watch, settings.database_url, commissions_of(settings), tuple(settings.providers))
-        key = (watch.name, days)
-        with self._lock:  # others wait for the reading thread
-            found = self._read.get(key)
-            if found is None or found[1] != basis or not timedelta(0) <= now - found[0] < _KEPT_FOR:
-                found = (now, basis, matching_prices(settings, watch, days, now))
-                self._read = dict([*self._read.items(), (key, found)][-_MOST_KEPT:])
-            return found[2]
+        return self._recent.reading((watch.name, days), basis, now, lambda: matching_prices(settings, watch, days, now))

@@ -128,7 +128,6 @@ APPROVAL_PAGE = Page(
     template="approval.html",
     show=_show_approval,
     order=41,
-    in_nav=False,
     actions=(
         FormAction(path="/approvals/{id}/approve", scope="approve", run=_approve),
         FormAction(path="/approvals/{id}/deny", scope="approve", run=_deny),

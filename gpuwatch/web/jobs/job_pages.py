@@ -84,7 +84,7 @@ def _lived(job: Job) -> str:
     return span((job.ended_at - job.started_at).total_seconds() if is_known else None)  # type: ignore[operator]
 
 
-JOBS_PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show_jobs, order=32, in_nav=False)
+JOBS_PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show_jobs, order=32)
 
 
 # --- one job ----------------------------------------------------------------------------------------------------------
@@ -231,7 +231,6 @@ JOB_PAGE = Page(
     template="job.html",
     show=_show_job,
     order=33,
-    in_nav=False,
     actions=(
         FormAction(path="/jobs/{id}/cancel", scope="manage", run=_cancel),
         FormAction(path="/jobs/{id}/retry", scope="manage", run=_retry),

@@ -323,7 +323,6 @@ LAUNCH_PAGE = Page(
     template="launch.html",
     show=_show_launch,
     order=31,
-    in_nav=False,
     actions=(
         FormAction(path="/launches/{id}/stop", scope="manage", run=_stop),
         FormAction(path="/launches/{id}/absent", scope="manage", run=_absent),
@@ -336,7 +335,6 @@ EXTEND_PAGE = Page(
     template="extend.html",
     show=_show_extend,
     order=31,
-    in_nav=False,
     actions=(FormAction(path="/launches/{id}/extend", scope="manage", run=_extend),),
 )
 EXISTS_PAGE = Page(
@@ -345,6 +343,5 @@ EXISTS_PAGE = Page(
     template="exists.html",
     show=_show_exists,
     order=31,
-    in_nav=False,
     actions=(FormAction(path="/launches/{id}/exists", scope="manage", run=_exists),),
 )

@@ -137,6 +137,5 @@ GPU_PAGE = Page(
     template="gpu.html",
     show=_show_gpu,
     order=11,
-    in_nav=False,
     scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js"),
 )

@@ -217,6 +217,6 @@ def _make_watch(view: View) -> FormResult:
 
 PLAN_PAGE = Page(name="Plan", path="/plan", template="plan.html", show=_show_plan, order=60)
 PLAN_JOB_PAGE = Page(  # after an error its address stays in the browser, which reads it again
-    name="Plan", path="/plan/job", template="plan.html", show=_show_plan, order=61, in_nav=False,
+    name="Plan", path="/plan/job", template="plan.html", show=_show_plan, order=61,
     actions=(FormAction(path="/plan/job", scope="manage", run=_make_job),),
 )  # fmt: skip

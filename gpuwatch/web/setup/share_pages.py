@@ -99,7 +99,6 @@ SHARE_PAGE = Page(
     template="share.html",
     show=_show,
     order=71,
-    in_nav=False,
     actions=(
         FormAction(path="/share", scope="manage", run=_share),
         FormAction(path="/share/revoke", scope="manage", run=_revoke),

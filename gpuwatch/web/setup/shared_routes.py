@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from gpuwatch.app.history.recent_readings import RecentReadings
 from gpuwatch.app.setup.sharing.alert_feed import alert_feed
 from gpuwatch.app.setup.sharing.calendar_file import calendar_file
 from gpuwatch.app.setup.sharing.share_links import PICTURE, LinkFault, SharedThing, base_url, link_fault
-from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
+from gpuwatch.bootstrap import real_now, share_open_stores
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.language import current_language
 from gpuwatch.language import translate as _
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.web.context import WebContext
 
-_FRESH_S = 60.0  # a picture in a page that many people read is drawn once a minute
-_KEPT = 64
+_KEPT_FOR = timedelta(minutes=1)  # a picture in a page that many people read is drawn once a minute
 _PRIVATE = {"X-Robots-Tag": "noindex, nofollow", "Referrer-Policy": "no-referrer"}
 _FEED = _PRIVATE | {"Cache-Control": "private, max-age=300"}
 _PAGE = _PRIVATE | {"Cache-Control": "private, max-age=60"}
@@ -46,42 +46,24 @@ def _drawn(thing: SharedThing, settings: Settings, name: str) -> SharedChart:
     return draw(settings, name, real_now())
 
 
-class DrawnCharts:
-    """The newest charts, so that many readers cause one read a minute. Thread-safe."""
-
-    def __init__(self, context: WebContext) -> None:
-        self._context = context
-        self._lock = threading.Lock()
-        self._settings = context.settings
-        self._drawn: dict[tuple[str, ...], tuple[float, SharedChart]] = {}
-
-    def chart(self, thing: SharedThing, name: str) -> SharedChart:
-        """Return a chart. Raises UsageError (its GPU or watch is gone), StoreError."""
-        with self._lock:  # others wait for the reading thread
-            settings = self._context.settings
-            if settings is not self._settings:
-                self._settings, self._drawn = settings, {}
-            key = (thing, name, current_language())
-            at_s, drawn = self._drawn.get(key, (0.0, None))
-            if drawn is None or real_monotonic() - at_s > _FRESH_S:
-                drawn = _drawn(thing, settings, name)
-                kept = list(self._drawn.items())[-_KEPT:]
-                self._drawn = dict([*kept, (key, (real_monotonic(), drawn))])
-            return drawn
-
-
 def shared_routes(context: WebContext) -> list[Route]:
     """Return the routes; the guard requires no login for them."""
-    charts = DrawnCharts(context)
+    drawn: RecentReadings[SharedChart] = RecentReadings(_KEPT_FOR, most=64)
+
+    def chart_of(thing: SharedThing, name: str) -> SharedChart:
+        settings = context.settings
+        return drawn.reading(
+            (thing, name, current_language()), settings, real_now(), lambda: _drawn(thing, settings, name)
+        )
 
     def page(thing: SharedThing, request: Request) -> Response:
-        chart = charts.chart(thing, request.query_params["name"])
+        chart = chart_of(thing, request.query_params["name"])
         picture = f"{thing.path}{PICTURE}?{request.url.query}"
         body = environment().get_template("shared.html").render(chart=chart, picture=picture)
         return HTMLResponse(body, headers=_PAGE)
 
     def picture(thing: SharedThing, request: Request) -> Response:
-        chart = charts.chart(thing, request.query_params["name"])
+        chart = chart_of(thing, request.query_params["name"])
         return _answer(request, chart.svg().encode(), "image/svg+xml", _PICTURE)
 
     def feed(_thing: SharedThing, request: Request) -> Response:

@@ -238,7 +238,6 @@ def _page(name: str, path: str, order: int, actions_of: tuple[FormAction, ...] =
         template="watch_edit.html",
         show=_show_form,
         order=order,
-        in_nav=False,
         scripts=("watch-edit.js",),
         actions=actions_of,
     )
@@ -254,6 +253,4 @@ EDIT_PAGE = _page(
         FormAction(path="/watches/save", scope="manage", run=_save),
     ),
 )
-FORMER_EDIT_PAGE = Page(
-    name="Edit", path="/watches/edit", template="watch_edit.html", show=_moved, order=23, in_nav=False
-)
+FORMER_EDIT_PAGE = Page(name="Edit", path="/watches/edit", template="watch_edit.html", show=_moved, order=23)

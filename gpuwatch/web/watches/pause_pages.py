@@ -95,7 +95,6 @@ PAUSE_PAGE = Page(
     template="pause.html",
     show=_show_pause,
     order=24,
-    in_nav=False,
     actions=(
         FormAction(path="/pause", scope="manage", run=_pause),
         FormAction(path="/resume", scope="manage", run=_resume),
@@ -131,6 +130,5 @@ SILENCE_PAGE = Page(
     template="silence.html",
     show=_show_silence,
     order=25,
-    in_nav=False,
     actions=(FormAction(path="/watches/{name}/silence", scope="manage", run=_silence),),
 )

@@ -61,6 +61,5 @@ REHEARSE_PAGE = Page(
     template="rehearse.html",
     show=_show,
     order=26,
-    in_nav=False,
     actions=(FormAction(path="/watches/{name}/rehearse", scope="manage", run=_rehearse),),
 )

@@ -313,6 +313,5 @@ WATCH_PAGE = Page(
     template="watch.html",
     show=_show_watch,
     order=29,
-    in_nav=False,
     scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js"),
 )
