@@ -35,6 +35,7 @@ OTHER = frozenset({  # names of threads and tasks, parts of commands
     "launch {provider}", "keeper {launch_id}", "{job_id} copies", "renting jobs", "gpuwatch watches resume {quote}",
     "[providers.{provider}] and its key", "no-cache, private", "Bearer realm=\"gpuwatch\"",
 })  # fmt: skip
+_MARKED = frozenset({"", "translate", "translate_plural"})  # collected as every text with a mark; "" is `_`
 _WORDS = re.compile(r"[a-z]{2,}[,;:]? [a-z$]", re.IGNORECASE)
 _WORD_AND_FIELD = re.compile(r"[a-z]{2,}", re.IGNORECASE)
 _FIELD = re.compile(r"\{[^{}]*\}")
@@ -84,7 +85,7 @@ def _texts(node: ast.AST, with_errors: bool) -> Iterator[str]:
 
 
 def _is_other(node: ast.AST) -> bool:
-    """A docstring, a record of the log, the name of a thread or task, an error."""
+    """A docstring, a record of the log, the name of a thread or task, an error, a text with a mark."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     if isinstance(node, ast.keyword):
@@ -96,7 +97,7 @@ def _is_other(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and (
         (isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "log")
         or _name(node.func)
-        in {"require", "failpoint", "StoreError", "count_text", "compile", "getLogger", "Meta", "about"}
+        in {"require", "failpoint", "StoreError", "count_text", "compile", "getLogger", "Meta", "about", *_MARKED}
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from gpuwatch.web.page_text import day, page_clock, weekday
+from gpuwatch.app.reader_text import day, reader_clock, weekday
 
 _HOUR = timedelta(hours=1)
 _LEVELS = (1, 2, 2.5, 5, 10)
@@ -15,7 +15,7 @@ _MOST_TICKS = 8
 
 def time_ticks(start: datetime, end: datetime) -> list[tuple[int, str]]:
     """Where the time axis has ticks, in seconds since 1970, with labels: hours, days of the week, or days."""
-    zone, span = page_clock().zone, end - start
+    zone, span = reader_clock().zone, end - start
     step_h = next((h for h in (1, 3, 6, 24, 96, 336) if span / (h * _HOUR) <= _MOST_TICKS), 336)
     local = start.astimezone(zone).replace(tzinfo=None, minute=0, second=0, microsecond=0)
     local = local.replace(hour=0 if step_h >= 24 else local.hour - local.hour % step_h)

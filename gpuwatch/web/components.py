@@ -12,13 +12,13 @@ from markupsafe import Markup
 
 from gpuwatch.app.history.svg_plots import stacked_bars, survival_chart
 from gpuwatch.app.history.svg_small import range_bar, rank_strip, sparkline
+from gpuwatch.app.reader_text import as_datetime, clock_text, distance, exact_text, moment_text, percent
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market import money
 from gpuwatch.domain.market.figure_text import UNKNOWN
 from gpuwatch.domain.market.money import rate_text, usd
 from gpuwatch.language import mark_text
 from gpuwatch.language import translate as _
-from gpuwatch.web.page_text import as_datetime, clock_text, distance, exact_text, moment_text, percent
 
 _WARN_FROM, _BAD_FROM = 80.0, 95.0  # percent of a limit
 _NO_TONE, _GOOD, _WARN, _BAD, _LIVE = "", "good", "warn", "bad", "live"

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from gpuwatch import __version__
 from gpuwatch.app.launches.glance import Glance
+from gpuwatch.app.reader_text import as_datetime, clock_text, exact_text, moment_text, reader_clock, span
 from gpuwatch.domain.alerts.alert import translated_alert
 from gpuwatch.domain.market.figure_text import decimal_text, percent_text
 from gpuwatch.domain.market.offer import clean
@@ -22,7 +23,6 @@ from gpuwatch.language import current_language, translate, translate_composed, t
 from gpuwatch.web.components import GLOBALS
 from gpuwatch.web.launches.machine_text import launch_chip, machine_name, machine_place
 from gpuwatch.web.page_frame import MENU, TABS, client_texts, mark_current, menu_classes
-from gpuwatch.web.page_text import as_datetime, clock_text, exact_text, moment_text, page_clock, span
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
@@ -59,8 +59,8 @@ def render(
         "dry_run": context.settings.dry_run,
         "client_texts": client_texts(),
         "version": __version__,
-        "now": page_clock().now,
-        "clock_exact": f"{as_datetime(page_clock().now):%H:%M:%S}",
+        "now": reader_clock().now,
+        "clock_exact": f"{as_datetime(reader_clock().now):%H:%M:%S}",
     }
     body = environment().get_template(template).render(**shared, **values)
     return HTMLResponse(body, status_code=status, headers=dict(headers or {}))

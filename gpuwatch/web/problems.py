@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from gpuwatch.app.reader_text import as_datetime, reader_clock, span
 from gpuwatch.domain.jobs.job import JobTransitionRefused
 from gpuwatch.errors import (
     GpuwatchError,
@@ -24,7 +25,6 @@ from gpuwatch.errors import (
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.redaction import redact
-from gpuwatch.web.page_text import as_datetime, page_clock, span
 
 _PATTERNS = {
     "since": 'a duration, such as "24h" or "7d"',
@@ -80,7 +80,7 @@ def login_text(problem: HttpProblem, field: str, within_s: float) -> str:
     """
     if problem.status == HTTPStatus.TOO_MANY_REQUESTS:
         wait_s = int(problem.headers["Retry-After"])
-        at = page_clock().now + timedelta(seconds=wait_s)
+        at = reader_clock().now + timedelta(seconds=wait_s)
         return _("Too many wrong tries. Try again in {time}, at {clock}.").format(
             time=span(wait_s), clock=f"{as_datetime(at):%H:%M}"
         )

@@ -14,12 +14,12 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gpuwatch.app.reader_text import use_clock
 from gpuwatch.app.setup.sharing.share_links import SHARED_PATHS
 from gpuwatch.bootstrap import real_monotonic, real_now
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.language import AUTO, ENGLISH, mark_text, preferred_language, use_language
 from gpuwatch.web.page_templates import login_field, render, wants_page
-from gpuwatch.web.page_text import use_clock
 from gpuwatch.web.problems import HttpProblem, LoginRequired, login_text, problem_of, problem_response
 from gpuwatch.web.security import access
 from gpuwatch.web.security.credentials import COOKIE, FAILURES_COUNT_FOR_S, SessionStore

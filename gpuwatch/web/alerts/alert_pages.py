@@ -9,14 +9,14 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.app.alerts.alert_days import AlertDay, AlertPage, alert_page, kind_word, kinds_like
 from gpuwatch.app.alerts.alerts import end_silence, silences
+from gpuwatch.app.reader_text import as_datetime, weekday
+from gpuwatch.app.reader_text import day as day_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.errors import UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.web.page import FormAction, Page, Redirect, View
-from gpuwatch.web.page_text import as_datetime, weekday
-from gpuwatch.web.page_text import day as day_text
 
 
 class _Shape(NamedTuple):

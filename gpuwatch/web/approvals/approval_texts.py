@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gpuwatch.app.reader_text import clock_text, percent, span, with_unit
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import QUIET_AFTER_DENIAL, ApprovalState
@@ -15,7 +16,6 @@ from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
-from gpuwatch.web.page_text import clock_text, percent, span, with_unit
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.approval_details import ApprovalDetails, OfferOdds, QuoteRank

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from gpuwatch.app.reader_text import clock_text, percent, span
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobState
 from gpuwatch.domain.jobs.job_watch import price_cap
 from gpuwatch.domain.jobs.run_sample import without_older_samples
@@ -20,7 +21,6 @@ from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
 from gpuwatch.web.components import clock, filled
 from gpuwatch.web.launches.launch_answers import TimelineEntry
-from gpuwatch.web.page_text import clock_text, percent, span
 
 if TYPE_CHECKING:
     from gpuwatch.app.jobs.jobs import JobDetails

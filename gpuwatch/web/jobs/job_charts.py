@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from gpuwatch.app.reader_text import reader_clock
 from gpuwatch.domain.jobs.run_sample import RunSample
 from gpuwatch.domain.market.figure_text import number_text
 from gpuwatch.language import mark_text
@@ -12,7 +13,6 @@ from gpuwatch.language import translate as _
 from gpuwatch.web.chart_axes import time_ticks, value_ticks
 from gpuwatch.web.launches.use_chart import LEVELS, with_gaps
 from gpuwatch.web.page import PERCENT
-from gpuwatch.web.page_text import page_clock
 
 _MOST_POINTS = 400
 _CHARTS: Sequence[tuple[str, str, str, Callable[[RunSample], float | None]]] = (
@@ -51,8 +51,9 @@ def _chart(
         else value_ticks([0.0, *known] if name == "Speed" else known)
     )
     return {
-        "x": [at for at, _value in points], "zone": page_clock().zone.key, "format": kind, "sync": "job", "gaps": gaps,
-        "range": [points[0][0], max(points[-1][0], points[0][0] + 60)], "y": list(limits), "yticks": levels,
+        "x": [at for at, _value in points], "zone": reader_clock().zone.key, "format": kind, "sync": "job",
+        "gaps": gaps, "range": [points[0][0], max(points[-1][0], points[0][0] + 60)],
+        "y": list(limits), "yticks": levels,
         "ticks": time_ticks(start, end), "pad": 20,
         "series": [{"label": _(name), "look": "area" if kind == "percent" else "line",
                     "values": [value for _at, value in points]}],

@@ -18,6 +18,7 @@ from gpuwatch.app.jobs import job_actions
 from gpuwatch.app.jobs.job_output import log_part, result_file, whole_log
 from gpuwatch.app.jobs.jobs import RETRIABLE, JobDetails, job_details, listed_jobs
 from gpuwatch.app.launches.launches import launch_details
+from gpuwatch.app.reader_text import span
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_definition import is_store
 from gpuwatch.domain.jobs.queue import queue_order
@@ -39,7 +40,6 @@ from gpuwatch.web.jobs.job_answers import (
 )
 from gpuwatch.web.jobs.job_charts import job_charts
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
-from gpuwatch.web.page_text import span
 from gpuwatch.web.problems import HttpProblem
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from gpuwatch.app.history.svg_plots import BarDay, stacked_bars
 from gpuwatch.app.launches.costs import calibrations, cost_report, month_start
+from gpuwatch.app.reader_text import as_datetime, clock_text, day, percent
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.money.launch_costs import midnight, month_of
 from gpuwatch.domain.launches.money.month_forecast import LEAST_DAYS
@@ -23,7 +24,6 @@ from gpuwatch.language import translate as _
 from gpuwatch.web.components import dollars
 from gpuwatch.web.launches.invoice_words import calibration_sentences, charged_sentences
 from gpuwatch.web.page import Page, View
-from gpuwatch.web.page_text import as_datetime, clock_text, day, percent
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.costs import CostDay, CostReport

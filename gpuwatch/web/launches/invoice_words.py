@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from gpuwatch.app.reader_text import day, with_unit
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.money.charge_comparison import LEAST_HOURS, LEAST_LAUNCHES
 from gpuwatch.domain.launches.money.launch_costs import midnight
@@ -12,7 +13,6 @@ from gpuwatch.domain.market.figure_text import percent_text
 from gpuwatch.domain.market.money import CommissionMode
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
-from gpuwatch.web.page_text import day, with_unit
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.costs import CostReport

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from markupsafe import Markup
 
+from gpuwatch.app.reader_text import percent, span
 from gpuwatch.domain.launches.instances.end_rules import RUNTIME_LEAST, RUNTIME_SHARE
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.offer import clean
@@ -17,7 +18,6 @@ from gpuwatch.language import mark_text
 from gpuwatch.language import translate as _
 from gpuwatch.web.components import clock, dollars, filled, per_hour, until
 from gpuwatch.web.launches.machine_text import provider_name
-from gpuwatch.web.page_text import percent, span
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.running_machines import RunningMachine

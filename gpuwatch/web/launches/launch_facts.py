@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from gpuwatch.app.reader_text import percent, span
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import MICRO, rate_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import PriceIncreasePolicy, VerificationMode
 from gpuwatch.language import translate as _
 from gpuwatch.web.launches.machine_text import machine_name, machine_place
-from gpuwatch.web.page_text import percent, span
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.launches import LaunchDetails

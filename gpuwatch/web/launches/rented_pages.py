@@ -16,6 +16,7 @@ from gpuwatch.app.launches.launches import all_launches, launch_details, resolve
 from gpuwatch.app.launches.most_cost import most_cost_microusd
 from gpuwatch.app.launches.running_machines import RunningMachine, running_machines
 from gpuwatch.app.launches.stop import request_stop
+from gpuwatch.app.reader_text import as_datetime, clock_text, day, percent, span, weekday
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchState
@@ -31,7 +32,6 @@ from gpuwatch.web.launches.launch_facts import launch_facts
 from gpuwatch.web.launches.machine_text import machine_name, provider_name
 from gpuwatch.web.launches.use_chart import use_chart
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
-from gpuwatch.web.page_text import as_datetime, clock_text, day, percent, span, weekday
 
 _OVER_SHOWN = 200
 _HOURS = (1, 2, 4)

@@ -8,10 +8,10 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from gpuwatch.app.reader_text import percent, reader_clock, span
 from gpuwatch.language import translate as _
 from gpuwatch.web.chart_axes import time_ticks
 from gpuwatch.web.page import PERCENT
-from gpuwatch.web.page_text import page_clock, percent, span
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.launches import LaunchDetails
@@ -34,7 +34,7 @@ def use_chart(details: LaunchDetails, now: datetime) -> dict[str, Any] | None:
         label = text.format(time=span(spec.idle_for_s), percent=percent(spec.idle_below / 100))
         limits.append({"value": spec.idle_below, "label": label, "quiet": True, "at": "left"})
     return {
-        "x": [at for at, _value in points], "zone": page_clock().zone.key, "format": "percent",
+        "x": [at for at, _value in points], "zone": reader_clock().zone.key, "format": "percent",
         "range": [points[0][0], max(int(end.timestamp()), points[0][0] + 60)], "y": list(PERCENT), "yticks": LEVELS,
         "ticks": time_ticks(start, end), "gaps": gaps, "limits": limits, "pad": 20,
         "series": [{"label": _("GPU use"), "look": "area", "values": [value for _at, value in points]}],

@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 from gpuwatch.app.history.price_history import PriceHistoryRequest, price_history
 from gpuwatch.app.history.svg_axes import dollars_tick, figure_ticks, time_ticks
 from gpuwatch.app.history.svg_small import NOTHING_ON_SALE
+from gpuwatch.app.reader_text import day, weekday, with_unit
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.market.money import MICRO, rate_text
 from gpuwatch.language import translate as _
-from gpuwatch.web.page_text import day, weekday, with_unit
 
 if TYPE_CHECKING:
     from gpuwatch.domain.history.price_series import PricePeriod

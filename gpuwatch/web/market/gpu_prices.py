@@ -15,6 +15,7 @@ from gpuwatch.app.history.svg_plots import SurvivalStep
 from gpuwatch.app.market.current_offers import current_offers, is_old
 from gpuwatch.app.market.gpu_past import GpuPast, gpu_past, lifetime_steps, share_seen, with_price_of_now
 from gpuwatch.app.market.market_by_gpu import WatchedPrices
+from gpuwatch.app.reader_text import span, weekday, with_unit
 from gpuwatch.app.watches.current_limits import known_limits
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.bootstrap.rules import all_commissions
@@ -32,7 +33,6 @@ from gpuwatch.web.market.gpu_words import GpuAnswer, advice_answer, bold, calend
 from gpuwatch.web.market.market_filters import SPOTS
 from gpuwatch.web.market.offer_rows import offer_rows
 from gpuwatch.web.page import View
-from gpuwatch.web.page_text import span, weekday, with_unit
 
 if TYPE_CHECKING:
     from gpuwatch.domain.history.gpu_status import GpuStatus

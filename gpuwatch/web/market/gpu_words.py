@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
+from gpuwatch.app.reader_text import percent, span, with_unit
 from gpuwatch.domain.forecasts.advice import BuyVerdict
 from gpuwatch.domain.forecasts.week_effects import CalendarEffect, EffectVerdict
 from gpuwatch.domain.market.figure_text import decimal_text
 from gpuwatch.domain.market.money import MICRO, rate_text
 from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
-from gpuwatch.web.page_text import percent, span, with_unit
 
 if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.advice import Advice

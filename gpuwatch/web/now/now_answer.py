@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from markupsafe import Markup
 
+from gpuwatch.app.reader_text import clock_text, span
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
-from gpuwatch.web.page_text import clock_text, span
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -11,12 +11,12 @@ from markupsafe import Markup
 
 from gpuwatch import notifiers
 from gpuwatch.app.alerts.needs import APPROVAL, HELD, IDLE
+from gpuwatch.app.reader_text import clock_text, with_unit
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.language import translate as _
 from gpuwatch.web.launches.machine_text import machine_name
-from gpuwatch.web.page_text import clock_text, with_unit
 
 if TYPE_CHECKING:
     from datetime import datetime

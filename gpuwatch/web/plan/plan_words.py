@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from gpuwatch.app.reader_text import percent, span
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market.money import MICRO, dollars, rate_text, usd, whole_dollars
 from gpuwatch.domain.market.offer import OfferKind, clean
@@ -16,7 +17,6 @@ from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer, feasibili
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
-from gpuwatch.web.page_text import percent, span
 
 if TYPE_CHECKING:
     from gpuwatch.app.market.market_ranks import GpuRank

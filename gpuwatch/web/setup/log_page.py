@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from gpuwatch.app.reader_text import as_datetime
 from gpuwatch.daemon.log_records import SafeRecord
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.web.page import Page, View
-from gpuwatch.web.page_text import as_datetime
 
 _LEVELS = {"all": logging.NOTSET, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _SHOWN = 200

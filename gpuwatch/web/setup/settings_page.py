@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.app.reader_text import clock_text
 from gpuwatch.app.setup.hosts import HostView, known_hosts
 from gpuwatch.errors import SettingsError, StoreError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.web.page import Page, View
-from gpuwatch.web.page_text import clock_text
 from gpuwatch.web.setup.setting_words import group_names, group_of, origin_word, setting_name, value_text
 
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+): (?P<text>.+)", re.DOTALL)

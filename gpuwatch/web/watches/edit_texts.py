@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gpuwatch.app.watches.why.watch_words import count_range
 from gpuwatch.domain.launches.money.budgets import DAY
 from gpuwatch.domain.market.money import dollars, microusd, rate_text
 from gpuwatch.domain.watches.watch import Action
@@ -12,7 +13,6 @@ from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.web.page import Confirm
 from gpuwatch.web.watches.edit_fields import FOLDS
-from gpuwatch.web.watches.watch_words import count_range
 
 if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch

@@ -7,13 +7,13 @@ from typing import Any
 from urllib.parse import quote
 
 from gpuwatch.app.alerts.alerts import end_silence, silence
+from gpuwatch.app.reader_text import clock_text
 from gpuwatch.app.watches import pauses
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S, parse_duration
 from gpuwatch.errors import UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.web.page import FormAction, FormResult, Page, Redirect, Rerender, View
-from gpuwatch.web.page_text import clock_text
 
 _UNITS = ("m", "h", "d")
 _SILENCES = {"6h": 6 * HOUR_S, "24h": 24 * HOUR_S, "7d": 7 * DAY_S}

@@ -7,11 +7,11 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from gpuwatch.app.reader_text import reader_clock
 from gpuwatch.domain.market.money import MICRO, rate_text
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.language import translate as _
 from gpuwatch.web.chart_axes import time_ticks, value_ticks
-from gpuwatch.web.page_text import page_clock
 
 if TYPE_CHECKING:
     from gpuwatch.app.watches.matching_prices import MatchingPrices
@@ -42,7 +42,7 @@ def watch_chart(
     (low, high), levels = value_ticks(shown)
     label = "" if limit is None else _("your limit {limit}").format(limit=rate_text(limit))
     return {
-        "x": x, "zone": page_clock().zone.key, "format": "usd", "steps": True, "range": [x[0], x[-1]],
+        "x": x, "zone": reader_clock().zone.key, "format": "usd", "steps": True, "range": [x[0], x[-1]],
         "y": [low, high], "yticks": levels, "ticks": time_ticks(start, now), "gaps": _gaps(prices, x[-1]), "pad": 12,
         "limits": [] if limit is None else [{"value": limit / MICRO, "label": label, "at": "left", "below": True}],
         "marks": sorted((int(at.timestamp()), kind) for at, kind in marks if start <= at <= now),

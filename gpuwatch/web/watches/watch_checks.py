@@ -7,23 +7,23 @@ from urllib.parse import quote
 
 import msgspec
 
-from gpuwatch.app.watches.blocked import Condition, RuleState
+from gpuwatch.app.reader_text import clock_text, moment_text, span
 from gpuwatch.app.watches.nearest import provider_title
+from gpuwatch.app.watches.why.blocked import Condition, RuleState
+from gpuwatch.app.watches.why.watch_words import amount, budget_name, limit_microusd, longest_text, why_not
 from gpuwatch.domain.launches.launch import RefusalReason
 from gpuwatch.domain.launches.life.admission import BlockReason
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import translate as _
-from gpuwatch.web.page_text import clock_text, moment_text, span
 from gpuwatch.web.watches.pause_pages import watch_path
 from gpuwatch.web.watches.watch_rows import limit_text
-from gpuwatch.web.watches.watch_words import amount, budget_name, limit_microusd, longest_text, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuwatch.app.watches.blocked import WatchRule
     from gpuwatch.app.watches.watch_status import WatchStatus
+    from gpuwatch.app.watches.why.blocked import WatchRule
 
 _BUDGETS = (
     RefusalReason.MAX_INSTANCES,

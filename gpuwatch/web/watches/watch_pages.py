@@ -11,9 +11,17 @@ from markupsafe import Markup
 
 from gpuwatch.app.alerts.alerts import stored_events
 from gpuwatch.app.launches.launches import all_launches
+from gpuwatch.app.reader_text import clock_text, distance, percent, span
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.app.watches.watch_status import rules_of, watch_statuses
+from gpuwatch.app.watches.why.watch_words import (
+    count_range,
+    does_text,
+    limit_microusd,
+    rental_text,
+    why_not,
+)
 from gpuwatch.domain.alerts.alert import AlertKind, Severity
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
@@ -24,7 +32,6 @@ from gpuwatch.language import translate_composed, translate_plural
 from gpuwatch.storage.alerts.alert_rows import EventFilter
 from gpuwatch.web.components import filled
 from gpuwatch.web.page import Page, View
-from gpuwatch.web.page_text import clock_text, distance, percent, span
 from gpuwatch.web.watches.watch_chart import watch_chart
 from gpuwatch.web.watches.watch_checks import check_rows, checks_title, fix_of
 from gpuwatch.web.watches.watch_rows import (
@@ -37,13 +44,6 @@ from gpuwatch.web.watches.watch_rows import (
     spark_values,
     watch_rows,
     why_line,
-)
-from gpuwatch.web.watches.watch_words import (
-    count_range,
-    does_text,
-    limit_microusd,
-    rental_text,
-    why_not,
 )
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _under_text(prices: MatchingPrices, status: WatchStatus) -> str:
 
 def _figures(prices: MatchingPrices) -> list[tuple[datetime, int, int | None]]:
     """By day: its first hour, the polled hours, the lowest price. At most 31 rows."""
-    from gpuwatch.web.page_text import as_datetime  # noqa: PLC0415
+    from gpuwatch.app.reader_text import as_datetime  # noqa: PLC0415
 
     days: dict[str, tuple[datetime, int, int | None]] = {}
     for index, (low, is_polled) in enumerate(zip(prices.lows, prices.polled, strict=True)):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.app.launches.approvals import open_approvals
+from gpuwatch.app.reader_text import clock_text, distance, moment_text, percent
 from gpuwatch.app.watches import pauses
+from gpuwatch.app.watches.why.watch_words import does_text, limit_microusd, pause_text, wanted_text, why_not
 from gpuwatch.domain.launches.life.admission import BlockReason
 from gpuwatch.domain.market.money import dollars, rate_text, usd
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
-from gpuwatch.web.page_text import clock_text, distance, moment_text, percent
-from gpuwatch.web.watches.watch_words import does_text, limit_microusd, pause_text, wanted_text, why_not
 
 if TYPE_CHECKING:
     from datetime import datetime

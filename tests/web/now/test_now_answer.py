@@ -7,13 +7,13 @@ from typing import Any
 
 from gpuwatch.app.alerts.needs import NeedView
 from gpuwatch.app.launches.running_machines import RunningMachine
+from gpuwatch.app.reader_text import use_clock
 from gpuwatch.domain.launches.launch import Intent, LaunchState, new_launch
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.launches.money.month_forecast import BudgetUse
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.web.now.now_answer import NowFigures, answer, heading
 from gpuwatch.web.now.now_notices import notices
-from gpuwatch.web.page_text import use_clock
 from tests.builders import NOON, a_match, a_watch, changed
 
 QUIET = NowFigures(

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.app.watches.blocked import Condition, RuleState
 from gpuwatch.app.watches.watch_status import rules_of, watch_status_view, watch_statuses
+from gpuwatch.app.watches.why.blocked import Condition, RuleState
+from gpuwatch.app.watches.why.watch_words import why_not
 from gpuwatch.bootstrap import real_now
 from gpuwatch.chat.reading import watches as chat_watches
 from gpuwatch.chat.replies import ChatContext
@@ -34,7 +35,6 @@ from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.tables import poll
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.web.watches.watch_checks import check_rows
-from gpuwatch.web.watches.watch_words import why_not
 from tests.builders import a_match
 from tests.storage.stored_answers import an_answer, an_offer
 from tests.web.served import settings_in

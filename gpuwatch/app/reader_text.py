@@ -1,4 +1,4 @@
-"""Figures and times of a page as text, in the language of the reader and in the configured zone.
+"""Figures and times as text, in the language of the reader and in the configured zone: on a page, in a chat.
 
 Times are relative to the moment of the request: `use_clock` sets it, and the zone, for all texts of a request.
 """
@@ -22,35 +22,35 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _THIS_WEEK = timedelta(days=6)
 
 
-class PageClock(msgspec.Struct, frozen=True):
+class ReaderClock(msgspec.Struct, frozen=True):
     """The configured zone, and the moment of the request."""
 
     zone: ZoneInfo
     now: datetime
 
 
-_CLOCK: ContextVar[PageClock | None] = ContextVar("page_clock", default=None)
+_CLOCK: ContextVar[ReaderClock | None] = ContextVar("reader_clock", default=None)
 
 
 @contextmanager
 def use_clock(zone: str, now: datetime) -> Iterator[None]:
     """Within the block, texts are in this zone, and relative to this moment."""
-    token = _CLOCK.set(PageClock(ZoneInfo(zone), now))
+    token = _CLOCK.set(ReaderClock(ZoneInfo(zone), now))
     try:
         yield
     finally:
         _CLOCK.reset(token)
 
 
-def page_clock() -> PageClock:
+def reader_clock() -> ReaderClock:
     """Return the zone and the moment of this request; outside of one: UTC, now."""
-    return _CLOCK.get() or PageClock(ZoneInfo("UTC"), real_now())
+    return _CLOCK.get() or ReaderClock(ZoneInfo("UTC"), real_now())
 
 
 def as_datetime(at: datetime | str) -> datetime:
     """Return a time, also from RFC 3339, in the configured zone."""
     moment = datetime.fromisoformat(at) if isinstance(at, str) else at
-    return moment.astimezone(page_clock().zone)
+    return moment.astimezone(reader_clock().zone)
 
 
 def with_unit(text: str) -> str:
@@ -106,7 +106,7 @@ def clock_text(at: datetime | str | None) -> str:
     """A time: today "08:24", within a week "Fri 12:40", else "24 Nov", with the year if it is another; "–": none."""
     if at is None:
         return UNKNOWN
-    local, now = as_datetime(at), page_clock().now.astimezone(page_clock().zone)
+    local, now = as_datetime(at), reader_clock().now.astimezone(reader_clock().zone)
     if local.date() == now.date():
         return f"{local:%H:%M}"
     if abs(local.date() - now.date()) <= _THIS_WEEK:
@@ -118,7 +118,7 @@ def moment_text(at: datetime | str | None) -> str:
     """A time as `clock_text`; less than an hour ago: "4 min ago"."""
     if at is None:
         return UNKNOWN
-    passed_s = (page_clock().now - as_datetime(at)).total_seconds()
+    passed_s = (reader_clock().now - as_datetime(at)).total_seconds()
     if not 0 <= passed_s < _HOUR:
         return clock_text(at)
     return with_unit(_("{time} ago").format(time=span(passed_s)))

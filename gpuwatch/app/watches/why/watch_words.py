@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gpuwatch.app.reader_text import clock_text, reader_clock, span
 from gpuwatch.domain.launches.launch import RefusalReason
 from gpuwatch.domain.launches.life.admission import BlockReason
 from gpuwatch.domain.market import money
@@ -14,7 +15,6 @@ from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from gpuwatch.domain.watches.windows import opens_at
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
-from gpuwatch.web.page_text import clock_text, page_clock, span
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.life.admission import WatchBlock
@@ -67,11 +67,11 @@ def why_not(watch: Watch, block: WatchBlock, under_since: datetime | None = None
     if block.check is not None and (with_figures := _WITH_FIGURES.get(block.reason)) is not None:
         return with_figures(watch, block.check)
     if block.reason is BlockReason.OUTSIDE_ACTIVE:
-        clock = page_clock()
+        clock = reader_clock()
         opens = opens_at(watch.active, clock.now, clock.zone)
         return _("it is outside its hours; next at {time}").format(time=clock_text(opens))
     if block.reason is BlockReason.HOLD_FOR:
-        held_s = (page_clock().now - under_since).total_seconds() if under_since else 0.0
+        held_s = (reader_clock().now - under_since).total_seconds() if under_since else 0.0
         text = _("it has been under the limit for {time} of {all}")
         return text.format(time=span(held_s), all=span(watch.hold_for_s))
     return _plain(block)
