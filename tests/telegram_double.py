@@ -38,6 +38,7 @@ class Shown:
     silent: bool = False
     message_id: int = 0
     buttons: tuple[tuple[tuple[str, str], ...], ...] = ()  # (label, data), by row
+    replies_to: int | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -94,6 +95,7 @@ class TelegramDouble(WebhookSender):
         self.answers: dict[str, tuple[str, float]] = {}  # press → text, seconds after the press was given out
         self.edits: list[tuple[int, str]] = []  # (message, text)
         self.photos: list[bytes] = []
+        self.photo_fault: Fault | None = None
         self.methods: list[str] = []
         self.hanging: dict[int, str] = {}  # requests that get no answer, by number: their methods
         self.conflicts = 0  # requests that another getUpdates ended
@@ -251,18 +253,26 @@ class TelegramDouble(WebhookSender):
                 part.split(b'name="')[1].split(b'"')[0]: part.split(b"\r\n\r\n", 1)[1][:-2] for part in parts[1:-1]
             }
             assert fields[b"chat_id"].decode() in self.chats
+            if self.photo_fault is not None and not self.photo_fault.accepted:
+                return self.photo_fault, refusal(self.photo_fault)
+            caption = fields[b"caption"].decode()
+            if len(caption.encode("utf-16-le")) // 2 > 1024:
+                return _no(400, "Bad Request: message caption is too long")
             self.photos.append(fields[b"photo"])
             self.shown.append(
                 Shown(
                     fields[b"chat_id"].decode(),
-                    fields[b"caption"].decode(),
+                    caption,
                     (),
                     None,
                     False,
-                    False,
+                    fields.get(b"disable_notification") == b"true",
                     len(self.shown) + 1,
+                    replies_to=json.loads(fields.get(b"reply_parameters", b"{}")).get("message_id"),
                 )
             )
+            if self.photo_fault is not None:
+                return self.photo_fault, b""
         return Fault(), json.dumps({"ok": True, "result": {"message_id": len(self.shown)}}).encode()
 
     def _chat(self, request: dict[str, Any], _fault: Fault) -> tuple[Fault, bytes]:

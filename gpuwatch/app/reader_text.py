@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.market.figure_text import UNKNOWN, percent_text
+from gpuwatch.domain.market.figure_text import UNKNOWN, day_text, percent_text
 from gpuwatch.language import translate as _
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -95,11 +95,7 @@ def weekday(at: datetime) -> str:
 
 def day(at: datetime) -> str:
     """A day: "24 Nov"."""
-    names = (
-        _("Jan"), _("Feb"), _("Mar"), _("Apr"), _("May"), _("Jun"),
-        _("Jul"), _("Aug"), _("Sep"), _("Oct"), _("Nov"), _("Dec"),
-    )  # fmt: skip
-    return with_unit(_("{day} {month}").format(day=at.day, month=names[at.month - 1]))
+    return with_unit(day_text(at))
 
 
 def clock_text(at: datetime | str | None) -> str:

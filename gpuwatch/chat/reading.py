@@ -28,6 +28,8 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, subject_key
 from gpuwatch.engine.market.browse import offer_filter, sorted_offers
 from gpuwatch.errors import UsageError
+from gpuwatch.language import translate as _
+from gpuwatch.language import translate_composed
 from gpuwatch.ports.alerts import MessageButton
 from gpuwatch.storage.alerts.alert_rows import EventFilter
 
@@ -139,7 +141,8 @@ def history(context: ChatContext, argument: str) -> ChatReply:
     title = f"{argument}: USD per GPU-hour, commission included"
     sums = _history_sums(result)
     try:
-        drawn = picture(title, [price_chart(result, title, zone)], [f"times in {zone}"])
+        heading = translate_composed(title)
+        drawn = picture(heading, [price_chart(result, heading, zone)], [_("Times in {zone}").format(zone=zone.key)])
     except UsageError as without:  # what draws it is an extra
         return simple_reply(f"{title}\n{sums}\n{without}")
     reply = simple_reply(f"{title}\n{sums}")

@@ -138,16 +138,23 @@ class ButtonChannel(Protocol):
     buttons: ButtonSource | None
 
 
+class AlertPicture(msgspec.Struct, frozen=True):
+    """A PNG. `text`: what it shows, in one line."""
+
+    png: bytes
+    text: str
+
+
 class PictureSource(Protocol):
     """Draws what an alert is about."""
 
-    def picture_for(self, alert: Alert) -> bytes | None:
-        """A PNG; None: there is nothing to draw. Never raises, and takes a few seconds at most."""
+    def picture_for(self, alert: Alert) -> AlertPicture | None:
+        """Draw it; None: there is nothing to draw. Never raises, and takes a few seconds at most."""
 
 
 @runtime_checkable
 class PictureChannel(Protocol):
-    """A channel whose messages can carry a picture.
+    """A channel that can send a picture with an alert.
 
     Attributes:
         pictures: draws them; None: none.

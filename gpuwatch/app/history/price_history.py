@@ -30,6 +30,7 @@ from gpuwatch.domain.market.json_view import rfc3339, usd_number
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.setup.durations import HOUR_S
+from gpuwatch.language import translate as _
 from gpuwatch.storage.history.queries.history_queries import (
     first_poll_at,
     kept_from,
@@ -246,6 +247,6 @@ def price_chart(history: PriceHistoryResult, title: str, zone: tzinfo) -> SvgCha
     return step_chart(
         title,
         [at.astimezone(zone) for at in (*(point.starts_at for point in points), ends_at)],
-        [SvgLine("lowest", usd("min")), SvgLine("median", usd("median"), (usd("q1"), usd("q3")))],
+        [SvgLine(_("lowest"), usd("min")), SvgLine(_("median"), usd("median"), (usd("q1"), usd("q3")))],
         [not point.polled for point in points],
     )

@@ -8,6 +8,7 @@ from math import ceil, floor, log10
 from typing import Final, NamedTuple
 
 from gpuwatch.app.history.svg_style import label, text_width
+from gpuwatch.domain.market.figure_text import day_text, month_text
 
 WIDTH: Final = 900
 HEIGHT: Final = 320
@@ -89,7 +90,10 @@ def plain_tick(value: float, digits: int) -> str:
 def time_ticks(since_s: float, until_s: float, zone: tzinfo | None) -> list[Tick]:
     """Hours, days or months of the zone's clock within a range; a day's first moment carries the day."""
     ticks = next(found for found in _time_scales(since_s, until_s, zone or UTC) if len(found) <= _TIMES)
-    return ticks if ticks else [Tick(since_s, f"{datetime.fromtimestamp(since_s, zone or UTC):%d %b %H:%M}")]
+    if ticks:
+        return ticks
+    first = datetime.fromtimestamp(since_s, zone or UTC)
+    return [Tick(since_s, f"{day_text(first)} {first:%H:%M}")]
 
 
 def _time_scales(since_s: float, until_s: float, zone: tzinfo) -> Iterator[list[Tick]]:
@@ -116,7 +120,7 @@ def _hours(first: date, days: int, step: int, zone: tzinfo) -> Iterator[tuple[da
         for hour in range(0, 24, step):
             yield (
                 datetime(on.year, on.month, on.day, hour, tzinfo=zone),
-                f"{on:%d %b}" if hour == 0 else f"{hour:02}:00",
+                day_text(on) if hour == 0 else f"{hour:02}:00",
             )
 
 
@@ -124,7 +128,7 @@ def _days(first: date, days: int, step: int, zone: tzinfo) -> Iterator[tuple[dat
     for number in range(first.toordinal(), first.toordinal() + days):
         if (number - _MONDAY) % step == 0:
             on = date.fromordinal(number)
-            yield datetime(on.year, on.month, on.day, tzinfo=zone), f"{on:%d %b}"
+            yield datetime(on.year, on.month, on.day, tzinfo=zone), day_text(on)
 
 
 def _months(first: date, days: int, step: int, zone: tzinfo) -> Iterator[tuple[datetime, str]]:
@@ -132,7 +136,7 @@ def _months(first: date, days: int, step: int, zone: tzinfo) -> Iterator[tuple[d
     for number in range(start, start + days // 28 + 2):
         if number % step == 0:
             year, month = divmod(number, 12)
-            yield datetime(year, month + 1, 1, tzinfo=zone), f"{date(year, month + 1, 1):%b %Y}"
+            yield datetime(year, month + 1, 1, tzinfo=zone), f"{month_text(date(year, month + 1, 1))} {year}"
 
 
 def _with_day(ticks: list[Tick], zone: tzinfo) -> list[Tick]:
@@ -140,4 +144,4 @@ def _with_day(ticks: list[Tick], zone: tzinfo) -> list[Tick]:
     if not ticks or not ticks[0].text.endswith(":00"):
         return ticks
     first = ticks[0]
-    return [Tick(first.at, f"{datetime.fromtimestamp(first.at, zone):%d %b} {first.text}"), *ticks[1:]]
+    return [Tick(first.at, f"{day_text(datetime.fromtimestamp(first.at, zone))} {first.text}"), *ticks[1:]]

@@ -38,6 +38,7 @@ from gpuwatch.app.history.svg_style import (
 from gpuwatch.domain.market.figure_text import decimal_text
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
+from gpuwatch.language import translate as _
 
 _MARGIN: Final = 24  # of a picture
 _LINE_HEIGHT: Final = 18
@@ -162,11 +163,15 @@ def step_chart(
     ]
     if limit is not None:
         y = at - 6 if (at := plane.y(limit)) > TOP + 16 else at + 16
-        parts.append(label(WIDTH - RIGHT - 4, y, f"limit {dollars_tick(limit, 2)}", "end", "a-limtext halo"))
+        parts.append(
+            label(
+                WIDTH - RIGHT - 4, y, _("limit {limit}").format(limit=dollars_tick(limit, 2)), "end", "a-limtext halo"
+            )
+        )
     keys = [LegendEntry(kind, line.label) for kind, line in zip(kinds, lines, strict=False)]
-    keys += [LegendEntry("s-box", "middle half of the prices")] if any(line.band for line in lines) else []
+    keys += [LegendEntry("s-box", _("middle half of the prices"))] if any(line.band for line in lines) else []
     keys += [LegendEntry("dot", marks.label)] if marks and marks.points else []
-    keys += [LegendEntry("p-gap", "not polled")] if any(unknown) else []
+    keys += [LegendEntry("p-gap", _("not polled"))] if any(unknown) else []
     return SvgChart(title, HEIGHT, "".join([*parts, key_row(keys, LEFT, _KEY_Y)]))
 
 

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import math
+from datetime import date
 from typing import Final
 
+from gpuwatch.language import mark_text, translate
+
 UNKNOWN: Final = "–"
+_MONTHS: Final = (
+    mark_text("Jan"), mark_text("Feb"), mark_text("Mar"), mark_text("Apr"), mark_text("May"), mark_text("Jun"),
+    mark_text("Jul"), mark_text("Aug"), mark_text("Sep"), mark_text("Oct"), mark_text("Nov"), mark_text("Dec"),
+)  # fmt: skip
+
+
+def month_text(on: date) -> str:
+    """A month, short: "Nov"."""
+    return translate(_MONTHS[on.month - 1])
+
+
+def day_text(on: date) -> str:
+    """A day of a year: "4 Nov"."""
+    return translate("{day} {month}").format(day=on.day, month=month_text(on))
 
 
 def count_text(count: int, noun: str, plural: str | None = None) -> str:

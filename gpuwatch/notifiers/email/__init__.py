@@ -31,7 +31,7 @@ from gpuwatch.notifiers.toolkit import (
     text_of,
 )
 from gpuwatch.ports import Alert, ChannelSettings, Severity
-from gpuwatch.ports.alerts import PictureSource
+from gpuwatch.ports.alerts import AlertPicture, PictureSource
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
 from gpuwatch.ports.dialog import ChannelSetup
 from gpuwatch.ports.settings import Option, parse_line, parse_list, parse_password
@@ -299,13 +299,13 @@ class EmailChannel:
 
 
 def compose(
-    alert: Alert, settings: EmailSettings, left_out: Collection[str] = (), picture: bytes | None = None
+    alert: Alert, settings: EmailSettings, left_out: Collection[str] = (), picture: AlertPicture | None = None
 ) -> EmailMessage:
     """Build the mail: text, and the same as HTML. Its Message-ID depends on the alert, so a copy can be recognised.
 
     Args:
         left_out: recipients that do not get it, and that its header cannot name.
-        picture: a PNG below the text of the HTML; the mail carries it, so that nothing is loaded from elsewhere.
+        picture: below the text of the HTML; the mail carries it, so that nothing is loaded from elsewhere.
     """
     mail = EmailMessage(policy=_POLICY)
     sender = header_address(settings.sender)
@@ -320,11 +320,12 @@ def compose(
         mail["X-Priority"] = "1"
     mail["X-Gpuwatch-Alert"] = _safe_id(alert.alert_id)
     mail.set_content(text_of(settings.templates, alert) + "\n")
-    mail.add_alternative(as_html(alert, settings.templates, has_picture=picture is not None), subtype="html")
+    text = None if picture is None else picture.text
+    mail.add_alternative(as_html(alert, settings.templates, picture_text=text), subtype="html")
     if picture is not None:
         page = mail.get_payload(1)
         assert isinstance(page, EmailMessage)
-        page.add_related(picture, "image", "png", cid=f"<{PICTURE_ID}>", disposition="inline")
+        page.add_related(picture.png, "image", "png", cid=f"<{PICTURE_ID}>", disposition="inline")
     return mail
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from gpuwatch.language import current_language
-from gpuwatch.language import translate as _
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, custom_text, footer, lines, plain
 from gpuwatch.ports import Alert, Severity
 
@@ -70,12 +69,12 @@ border-radius:8px;background:#ffffff;overflow-wrap:anywhere;word-break:break-wor
 """
 
 
-def as_html(alert: Alert, templates: Mapping[str, str] | None = None, *, has_picture: bool = False) -> str:
+def as_html(alert: Alert, templates: Mapping[str, str] | None = None, *, picture_text: str | None = None) -> str:
     """Return the whole alert as a page, with everything escaped.
 
     Args:
         templates: the owner's plain texts by kind.
-        has_picture: the mail carries a picture under `PICTURE_ID`.
+        picture_text: what the picture shows that the mail carries under `PICTURE_ID`; None: it carries none.
     """
     all_lines = [*lines(alert), *footer(alert)]
     custom = custom_text(templates, alert, plain)
@@ -85,8 +84,8 @@ def as_html(alert: Alert, templates: Mapping[str, str] | None = None, *, has_pic
         )
     else:
         body = f'<div style="{_STYLES[Role.ITEM]};white-space:pre-wrap">{_escaped(custom)}</div>'
-    if has_picture:
-        body += _IMAGE.format(id=PICTURE_ID, alt=_escaped(_("Lowest price of 7 days")))
+    if picture_text is not None:
+        body += _IMAGE.format(id=PICTURE_ID, alt=_escaped(picture_text))
     title = _escaped("".join(piece.text for piece in all_lines[0].pieces))
     return _PAGE.format(
         language=current_language(), title=title, dark=_DARK, font=_FONT, bar=_BARS[alert.severity], body=body

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -17,6 +20,7 @@ from gpuwatch.notifiers.telegram.bot_api import (
     BotApi,
     BotApiReply,
     keyboard,
+    message_id,
     parse_webhook,
     read_webhook_info,
 )
@@ -24,7 +28,7 @@ from gpuwatch.notifiers.telegram.telegram_html import render, truncate_text
 from gpuwatch.notifiers.telegram.telegram_setup import ask_telegram
 from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, check_findings
 from gpuwatch.ports import Alert, ChannelSettings
-from gpuwatch.ports.alerts import ButtonSource
+from gpuwatch.ports.alerts import ButtonSource, PictureSource
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec
 from gpuwatch.ports.dialog import ChannelSetup
 from gpuwatch.ports.findings import Finding
@@ -33,6 +37,8 @@ from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
+
+log = logging.getLogger(__name__)
 
 __all__ = ["INFO", "TelegramChannel", "TelegramSettings", "build", "render"]
 
@@ -177,16 +183,20 @@ class TelegramChannel:
         self.users = _authorised_users(settings)
         self.webhook = settings.webhook
         self.buttons: ButtonSource | None = None
+        self.pictures: PictureSource | None = None
         self._templates = settings.templates
         self._api = BotApi(settings.bot_token, http, settings.base_url)
         self._monotonic = monotonic
         self._sleep = sleep
         self._jitter = jitter
         self._turn_lock = threading.Lock()
+        self._turns = 0
         self._next_at = float("-inf")
 
     def send(self, alert: Alert) -> None:
         """Deliver once: as HTML; as plain text if Telegram cannot parse that; to the new chat if it has moved.
+
+        A picture follows in the background, as a silent reply: whatever happens to it, the alert is delivered.
 
         Raises:
             DeliverLater: a rate limit, a server error, or no answer (it may have been delivered).
@@ -207,6 +217,28 @@ class TelegramChannel:
             reply = self._post({"text": truncate_text(as_text(alert)), **options})
         if not reply.ok:
             self._raise_error(reply)
+        if self.pictures is not None:
+            work = (self._send_picture, self.pictures, alert, reply, self._turns)
+            # a daemon thread: a picture must not delay the exit of the program
+            threading.Thread(target=copy_context().run, args=work, name="telegram-picture", daemon=True).start()
+
+    def _send_picture(self, pictures: PictureSource, alert: Alert, sent: BotApiReply, turns: int) -> None:
+        """Draw it and send it once, as a silent reply to the alert; its caption is for lists of chats and for readers
+        who do not see it.
+        """
+        picture = pictures.picture_for(alert)
+        if picture is None or self._turns != turns:  # other alerts go first
+            return
+        self._wait_for_turn()
+        fields = {
+            "chat_id": self.new_address or self.address,
+            "caption": picture.text,
+            "disable_notification": "true",
+            "reply_parameters": json.dumps({"message_id": message_id(sent), "allow_sending_without_reply": True}),
+        }
+        reply = self._api.send_photo(fields, picture.png, _DEADLINE_S)
+        if not reply.ok:
+            log.warning("the picture of an alert was not sent: %s", reply.text)
 
     def check(self) -> str:
         """Check that Telegram accepts the token and the chat; sends nothing. Raises DeliverLater, DeliveryRefused."""
@@ -254,6 +286,7 @@ class TelegramChannel:
 
     def _wait_for_turn(self) -> None:
         with self._turn_lock:
+            self._turns += 1
             self._sleep(max(self._next_at - self._monotonic(), 0.0))
             self._next_at = self._monotonic() + _SPACING_S
 

@@ -58,6 +58,10 @@ class BotApiReply(msgspec.Struct, frozen=True, kw_only=True):
         return redact(f"telegram: {self.status or ''} {self.description}".replace("  ", " ").strip())[:300]
 
 
+class _Message(msgspec.Struct):
+    message_id: int = 0
+
+
 class BotApi:
     """One bot. Its token is in the address, so no error may contain the address."""
 
@@ -86,7 +90,7 @@ class BotApi:
             f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
             for name, value in fields.items()
         ]
-        photo_header = f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="photo"; filename="history.png"\r\n'
+        photo_header = f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="photo"; filename="prices.png"\r\n'
         content = b"".join(
             [
                 *parts,
@@ -121,6 +125,14 @@ def keyboard(rows: ButtonRows) -> dict[str, object]:
     return {
         "inline_keyboard": [[{"text": button.label, "callback_data": button.data} for button in row] for row in rows]
     }
+
+
+def message_id(reply: BotApiReply) -> int:
+    """Return the id of the message that was sent; 0: unknown."""
+    try:
+        return msgspec.json.decode(reply.result, type=_Message).message_id
+    except msgspec.DecodeError:
+        return 0
 
 
 def _parse_reply(reply: HttpReply) -> BotApiReply:

@@ -145,7 +145,7 @@ def test_a_picture_is_one_upload_with_its_caption(sender: MessageSender, respx_m
     assert fields.pop("photo") == bytes(range(256))
     assert json.loads(fields.pop("reply_markup")) == KEYBOARD
     assert fields == {"chat_id": CHAT.encode(), "caption": "Größe <b>".encode()}
-    assert (parts[-1].get_content_type(), parts[-1].get_filename()) == ("image/png", "history.png")
+    assert (parts[-1].get_content_type(), parts[-1].get_filename()) == ("image/png", "prices.png")
 
 
 def test_a_picture_that_telegram_rejects_is_sent_as_text(

@@ -1,4 +1,4 @@
-"""The chart in an alert about an offer: seven days of its GPU, drawn when the alert is sent.
+"""The chart of an alert about an offer: seven days of its watch, or of its GPU, drawn when the alert is sent.
 
 A picture never delays an alert: what is not drawn within a few seconds, for whatever reason, is left out.
 """
@@ -14,10 +14,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.ports.alerts import PictureChannel
+from gpuwatch.ports.alerts import AlertPicture, PictureChannel
 from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:
+    from gpuwatch.app.setup.sharing.shared_charts import SharedChart
     from gpuwatch.bootstrap.service import Service
     from gpuwatch.daemon.task_progress import TaskProgress
     from gpuwatch.ports import Alert
@@ -40,35 +41,39 @@ class AlertPictures:
         self._patience_s = patience_s
         self._drawing: threading.Thread | None = None
 
-    def picture_for(self, alert: Alert) -> bytes | None:
+    def picture_for(self, alert: Alert) -> AlertPicture | None:
         """See `PictureSource`."""
-        gpu = _gpu_of(alert)
-        if gpu is None or (self._drawing is not None and self._drawing.is_alive()):
+        alert = alert.parts[0] if alert.parts else alert
+        is_drawn = alert.kind.rules.is_offer and alert.offers
+        if not is_drawn or (self._drawing is not None and self._drawing.is_alive()):
             return None  # a slow store gets one question at a time
-        drawn: list[bytes] = []
+        drawn: list[AlertPicture] = []
         # a daemon thread: a drawing that hangs must not delay the exit of the program
         self._drawing = threading.Thread(
-            target=copy_context().run, args=(self._draw, gpu, drawn), name="alert-picture", daemon=True
+            target=copy_context().run, args=(self._draw, alert, drawn), name="alert-picture", daemon=True
         )
         self._drawing.start()
         self._drawing.join(self._patience_s)
         return drawn[0] if drawn else None
 
-    def _draw(self, gpu: str, drawn: list[bytes]) -> None:
-        from gpuwatch.app.setup.sharing.shared_charts import gpu_chart  # noqa: PLC0415 only where a picture is sent
-
+    def _draw(self, alert: Alert, drawn: list[AlertPicture]) -> None:
         try:
-            chart = gpu_chart(self._settings, gpu, real_now())
+            chart = self._chart(alert)
             if chart.chart is not None:
-                drawn.append(chart.png())
+                drawn.append(AlertPicture(chart.png(), f"{chart.title}. {chart.summary}"))
         except Exception as error:  # whatever a picture costs, the alert is sent without it
             log.warning("an alert is sent without its chart: %s: %s", type(error).__name__, redact(str(error)))
 
+    def _chart(self, alert: Alert) -> SharedChart:
+        """The prices that the watch would have matched, with its limit; of a watch that is gone or new, its GPU's."""
+        from gpuwatch.app.setup.sharing.shared_charts import gpu_chart, watch_chart  # noqa: PLC0415 only where needed
 
-def _gpu_of(alert: Alert) -> str | None:
-    """The GPU of the offer that an alert is about; None: it is about none."""
-    first = alert.parts[0] if alert.parts else alert
-    return first.offers[0].gpu if first.kind.rules.is_offer and first.offers else None
+        now = real_now()
+        if any(watch.name == alert.watch for watch in self._settings.watches):
+            chart = watch_chart(self._settings, alert.watch or "", now)
+            if chart.chart is not None:
+                return chart
+        return gpu_chart(self._settings, alert.offers[0].gpu, now)
 
 
 @contextmanager

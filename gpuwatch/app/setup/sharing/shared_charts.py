@@ -92,7 +92,9 @@ def _of(name: str, lowest: Sequence[int | None], chart: SvgChart | None, zone: Z
         text = _("No price was recorded in the last 7 days.")
         return SharedChart(title=name, summary=text, notes=(text,), chart=None)
     now = lowest[-1]
-    title = f"{name}: {rate_text(now)}/GPU-h" if now is not None else _("{name}: nothing on sale").format(name=name)
+    title = (
+        f"{name}: {rate_text(now)}{_('/GPU-h')}" if now is not None else _("{name}: nothing on sale").format(name=name)
+    )
     summary = _("In 7 days the lowest price was between {low} and {high}.").format(
         low=rate_text(min(known)), high=rate_text(max(known))
     )
