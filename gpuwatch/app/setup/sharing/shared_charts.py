@@ -68,10 +68,11 @@ def watch_chart(settings: Settings, name: str, now: datetime) -> SharedChart:
     zone = ZoneInfo(settings.timezone)
     prices = matching_prices(settings, watch, CHART_DAYS, now)
     limit = limits_in_force(settings, [watch]).watches[0].max_price_usd_gpu_hour if _has_limit(watch) else None
+    lows = [None if low is None else low / MICRO for low in (*prices.lows, prices.lows[-1])]  # the last one holds now
     drawn = step_chart(
         name,
-        [prices.starts_at(hour).astimezone(zone) for hour in range(len(prices.lows))],
-        [SvgLine(_("lowest matching offer"), [None if low is None else low / MICRO for low in prices.lows])],
+        [*(prices.starts_at(hour).astimezone(zone) for hour in range(len(prices.lows))), now.astimezone(zone)],
+        [SvgLine(_("lowest matching offer"), lows)],
         [not is_polled for is_polled in prices.polled],
         limit=None if limit is None else float(limit),
     )
