@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
-from tests.telegram_formatting import CannotParse, Entity, parse
+from tests.telegram_formatting import CannotParse, Entity, form_fields, parse
 from tests.telegram_webhook import Refused, WebhookSender
 
 TOKEN = "8123456789:AAH-TelegramTokenOfATest_0123456789ab"
@@ -248,29 +248,16 @@ class TelegramDouble(WebhookSender):
     def _photo(self, body: bytes) -> tuple[Fault, bytes]:
         with self._lock:
             self.methods.append("sendPhoto")
-            parts = body.split(body.split(b"\r\n", 1)[0])
-            fields = {
-                part.split(b'name="')[1].split(b'"')[0]: part.split(b"\r\n\r\n", 1)[1][:-2] for part in parts[1:-1]
-            }
-            assert fields[b"chat_id"].decode() in self.chats
             if self.photo_fault is not None and not self.photo_fault.accepted:
                 return self.photo_fault, refusal(self.photo_fault)
-            caption = fields[b"caption"].decode()
-            if len(caption.encode("utf-16-le")) // 2 > 1024:
-                return _no(400, "Bad Request: message caption is too long")
-            self.photos.append(fields[b"photo"])
-            self.shown.append(
-                Shown(
-                    fields[b"chat_id"].decode(),
-                    caption,
-                    (),
-                    None,
-                    False,
-                    fields.get(b"disable_notification") == b"true",
-                    len(self.shown) + 1,
-                    replies_to=json.loads(fields.get(b"reply_parameters", b"{}")).get("message_id"),
-                )
-            )
+            fields = form_fields(body)
+            chat, caption = (fields[name].decode() for name in ("chat_id", "caption"))
+            assert chat in self.chats
+            assert len(caption.encode("utf-16-le")) // 2 <= 1024
+            self.photos.append(fields["photo"])
+            silent, replied = fields.get("disable_notification") == b"true", fields.get("reply_parameters", b"{}")
+            picture = Shown(chat, caption, (), None, previews=False, silent=silent, message_id=len(self.shown) + 1)
+            self.shown.append(replace(picture, replies_to=json.loads(replied).get("message_id")))
             if self.photo_fault is not None:
                 return self.photo_fault, b""
         return Fault(), json.dumps({"ok": True, "result": {"message_id": len(self.shown)}}).encode()

@@ -129,3 +129,11 @@ def _detected(stretches: list[tuple[str, bool]]) -> list[Entity]:
     # text inside code or a link is not a link of its own
     bare = "".join(" " * len(text) if inside else text for text, inside in stretches)
     return [Entity(kind, found[0]) for kind, pattern in _DETECTED.items() for found in pattern.finditer(bare)]
+
+
+def form_fields(body: bytes) -> dict[str, bytes]:
+    """Return the fields of a request that uploads a file."""
+    parts = body.split(body.split(b"\r\n", 1)[0])
+    return {
+        part.split(b'name="')[1].split(b'"')[0].decode(): part.split(b"\r\n\r\n", 1)[1][:-2] for part in parts[1:-1]
+    }

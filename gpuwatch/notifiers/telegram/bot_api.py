@@ -58,7 +58,7 @@ class BotApiReply(msgspec.Struct, frozen=True, kw_only=True):
         return redact(f"telegram: {self.status or ''} {self.description}".replace("  ", " ").strip())[:300]
 
 
-class _Message(msgspec.Struct):
+class _SentMessage(msgspec.Struct):
     message_id: int = 0
 
 
@@ -130,7 +130,7 @@ def keyboard(rows: ButtonRows) -> dict[str, object]:
 def message_id(reply: BotApiReply) -> int:
     """Return the id of the message that was sent; 0: unknown."""
     try:
-        return msgspec.json.decode(reply.result, type=_Message).message_id
+        return msgspec.json.decode(reply.result, type=_SentMessage).message_id
     except msgspec.DecodeError:
         return 0
 
