@@ -1,7 +1,8 @@
 """Makes a picture of every page of a live daemon with recorded prices: `python -m docs.pictures.pages OUT`.
 
 Each page in 1280 and 390 pixels, light and dark, English and Russian. With `--designs FOLDER` also each page beside
-the picture that its design has: NAME_WIDTH_SCHEME.png.
+the picture that its design has: NAME_WIDTH_SCHEME.png. `--after 200` first waits so long, so that the machine and the
+job have measurements of some minutes.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.web.chromium import started
-from tests.web.story import Story, story
+from tests.web.story import PLANNED, Story, story
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -26,8 +28,8 @@ LANGUAGES = ("en", "ru")
 # the name of a page's picture, by the design, and its path in the story
 _NAMES = {
     "/": "now", "/market": "market", "/watches": "watches", "/launches": "launches", "/approvals": "approvals",
-    "/jobs": "jobs", "/costs": "money", "/plan": "plan", "/alerts": "alerts", "/settings": "settings", "/log": "log",
-    "/login": "login", "/no/such-page": "error",
+    "/jobs": "jobs", "/costs": "money", "/plan": "plan-first", PLANNED: "plan", "/alerts": "alerts",
+    "/settings": "settings", "/log": "log", "/login": "login", "/no/such-page": "error",
 }  # fmt: skip
 _PARTS = {
     "gpu": "gpu", "watches": "watch", "launches": "launch", "approvals": "approval", "jobs": "job",
@@ -60,10 +62,13 @@ def pictures(browser: Browser, running: Story, out: Path, language: str) -> Iter
             page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
             for width, height in SIZES.items():
                 page.set_viewport_size({"width": width, "height": height})
+                whole = page.evaluate("document.documentElement.scrollHeight")
+                if name_of(path) != "approval":  # which must fit the screen; elsewhere the bar at the foot moves down
+                    page.set_viewport_size({"width": width, "height": max(height, whole)})
                 page.wait_for_timeout(150)  # charts are drawn again
                 suffix = "" if language == "en" else f"_{language}"
                 stored = out / f"{name_of(path)}_{width}_{scheme}{suffix}.png"
-                page.screenshot(path=stored, full_page=True)
+                page.screenshot(path=stored)
                 yield stored
     context.close()
 
@@ -95,9 +100,11 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--designs", type=Path)
     parser.add_argument("--language", choices=LANGUAGES, action="append")
+    parser.add_argument("--after", type=float, default=0.0, metavar="SECONDS")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, story(Path(folder)) as running, started() as browser:
+        time.sleep(given.after)
         for language in given.language or LANGUAGES:
             for stored in pictures(browser, running, given.out, language):
                 sys.stdout.write(f"{stored}\n")

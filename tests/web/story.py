@@ -1,19 +1,21 @@
 """A daemon with everything in it, for the pictures of the pages and for the tests that visit every page.
 
-Two weeks of recorded prices, watches of every action, two machines, a job that runs and one that waits, a paused watch,
-and a quote that awaits its owner. The market is the embedded one; everything else is as in production.
+Two weeks of recorded prices and of ended launches, watches of every action, two machines, a job that runs and one that
+waits, a paused watch, and a quote that awaits its owner. The market is the embedded one; everything else is as in
+production.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.app.history.price_files import import_recorded
 from gpuwatch.app.jobs.jobs import listed_jobs, submit_jobs
-from gpuwatch.app.setup.demo import DROP_USD_HOUR, demo_market, wait_until
+from gpuwatch.app.setup.demo import DROP_USD_HOUR, PROVIDER, demo_market, wait_until
 from gpuwatch.app.setup.demo_jobs import missing_for_jobs
 from gpuwatch.app.watches.pauses import pause
 from gpuwatch.bootstrap import open_store, real_now
@@ -27,7 +29,9 @@ from gpuwatch.settings import Settings, load
 from gpuwatch.web.context import WebContext
 from gpuwatch.web.page import ServingProcess
 from gpuwatch.web.server import WebServer
+from tests.web.past_launches import record_past_launches
 
+PLANNED = "/plan?model=llama-3.1-8b&method=qlora&tokens=100&within=48&max_cost=40"
 _WITHIN_S = 120.0  # a slow machine
 _SETTINGS = """
 timezone = "Europe/Berlin"
@@ -55,6 +59,7 @@ sweep_every = "20s"
 [[watch]]
 name = "h100-night"
 gpu = ["H100"]
+gpu_count = {{ min = 1, max = 8 }}
 max_price = 1.90
 action = "launch"
 disk_gb = 50
@@ -62,7 +67,7 @@ disk_gb = 50
 image = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
 max_runtime = "8h"
 max_active = 1
-max_total = 5
+max_total = 40
 
 [[watch]]
 name = "render"
@@ -72,27 +77,29 @@ action = "launch"
 [watch.launch]
 max_runtime = "12h"
 max_active = 1
+max_total = 40
 
 [[watch]]
 name = "a100-ask"
 gpu = ["A100 SXM 80GB"]
 max_price = 1.20
 action = "ask"
-verified = true
 [watch.launch]
 max_runtime = "24h"
 max_total = 0
 approve_within = "1h"
 
 [[watch]]
-name = "4090-cheap"
-gpu = ["RTX 4090"]
-max_price = 0.45
+name = "a100-cheap"
+gpu = ["A100 PCIe 80GB"]
+gpu_count = {{ min = 1, max = 8 }}
+max_price = 0.95
 
 [[watch]]
 name = "h200-deal"
 gpu = ["H200"]
-max_price = 1.20
+gpu_count = {{ min = 1, max = 8 }}
+max_price = 2.40
 
 [[watch]]
 name = "b200-eu"
@@ -102,9 +109,15 @@ max_price = 3.20
 [web]
 listen = "127.0.0.1:0"
 """
+_TRAINING = (
+    "for n in $(seq 1 2000); do"
+    ' awk -v n=$n \'BEGIN { f = "step %d/2000  loss %.4f  %d tok/s\\n";'
+    " printf f, n, 1.05 + 2 / (1 + n / 25), 3390 - n % 7 * 9 }';"
+    " sleep 1; done"
+)
 _JOB = """
 name = "{name}"
-command = "for n in $(seq 1 2000); do echo step $n/2000 loss $n; sleep 1; done"
+command = '''{command}'''
 resources = {{ gpu = "{gpu}", disk_gb = 20 }}
 limit = {{ max_price = {max_price}, max_usd = 5 }}
 hours = 0.5
@@ -140,17 +153,21 @@ def story(folder: Path) -> Iterator[Story]:
         path.write_text(_SETTINGS.format(folder=folder, url=market.url, key=market.key))
         path.chmod(0o600)
         settings = load(str(path), env={"STATE_DIRECTORY": str(folder)}, cwd=folder)
-        import_recorded(settings, real_now(), dry_run=False, progress=lambda title: nullcontext(lambda *_: None))
+        import_recorded(settings, real_now(), dry_run=False, progress=_untold, provider=PROVIDER)
         store = stack.enter_context(open_store(settings))
+        record_past_launches(store, real_now())
         service = stack.enter_context(running_service(settings, store, {}))
         codes: list[str] = []
-        owner = ServingProcess(config=str(path), recent_log=RecentLog(redact))
+        recent_log = RecentLog(redact)
+        logging.getLogger().addHandler(recent_log)
+        stack.callback(logging.getLogger().removeHandler, recent_log)
+        owner = ServingProcess(config=str(path), recent_log=recent_log)
         context = WebContext(settings, codes.append, owner=owner)
         server = WebServer(context)
         context.credentials.print_code()
         server.start()
         stack.callback(server.stop)
-        wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= 2, "two polls", _WITHIN_S)
+        wait_until(lambda: service.polling.workers[PROVIDER].finished_rounds >= 2, "two polls", _WITHIN_S)
         market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
         pause(settings, "b200-eu", 2 * 86_400, "budget for next month", actor="its owner")
         jobs = submit_jobs(settings, [_job(folder, "llama-ft", "L40S", 0.90), _job(folder, "eval", "H200", 1.10)])
@@ -169,10 +186,15 @@ def story(folder: Path) -> Iterator[Story]:
             (
                 "/", "/market", "/gpu/H100%20SXM", "/watches", "/watches/h100-night", "/watches/h100-night/edit",
                 "/launches", f"/launches/{launch.launch_id}", "/approvals", f"/approvals/{asked}", "/jobs",
-                f"/jobs/{jobs[0].job_id}", "/costs", "/plan", "/alerts", "/settings", "/log", "/login", "/no/such-page",
+                f"/jobs/{jobs[0].job_id}", "/costs", "/plan", PLANNED, "/alerts", "/settings", "/log",
+                "/login", "/no/such-page",
             ),
             asked, launch.launch_id, jobs[0].job_id,
         )  # fmt: skip
+
+
+def _untold(title: str) -> AbstractContextManager[Callable[[str, int, int], None]]:
+    return nullcontext(lambda *_: None)
 
 
 def _publish(market: Marketplace) -> None:
@@ -185,7 +207,7 @@ def _publish(market: Marketplace) -> None:
 
 def _job(folder: Path, name: str, gpu: str, max_price: float) -> Path:
     path = folder / f"{name}.toml"
-    path.write_text(_JOB.format(name=name, gpu=gpu, max_price=max_price))
+    path.write_text(_JOB.format(name=name, gpu=gpu, max_price=max_price, command=_TRAINING))
     return path
 
 

@@ -122,17 +122,21 @@ def import_recorded(
     *,
     dry_run: bool,
     progress: Callable[[str], AbstractContextManager[ReportProgress]],
+    provider: str = RECORDED,
 ) -> FileImport:
     """Merge the prices that come with gpuwatch, moved to end now, into a store that has not got them yet.
+
+    Args:
+        provider: whose prices they are said to be: that of a simulated market, or nobody's.
 
     Raises:
         UsageError: the store has them: moved to another moment, they would lie beside themselves.
         StoreError: the store cannot be used, or rejected them.
     """
     with open_store_read_only(settings) if dry_run else open_store(settings, upgrade_unused) as database:
-        if own_poll_span(database, f"{RECORDED}:history", 0, int(now.timestamp())) is not None:
+        if own_poll_span(database, f"{provider}:history", 0, int(now.timestamp())) is not None:
             raise UsageError("the store already holds the recorded prices that come with gpuwatch")
-        with recorded_prices(now) as path, progress(f"{path.name}: ") as report:
+        with recorded_prices(now, provider) as path, progress(f"{path.name}: ") as report:
             return replace(_import_file(database, path, None, report, dry_run=dry_run), path=Path(path.name))
 
 

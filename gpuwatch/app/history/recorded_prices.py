@@ -1,7 +1,8 @@
 """Two weeks of prices that somebody recorded and published, for a store that has no history of its own yet.
 
-The rows are real and old. They are moved in time so that the last one is of now, and every face shows them under the
-provider `recorded`, as imported. Source and licence: recorded-prices.LICENSE.
+The rows are real and old. They are moved in time so that the last one is of now, and every face shows them as
+imported: under the provider `recorded`, or, in a demo, as those of its simulated market. Source and licence:
+recorded-prices.LICENSE.
 """
 
 from __future__ import annotations
@@ -21,15 +22,23 @@ _MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @contextmanager
-def recorded_prices(now: datetime) -> Iterator[Path]:
-    """A file of price rows like any other, whose last moment is `now`; deleted afterwards."""
+def recorded_prices(now: datetime, provider: str = RECORDED) -> Iterator[Path]:
+    """A file of price rows like any other, whose last moment is `now`; deleted afterwards.
+
+    Args:
+        provider: whose prices they are said to be; only `RECORDED` keeps their sellers.
+    """
     with gzip.open(_FILE, "rt", encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     moved = _moved({row[0] for row in rows[1:]}, now)
+    whose = rows[0].index("provider")
+    for row in rows[1:]:
+        row[0] = moved[row[0]]
+        row[whose] = row[whose] if provider == RECORDED else provider
     with TemporaryDirectory(prefix="gpuwatch-recorded-") as folder:
         path = Path(folder, "recorded-prices.csv")
         with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([rows[0], *([moved[row[0]], *row[1:]] for row in rows[1:])])
+            csv.writer(file).writerows(rows)
         yield path
 
 

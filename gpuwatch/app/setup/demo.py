@@ -37,6 +37,7 @@ from gpuwatch.storage.setup.store_stats import read_store_stats
 PrintLine = Callable[[str], None]
 ShowPage = Callable[[Settings, Path], None]  # the settings in force, and their file
 T = TypeVar("T")
+PROVIDER = "vastai"  # the one that the emulator plays, and whose past the recorded prices become
 GPU = "H100 SXM"
 MAX_PRICE = "1.90"  # USD per GPU-hour, commission included
 CALM_USD_HOUR = (2.45, 2.60, 2.95)  # listed prices of the three H100 of the demo
@@ -80,7 +81,6 @@ name = "a100-ask"
 gpu = ["A100 SXM 80GB"]
 max_price = 0.90
 action = "ask"
-verified = true
 
 [watch.launch]
 max_runtime = "1h"
@@ -149,7 +149,7 @@ def _offers_text(market: Marketplace) -> str:
 
 def _recorded_history(settings: Settings, now: datetime) -> str:
     """Give the store a history, and say what it says about the demo's limit."""
-    done = import_recorded(settings, now, dry_run=False, progress=_no_progress)
+    done = import_recorded(settings, now, dry_run=False, progress=_no_progress, provider=PROVIDER)
     asked = PriceHistoryRequest(
         gpu=GPU,
         scope=MarketFilter(gpu_count_max=1, spot=False),
@@ -183,7 +183,7 @@ def _run_steps(
     print_line: PrintLine, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service
 ) -> None:
     print_line(f"2. the daemon watches for {GPU} at or under ${MAX_PRICE}/GPU-h, 20 % commission included")
-    wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= 3, "three polls")
+    wait_until(lambda: service.polling.workers[PROVIDER].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]
     listed, price = per_gpu_hour(cheapest), per_gpu_hour(cheapest * 1.2)
     print_line(f"   three polls, no alert: cheapest {listed} listed, {price} with commission")

@@ -295,6 +295,8 @@ class _Reading:
     def _is_about(self, scope: CoverScope, families: Mapping[str, str], models: frozenset[str]) -> bool:
         """Whether polls of a scope are of all GPUs, or of a matching one, even if that was never on offer."""
         source, gpu, spot = scope
+        if self._providers is not None and provider_of_source(source) not in self._providers:
+            return False  # what others polled says nothing about these
         if not self._scope.has_spot(bool(spot)) or not matches_source(source, None):
             return False
         return not gpu or self._scope.has_gpu(gpu, families.get(gpu) or catalog().resolve(gpu).family, models)

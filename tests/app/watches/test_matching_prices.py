@@ -63,6 +63,13 @@ def test_an_hour_without_a_poll_is_no_hour_without_offers(settings: Settings) ->
     assert ago[23] == (None, False), "before the first poll"
 
 
+def test_an_hour_that_only_another_provider_was_polled_in_is_not_known(settings: Settings) -> None:
+    recorder = SqlHistoryRecorder(open_database(settings.database_url))
+    recorder.record(an_answer(provider="runpod", observed_at=NOW - timedelta(hours=7)), lane="sweep")
+    prices = matching_prices(settings, settings.watches[0], 1, NOW)
+    assert not prices.polled[23 - 7], "an hour of a gap"
+
+
 def test_what_the_history_does_not_record_is_named(settings: Settings) -> None:
     assert matching_prices(settings, settings.watches[0], 1, NOW).unrecorded == ("min_cuda",)
 

@@ -215,7 +215,7 @@ def fitting_offers(
 
     Args:
         reference_disk_gb: the disk size in a quote without a requested disk.
-        providers: only these providers; None: all.
+        providers: only these providers and their polls; None: all.
     """
     wide = at_any_price(without_unrecorded_clauses(watch, market_history.listings)[0])
 
@@ -226,4 +226,5 @@ def fitting_offers(
     fitting = [fits(listing) for listing in market_history.listings]
     intervals = interval_columns(market_history.intervals).of_listings(fitting)
     gpu_price = gpu_pricer(market_history, commissions, reference_disk_gb if watch.disk_gb is None else watch.disk_gb)
-    return msgspec.structs.replace(market_history, intervals=intervals), gpu_price
+    polls = [poll for poll in market_history.polls if providers is None or poll.provider in providers]
+    return msgspec.structs.replace(market_history, intervals=intervals, polls=polls), gpu_price
