@@ -95,11 +95,13 @@ _LETTERS = re.compile(r"[^\W\d_]")
 _LATIN = re.compile(r"[A-Za-z]")
 _NUMBER = r"[-+−]?[\d.,]*\d"
 _SENTENCE_END = re.compile(r"(?<=[.!?]) ")
-_SEPARATORS = ("; ", ": ", ", ", " · ", " (")
+_SEPARATORS = ("; ", ": ", ", ", " · ", " (", " = ")
 _DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:([\d.]+)s)?")
 _RATE = re.compile(r"(\$[\d.,]+)(/h|/GPU-h)\b")
 _MOST_LENGTH = 1000  # of a composed text; longer ones are somebody else's
 _MANY_LETTERS = 10
+_SHORT_VALUE = re.compile(r"\S*|[^a-z]*", re.DOTALL)
+_NAME_WORDS = 3  # of a name at most
 _LEAST_LETTERS = 4  # of a pattern, outside its fields: fewer would match anything
 
 
@@ -109,6 +111,7 @@ class _TextPattern(NamedTuple):
     regex: re.Pattern[str]
     fields: tuple[str, ...]  # as written, such as "{count:,}"
     literal: str  # in each of its results
+    is_short: bool  # it has so few letters that it could take a host's sentence for a value
     one: str
     many: str | None  # None: it has no plural
 
@@ -184,12 +187,23 @@ def _recognised(language: str, text: str) -> str | None:
     if exact != text:
         return exact
     for pattern in _patterns(language):
-        if pattern.literal in text and (match := pattern.regex.fullmatch(text)):
+        match = pattern.regex.fullmatch(text) if pattern.literal in text else None
+        if match and (not pattern.is_short or _has_known_values(language, pattern, match.groups())):
             return _refilled(language, pattern, match.groups())
     if text[:1].isupper():  # perhaps the first word of a message
         lower = _recognised(language, text[0].lower() + text[1:])
         return None if lower is None else lower[:1].upper() + lower[1:]
     return None
+
+
+def _has_known_values(language: str, pattern: _TextPattern, values: tuple[str, ...]) -> bool:
+    """Whether each value is short, a name, or a text of the catalogue itself."""
+    return all(
+        _SHORT_VALUE.fullmatch(value)
+        or (field[1:-1] in _NAMES and len(value.split()) <= _NAME_WORDS)
+        or _recognised(language, value) is not None
+        for field, value in zip(pattern.fields, values, strict=True)
+    )
 
 
 def _refilled(language: str, pattern: _TextPattern, values: tuple[str, ...]) -> str:
@@ -223,15 +237,13 @@ def _patterns(language: str) -> tuple[_TextPattern, ...]:
 
 def _text_pattern(form: str, literals: list[str], one: str, many: str | None) -> _TextPattern:
     fields = list(_FIELD.finditer(form))
-    # a short text must not take a host's sentence for its value
-    any_text = "(.*?)" if len(_LETTERS.findall("".join(literals))) >= _MANY_LETTERS else r"(\S*|[^a-z]*)"
     regex = re.escape(literals[0])
     for field, literal in zip(fields, literals[1:], strict=True):
         is_number = field[1] == "count" or re.search(r":[\d,.]*[dfg%]$", field[2])
-        regex += f"({_NUMBER}{'%?' if is_number else ''})" if is_number else any_text
-        regex += re.escape(literal)
+        regex += (f"({_NUMBER}%?)" if is_number else "(.*?)") + re.escape(literal)
     compiled = re.compile(regex, re.DOTALL)
-    return _TextPattern(compiled, tuple(field[0] for field in fields), max(literals, key=len), one, many)
+    is_short = len(_LETTERS.findall("".join(literals))) < _MANY_LETTERS
+    return _TextPattern(compiled, tuple(field[0] for field in fields), max(literals, key=len), is_short, one, many)
 
 
 def _message_ids(path: Path) -> Iterator[tuple[str, str | None]]:

@@ -17,7 +17,7 @@ FOLDERS = (
     "domain/launches", "domain/history/past_lows.py", "domain/market/offer.py",
     "domain/jobs/pilot_checks.py", "domain/watches/computed_limits.py", "domain/watches/match.py",
     "storage/launches/launch_admission.py", "storage/launches/launch_repository.py", "engine/launches",
-    "engine/alerts/launch_alerts.py", "engine/alerts/offer_alerts.py",
+    "daemon/task_progress.py", "engine/alerts/launch_alerts.py", "engine/alerts/offer_alerts.py",
     "engine/jobs/job_queue.py", "engine/jobs/job_runner.py", "engine/jobs/run_finisher.py",
     "engine/jobs/run_monitor.py",
 )  # fmt: skip

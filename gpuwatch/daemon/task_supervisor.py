@@ -127,7 +127,7 @@ def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
         now,
         subject=fault.task,
         severity=Severity.CRITICAL if is_essential else Severity.WARNING,
-        fault=fault.kind.value,
+        fault=texts.TASK_FAULTS[fault.kind.value].format(subject=fault.task),
         since=format_moment(fault.since),
         error=redact(fault.cause),
         why=texts.TASK_HANGS if hangs else texts.TASK_FAILS.format(failures=fault.failures),

@@ -16,12 +16,13 @@ import msgspec
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
 from gpuwatch.daemon.task_supervisor import task_alert
-from gpuwatch.domain.alerts import service_texts
-from gpuwatch.domain.alerts.alert import AlertSpec, event_json
+from gpuwatch.domain.alerts import guard_texts, service_texts
+from gpuwatch.domain.alerts.alert import event_json
 from gpuwatch.domain.alerts.launch_texts import HELD, OVER, RUNNING
 from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import EndReason, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval
+from gpuwatch.domain.launches.life.strays import why_unknown
 from gpuwatch.domain.watches.decide import Decision, DecisionReason
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts import health_alerts
@@ -31,7 +32,7 @@ from gpuwatch.engine.alerts.page_links import with_page_links
 from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import as_text
-from gpuwatch.ports import Alert, AlertKind, Instance, InstanceState, ProviderHealth
+from gpuwatch.ports import Alert, AlertKind, Instance, InstanceState, ProviderHealth, Severity
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.domain.launches.guard_values import a_running_launch
 
@@ -96,10 +97,9 @@ def _alerts_by_kind() -> dict[AlertKind, Alert]:
         complete_at=NOON - timedelta(minutes=90), blind_since=NOON, last_error="GET https://console.vast.ai: timed out"
     )
     orphan = Instance(instance_id="90001", label="gpuwatch-k3f7q2mzt5ab", state=InstanceState.RUNNING, status="running")
-    budget = Alert(
-        alert_id=_id(), kind=AlertKind.BUDGET, created_at=NOON, headline="budget for the day is used to 80 %",
-        facts=(("Limit", "$100.00"), ("Spent", "$80.12")), why="80 % of max_usd_day is spent.", did="Nothing yet.",
-        can_do=("See what it went to: gpuwatch launches costs",),
+    budget = guard_texts.BUDGET_NEARLY.alert(
+        _id(), NOON, whose=guard_texts.BUDGET_OF_ALL, name="max_usd_day", limit="$100.00 in 2026-11-21", spent="$80.12",
+        billed="", by_end="$104.50", words="3 launches", did=guard_texts.BUDGET_WARNS, severity=Severity.WARNING,
     )  # fmt: skip
     hanging = TaskFault(
         task="follow vastai", kind=FaultKind.HANGS, since=NOON - timedelta(minutes=6),
@@ -108,12 +108,10 @@ def _alerts_by_kind() -> dict[AlertKind, Alert]:
     return {
         AlertKind.MATCH: _match(),
         AlertKind.APPROVAL: _match(approval=True),
-        AlertKind.RENT: texts.of(_why(RUNNING, "The instance matches its offer."), launch, NOON).alert,
+        AlertKind.RENT: texts.of(RUNNING, launch, NOON).alert,
         AlertKind.END: texts.of(OVER, over, NOON + timedelta(hours=3), end="ended", reason="You stopped it.").alert,
-        AlertKind.HELD: texts.of(
-            _why(HELD, "The list of instances does not prove it."), launch, NOON, candidate="INSTANCE"
-        ).alert,
-        AlertKind.ORPHAN: texts.orphan("vastai", orphan, "No launch bears its label.", NOON).alert,
+        AlertKind.HELD: texts.of(HELD, launch, NOON, candidate="INSTANCE", evidence=None).alert,
+        AlertKind.ORPHAN: texts.orphan("vastai", orphan, why_unknown(None, orphan, "vastai") or "", NOON).alert,
         AlertKind.BUDGET: budget,
         AlertKind.REFUSED: texts.not_rented(launch, f"{EndReason.KEY.value}: 401", NOON).alert,
         AlertKind.BLIND: health_alerts.blind_alert("vastai", "hunt", blind, alert_id=_id(), now=NOON),
@@ -126,10 +124,6 @@ def _alerts_by_kind() -> dict[AlertKind, Alert]:
         AlertKind.AUDIT: _audit(),
         AlertKind.TEST: service_texts.TEST.alert(_id(), NOON),
     }
-
-
-def _why(spec: AlertSpec, text: str) -> AlertSpec:
-    return msgspec.structs.replace(spec, why=text)
 
 
 def _audit() -> Alert:

@@ -141,6 +141,7 @@ NOT_CONFIRMED = "The provider did not confirm the rejection; the instance ends b
 EXTRA_PER_DAY, EXTRA_IN_ALL = "{extra} per day", "{extra} until its max_runtime ends"
 UNKNOWN_TIME, UNKNOWN_AMOUNT = "an unknown time", "the provider does not state the amount"
 
+BUDGET_OF_ALL, BUDGET_OF_WATCH = "budget", "{watch}: budget"
 # once in each window and for each limit
 BUDGET_NEARLY = AlertSpec(
     kind=AlertKind.BUDGET,

@@ -30,7 +30,7 @@ AT_THE_LIMIT = "at or under the threshold"
 AS_WANTED = "what the watch waits for"
 HELD_FOR = "{text}, and has been for {span}"
 REASON = "{text} ({reason})."
-ONE_MORE, MORE = "{text} 1 more fits.", "{text} {count} more fit."
+ONE_MORE, MORE = "1 more fits.", "{count} more fit."
 
 # --- the offer --------------------------------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ MATCH = AlertSpec(
     facts=(
         ("GPU", "{line.gpu} × {line.gpu_count}"),
         ("Price", "${line.price_usd_gpu_hour} per GPU-hour"),
-        ("Rank", "{rank.text} of {line.gpu} {rank_among} at {line.provider}"),
+        ("Rank", "{rank.text}, {rank_among}"),
         ("Listed", "${line.listed_usd_gpu_hour} per GPU-hour, before {commission:g} % commission"),
         ("Total", "{total} per hour for {line.gpu_count} GPUs"),
         ("Until its end", "{until_end} at most, {runtime} after it starts"),
@@ -87,7 +87,7 @@ CHECK_AGAIN = "Check again: gpuwatch check {name}"
 JOB_MARK = "job {cost}"
 JOB_SPAN = "{low} to {high}"
 SPOT, ON_DEMAND = "spot (interruptible)", "on demand"
-AMONG_SPOT, AMONG_ON_DEMAND = "on spot", "on demand"
+AMONG_SPOT, AMONG_ON_DEMAND = "{what} on spot at {provider}", "{what} on demand at {provider}"
 OF_JOB = "{cost} for the whole job"
 PER_GPU_HOUR = "${limit} per GPU-hour"
 AUTO = "{limit} now, never above ${cap} (auto)"

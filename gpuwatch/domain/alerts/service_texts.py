@@ -95,9 +95,10 @@ TASK_WORKS = AlertSpec(
     why="It ran without an error.",
     did="It has caught up with its work.",
 )
+TASK_FAULTS = {"hangs": "task {subject} hangs", "fails": "task {subject} fails"}  # by the value of `FaultKind`
 TASK_FAULT = AlertSpec(
     kind=AlertKind.DAEMON,
-    headline="task {subject} {fault}",
+    headline="{fault}",
     facts=(("Task", "{subject}"), ("No success since", "{since}"), ("Cause", "{error}")),
     why="{why}",
     did="{consequence} {advice}",

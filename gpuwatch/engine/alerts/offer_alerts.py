@@ -96,7 +96,7 @@ def decision_text(watch: Watch, decision: Decision) -> str:
         text = texts.HELD_FOR.format(text=text, span=format_duration(watch.hold_for_s))
     text = texts.REASON.format(text=text, reason=decision.reason.value)
     more = len(decision.matches) - 1
-    return text if more <= 0 else (texts.ONE_MORE if more == 1 else texts.MORE).format(text=text, count=more)
+    return text if more <= 0 else f"{text} {(texts.ONE_MORE if more == 1 else texts.MORE).format(count=more)}"
 
 
 def _lines(watch: Watch, folded: Sequence[FoldedOffer[Match]], links: Mapping[str, str] | None) -> list[OfferLine]:
@@ -152,10 +152,11 @@ def _link(offer: Offer, links: Mapping[str, str]) -> str | None:
 def _price_values(match: Match, *, with_total: bool) -> dict[str, Any]:
     """Its costs. `with_total` False: another fact, such as the quote of an approval, states the total."""
     offer, price = match.offer, match.price
+    among = texts.AMONG_SPOT if offer.spot else texts.AMONG_ON_DEMAND
     certainty = "" if offer.kind is OfferKind.LIVE else f" ({offer.kind.value})"
     return {
         "marks": "".join(f", {mark}" for mark in _job_mark(match)) + certainty,
-        "rank_among": texts.AMONG_SPOT if offer.spot else texts.AMONG_ON_DEMAND,
+        "rank_among": among.format(what=offer.gpu, provider=offer.provider),
         "commission": price.commission_rate * 100,
         "total": dollars(usd(price.price_microusd_hour)) if offer.gpu_count > 1 and with_total else None,
         "rental": texts.SPOT if offer.spot else texts.ON_DEMAND,

@@ -122,7 +122,7 @@ class GuardAlerts:
             window=one.window,
             limit_microusd=one.limit_microusd,
             of=one.watch or "",
-            whose="budget" if one.watch is None else f"{one.watch}: budget",
+            whose=(texts.BUDGET_OF_WATCH if one.watch else texts.BUDGET_OF_ALL).format(watch=one.watch),
             limit=f"{limit} per hour" if is_rate else f"{limit} in {one.window}",
             billed=f"{spent} per hour" if is_rate else "",
             spent="" if is_rate else spent,
