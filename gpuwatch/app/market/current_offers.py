@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from gpuwatch import providers
 from gpuwatch.app.market.offers import markets_now, providers_that_sell
@@ -20,7 +19,7 @@ from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPri
 from gpuwatch.domain.market.offer import Identity, ListedOffer, Offer, OfferKind
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.settings.validate import default_provider
-from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source
+from gpuwatch.storage.history.recording.price_sources import is_imported_source, kind_of_source, provider_of_source
 
 if TYPE_CHECKING:
     from gpuwatch.domain.history.market_history import OfferInterval, SnapshotOffer
@@ -54,6 +53,7 @@ class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
         is_polled: just now; recorded prices do not state all facts.
         since: since when an offer has its price, as far as that is recorded.
         left_out: of a provider in the store that has not answered lately: its last answer, and how many offers it had.
+        sellers: the providers in the store that sell anything now, of any GPU.
     """
 
     offers: tuple[tuple[Offer, OfferPrice], ...]
@@ -63,6 +63,7 @@ class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
     is_polled: bool = False
     since: Mapping[Identity, datetime] = {}
     left_out: Mapping[str, tuple[datetime, int]] = {}
+    sellers: frozenset[str] = frozenset()
 
     @property
     def matches(self) -> list[Match]:
@@ -122,6 +123,7 @@ def current_offers(
         source="the store" if data is None else data.name,
         since=found.since,
         left_out=found.left_out,
+        sellers=found.sellers,
     )
 
 
@@ -132,6 +134,7 @@ class _Recorded(NamedTuple):
     as_of: datetime | None
     since: Mapping[Identity, datetime] = {}
     left_out: Mapping[str, tuple[datetime, int]] = {}
+    sellers: frozenset[str] = frozenset()
 
 
 def _polled(
@@ -150,15 +153,21 @@ def _polled(
 def _in_store(settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str]) -> _Recorded:
     """The offers of the providers whose last poll is recent compared with the newest one, and the time of that poll."""
     from gpuwatch.storage.history.queries.poll_queries import last_polls
-    from gpuwatch.storage.history.queries.stored_prices import market_at
+    from gpuwatch.storage.history.queries.stored_prices import market_at, sources_on_sale
 
     with open_store_read_only(settings) as store:
+        names = {
+            name
+            for name, spot in sources_on_sale(store)
+            if not is_imported_source(name)
+            and _is_requested(name, kind_of_source(name), offer_filter, provider_names, spot=spot)
+        }
+        now, gpus = real_now(), offer_filter.gpu_names or None
         requested = [
             offer
-            for offer in market_at(store, real_now(), is_now=True)
-            if not is_imported_source(offer.provider) and _is_requested(offer, offer_filter, provider_names)
+            for offer in market_at(store, now, is_now=True, gpus=gpus)
+            if offer.provider in names and offer.spot in offer_filter.spots
         ]
-        names = {offer.provider for offer in requested}
         polled = {name: poll.at for name, poll in last_polls(store).items() if name in names}
     newest = max(polled.values(), default=_BEGINNING)
     fresh = {name: at for name, at in polled.items() if newest - at <= max_price_age(settings, name)}
@@ -173,6 +182,7 @@ def _in_store(settings: Settings, offer_filter: OfferFilter, provider_names: Seq
         left_out={
             provider_of_source(name): (polled[name], count) for name, count in left_out.items() if name in polled
         },
+        sellers=frozenset(map(provider_of_source, fresh)),
     )
 
 
@@ -187,33 +197,36 @@ def _in_file(settings: Settings, offer_filter: OfferFilter, provider_names: Sequ
     for interval in history.intervals:
         facts = history.listings[interval.listing]
         is_open = interval.ended_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
-        if is_open and _is_requested(facts, offer_filter, provider_names):
+        if is_open and _is_requested(facts.provider, facts.kind, offer_filter, provider_names, spot=facts.spot):
             seen_at = datetime.fromtimestamp(interval.seen_s, UTC)
             offers.append(_offer(facts, interval, seen_at))
     return _Recorded(offers, datetime.fromtimestamp(ends_s, UTC) if offers else None)
 
 
-def _is_requested(listing: ListedOffer, offer_filter: OfferFilter, provider_names: Sequence[str]) -> bool:
-    shown_kind = listing.kind if listing.kind is OfferKind.LISTED else OfferKind.LIVE
+def _is_requested(
+    source: str, kind: OfferKind, offer_filter: OfferFilter, provider_names: Sequence[str], *, spot: bool
+) -> bool:
     return (
-        listing.spot in offer_filter.spots
-        and shown_kind in offer_filter.kinds
-        and (not provider_names or provider_of_source(listing.provider) in provider_names)
+        spot in offer_filter.spots
+        and (kind if kind is OfferKind.LISTED else OfferKind.LIVE) in offer_filter.kinds
+        and (not provider_names or provider_of_source(source) in provider_names)
     )
 
 
 def _offer(listing: ListedOffer, price: SnapshotOffer | OfferInterval, seen_at: datetime) -> Offer:
     """The offer with the facts that the catalogue has about its GPU."""
-    offer = quoted_offer(listing, price, seen_at, REFERENCE_DISK_GB)
-    specs, region = gpu_specs().get(offer.gpu), offer.region
-    if region and offer.country:  # some files state the country twice
-        region = region.removesuffix(f", {offer.country}")
-    return replace(
-        offer,
-        provider=provider_of_source(offer.provider),
-        gpu_family=offer.gpu if specs is None else specs.family,
+    specs, region = gpu_specs().get(listing.gpu), listing.region
+    if region and listing.country:  # some files state the country twice
+        region = region.removesuffix(f", {listing.country}")
+    return quoted_offer(
+        listing,
+        price,
+        seen_at,
+        REFERENCE_DISK_GB,
+        provider=provider_of_source(listing.provider),
+        gpu_family=listing.gpu if specs is None else specs.family,
         gpu_known=specs is not None,
-        gpu_memory_gib=offer.gpu_memory_gib or (None if specs is None else specs.memory_gib),
+        gpu_memory_gib=listing.gpu_memory_gib or (None if specs is None else specs.memory_gib),
         region=region,
     )
 

@@ -51,7 +51,6 @@ _RECORDED = frozenset(
     | {"min_reliability", "verified", "max_job_cost", "job"}
 )
 _PRICE_CLAUSES = frozenset({"max_price", "max_job_cost"})
-_LIVE = OfferFilter(spots=(False, True))
 
 
 class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +158,8 @@ def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -
     selected = settings.watches if watches is None else watches
     limits = current_limits(settings, selected, keep=False, from_daemon=True)
     offers: dict[str, list[Offer]] = {}
-    for offer, _ in current_offers(settings, _LIVE).offers:
+    gpus = tuple(dict.fromkeys(gpu for watch in selected for gpu in watch.gpu_names))
+    for offer, _ in current_offers(settings, OfferFilter(gpu_names=gpus, spots=(False, True))).offers if gpus else ():
         offers.setdefault(offer.gpu, []).append(offer)
     with open_store_read_only(settings) as store:
         stored = _StatusInputs(settings, store, real_now())

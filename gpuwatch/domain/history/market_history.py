@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import compress
-from typing import TYPE_CHECKING, Final, NamedTuple, overload
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import msgspec
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # be read every two hours.
 COVERAGE_S = 3 * HOUR_S
 _NONE: Final = -1  # in a column of `MarketIntervals`
+_LISTED_FIELDS = ListedOffer.__struct_fields__
+_listed_values = attrgetter(*_LISTED_FIELDS)
 
 
 class OfferInterval(NamedTuple):
@@ -221,14 +224,22 @@ class MarketFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quoted_offer(
-    listing: ListedOffer, price: OfferInterval | SnapshotOffer, observed_at: datetime, disk_gb: float
+    listing: ListedOffer,
+    price: OfferInterval | SnapshotOffer,
+    observed_at: datetime,
+    disk_gb: float,
+    **facts: Any,
 ) -> Offer:
-    """The offer at a recorded price, quoted with a disk of this size if the disk has a price of its own."""
+    """The offer at a recorded price, quoted with a disk of this size if the disk has a price of its own.
+
+    Args:
+        facts: fields that are known better than the listing states them.
+    """
     disk = price.disk_microusd_gb_month
+    fields = dict(zip(_LISTED_FIELDS, _listed_values(listing), strict=True))
+    fields["gpu_wire"], fields["gpu_known"] = listing.gpu, True
     return Offer(
-        **{name: getattr(listing, name) for name in ListedOffer.__struct_fields__},
-        gpu_wire=listing.gpu,
-        gpu_known=True,
+        **fields | facts,
         quoted_usd_hour=price.listed_microusd_hour(disk_gb) / MICRO,
         quoted_disk_gb=0.0 if disk is None else disk_gb,
         disk_usd_gb_month=None if disk is None else disk / MICRO,

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from msgspec.structs import replace
+
 from gpuwatch import providers
 from gpuwatch.app.forecasts.advise import advice_on
 from gpuwatch.app.forecasts.calendar import percent_above_median
@@ -50,8 +52,8 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
     watched = WatchedPrices(known_limits(view.settings, view.now), all_commissions(view.settings), view.now)
     past = gpu_past(view.settings, gpu, spot, view.now, None)
     watches = [watch for name in past.gpus for watch in watched.of_gpu(name, spot=spot)]
-    current = current_offers(view.settings, offer_filter([], spot=spot_text))
-    mine = [match for match in current.matches if match.offer.gpu in past.gpus]
+    current = current_offers(view.settings, replace(offer_filter([], spot=spot_text), gpu_names=past.gpus))
+    mine = current.matches
     found = sorted_offers(mine, "gpu-price")
     rows = offer_rows(watched, current)
     live = [one.primary for one in found if one.primary.offer.kind is not OfferKind.LISTED]
@@ -73,7 +75,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
         "changes": _changes(past.statuses, now),
         "on_sale": len(found),
         "sellers": len({match.offer.provider for match in mine}),
-        "all_sellers": len({match.offer.provider for match in current.matches}),
+        "all_sellers": len(current.sellers),
         "lasting": _lasting(view, past.statuses),
         "calendar": _calendar(view, past),
         "offers": [rows(one) for one in found[:_CHEAPEST]],

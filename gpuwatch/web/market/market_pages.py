@@ -38,13 +38,13 @@ def _show_market(view: View) -> Mapping[str, Any]:
     found = [] if problems else filters.selected(current.matches)
     watched = WatchedPrices(known_limits(view.settings, view.now), all_commissions(view.settings), view.now)
     rows = offer_rows(watched, current)
-    alerted = [one for one in sorted_offers(current.matches, "gpu-price") if one.primary.offer.offer_id == wanted]
+    stocks = sorted_offers(current.matches, "gpu-price") if wanted else ()
     shown = _by_gpu if filters.is_by_gpu else _all_offers
     return {
         "filters": filters,
         "problems": problems,
         "wanted": wanted,
-        "alerted": [rows(one) for one in alerted] if wanted else [],
+        "alerted": [rows(one) for one in stocks if one.primary.offer.offer_id == wanted],
         "as_of": current.as_of,
         "is_old": is_old(current.as_of, view.now),
         "count": len(found),

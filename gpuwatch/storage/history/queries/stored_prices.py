@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection, bindparam, func, or_, select
@@ -80,6 +80,12 @@ _SNAPSHOT = (
     .where(price_interval.c.seen_from_s == _BEGUN_S)
     .order_by(price_interval.c.series_id, price_interval.c.seen_from_s)
 )  # fmt: skip
+
+_SOURCES_ON_SALE = (
+    select(segment.c.provider, segment.c.spot)
+    .distinct()
+    .where(select(series.c.id).where(series.c.segment_id == segment.c.id, series.c.on_offer == 1).exists())
+)
 
 
 def read_market_history(
@@ -218,11 +224,14 @@ def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
     )
 
 
-def market_at(database: Database, at: datetime, *, is_now: bool = False) -> tuple[SnapshotOffer, ...]:
+def market_at(
+    database: Database, at: datetime, *, is_now: bool = False, gpus: Collection[str] | None = None
+) -> tuple[SnapshotOffer, ...]:
     """Return the offers at a moment.
 
     Args:
         is_now: that moment is not over: only what is still on offer is read, without imported prices.
+        gpus: only offers of these models; None: all.
 
     Raises:
         StoreError: the database cannot be read.
@@ -232,8 +241,16 @@ def market_at(database: Database, at: datetime, *, is_now: bool = False) -> tupl
     query = _SNAPSHOT.where(or_(ended_s.is_(None), ended_s > bindparam("at_s")))
     if is_now:
         query = query.where(series.c.on_offer == 1)
+    if gpus is not None:
+        query = query.where(segment.c.gpu.in_(list(gpus)))
     with database.read() as connection:
-        return tuple(map(_snapshot_offer, connection.execute(query, {"at_s": at_s})))
+        return tuple(map(_snapshot_offer, connection.execute(query, {"at_s": at_s}).all()))
+
+
+def sources_on_sale(database: Database) -> list[tuple[str, bool]]:
+    """Return each name in the history with offers of a rental type that are on sale now. Raises StoreError."""
+    with database.read() as connection:
+        return [(name, bool(spot)) for name, spot in connection.execute(_SOURCES_ON_SALE)]
 
 
 def _snapshot_offer(row: AnyRow) -> SnapshotOffer:

@@ -36,6 +36,7 @@ def imported_source_name(provider: str, kind: OfferKind) -> str:
     return f"{provider}{_SEPARATOR}{_IMPORTED[kind]}"
 
 
+@cache
 def kind_of_source(name: str) -> OfferKind:
     """Return the kind of the prices under a name."""
     return OfferKind.LISTED if name.partition(_SEPARATOR)[2].startswith("listed") else OfferKind.LIVE
