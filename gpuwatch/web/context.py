@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 
+from gpuwatch.app.history.recent_readings import RecentReadings
 from gpuwatch.app.launches.glance import Glance, glance
 from gpuwatch.app.setup.metrics import TaskHealth
 from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
+from gpuwatch.errors import StoreError
 from gpuwatch.settings import Settings
 from gpuwatch.settings.model import WebSettings
-from gpuwatch.web.page import ServingProcess
-from gpuwatch.web.page_frame import GlanceReader
+from gpuwatch.web.page import ServingProcess, pages
 from gpuwatch.web.security.credentials import Credentials, LoginLimit, SessionStore
+
+_GLANCE_FOR = timedelta(seconds=1)
 
 
 class WebContext:
@@ -45,7 +49,10 @@ class WebContext:
         self.credentials = Credentials(settings.web, announce)
         self.sessions = SessionStore(real_monotonic)
         self.login_limit = LoginLimit(real_monotonic)
-        self.glances = GlanceReader(self._glance)
+        self._glances: RecentReadings[Glance] = RecentReadings(_GLANCE_FOR)
+        self.shared_pages: Mapping[str, RecentReadings[Mapping[str, object]]] = {
+            page.path: RecentReadings(timedelta(seconds=page.shared_s)) for page in pages() if page.shared_s
+        }
         self.stopping = threading.Event()
 
     @property
@@ -53,9 +60,22 @@ class WebContext:
         """`[web]` of the current settings."""
         return self.settings.web
 
-    def _glance(self) -> Glance:
-        with share_open_stores(self.owner.stores):
-            return glance(self.settings, real_now())
+    def glance(self) -> Glance:
+        """Return the figures at the top of every page; without a store nothing waits, and nothing runs."""
+        return self._glances.reading((), self.settings, real_now(), self._read_glance)
+
+    def _read_glance(self) -> Glance:
+        try:
+            with share_open_stores(self.owner.stores):
+                return glance(self.settings, real_now())
+        except StoreError:
+            return Glance()
+
+    def forget_readings(self) -> None:
+        """Read again what clients share: something has changed."""
+        self._glances.forget()
+        for readings in self.shared_pages.values():
+            readings.forget()
 
     def use(self, settings: Settings) -> None:
         """Apply new settings; if credentials change, everybody must log in again.

@@ -135,8 +135,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         show: returns the values of the template. Raises Moved, UsageError (404, 422), StoreError (503).
         order: its route is tried before those of higher ones: "/watches/new" before "/watches/{name}".
         scripts: files in static/ that only this page needs.
-        shared_s: how long a reading is shared by all clients, unless a form was posted: an event makes all clients
-            read at once.
+        shared_s: how long a reading is shared by all clients: each reads its page every 15 s, and all at once after an
+            event, before which readings are forgotten, as after a form.
     """
 
     name: str
@@ -149,6 +149,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     shared_s: float = 0.0
 
 
+SHARED_S = 2.0  # of the pages that many keep open
 PERCENT = (0, 100)  # the axis of a share, so that a steady one is not drawn as a cliff
 
 

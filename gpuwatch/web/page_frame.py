@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 import msgspec
 
-from gpuwatch.app.launches.glance import Glance
-from gpuwatch.bootstrap import real_monotonic
-from gpuwatch.errors import StoreError
 from gpuwatch.language import mark_text
 from gpuwatch.language import translate as _
-
-_FRESH_S = 1.0
 
 
 class PageLink(msgspec.Struct, frozen=True):
@@ -51,31 +43,6 @@ MENU = (
 def links() -> tuple[PageLink, ...]:
     """Return every link of a page's frame: the tabs, then the menu."""
     return (*TABS, *(link for group in MENU for link in group))
-
-
-class GlanceReader:
-    """The figures at the top, at most a second old, however many clients ask."""
-
-    def __init__(self, read: Callable[[], Glance]) -> None:
-        self._read = read
-        self._lock = threading.Lock()
-        self._read_at_s = float("-inf")
-        self._newest = Glance()
-
-    def newest(self) -> Glance:
-        """Return them; without a store: nothing waits, and nothing runs."""
-        with self._lock:  # others wait for the reading thread
-            if real_monotonic() - self._read_at_s > _FRESH_S:
-                try:
-                    self._newest = self._read()
-                except StoreError:
-                    self._newest = Glance()
-                self._read_at_s = real_monotonic()
-            return self._newest
-
-    def forget(self) -> None:
-        """Read again next time: something has changed."""
-        self._read_at_s = float("-inf")
 
 
 def client_texts() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
+from gpuwatch.bootstrap import real_now, share_open_stores
 from gpuwatch.errors import StoreNotReady
 from gpuwatch.language import current_language
 from gpuwatch.web.page import Confirm, FormAction, Moved, Page, Redirect, Rerender, View, pages
@@ -47,51 +46,38 @@ class Flashes:
         return self._lines.pop(session.csrf_token, None) if session is not None else None
 
 
-class ReadCache:
-    """Recent readings of pages, so that many concurrent clients cause one read."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._cached: dict[tuple[str, str], tuple[float, Mapping[str, object]]] = {}
-
-    def values(self, page: Page, view: View) -> Mapping[str, object]:
-        """Return the values of the page, at most `shared_s` old."""
-        if not page.shared_s or view.query or view.form:
-            return _rendered_values(page, view)
-        with self._lock:  # others wait for the reading thread
-            key = (page.path, current_language())  # sentences are read, too
-            read_s, cached = self._cached.get(key, (0.0, {}))
-            if not cached or real_monotonic() - read_s > page.shared_s:
-                cached = _rendered_values(page, view)
-                self._cached[key] = (real_monotonic(), cached)
-            return cached
-
-    def clear(self) -> None:
-        """Discard all readings after a change."""
-        self._cached.clear()
+def _shared_values(context: WebContext, page: Page, view: View) -> Mapping[str, object]:
+    """Return the values of the page, at most `shared_s` old."""
+    shared = context.shared_pages.get(page.path)
+    if shared is None or view.query or view.form:
+        return _read_values(page, view)
+    language = current_language()  # sentences are read, too
+    return shared.reading(language, context.settings, view.now, lambda: _read_values(page, view))
 
 
-def _rendered_values(page: Page, view: View) -> Mapping[str, object]:
+def _read_values(page: Page, view: View) -> Mapping[str, object]:
     with share_open_stores(view.owner.stores):
         return page.show(view)
 
 
 def page_routes(context: WebContext) -> list[Route]:
     """Return the routes of every page and form."""
-    flashes, reads, routes = Flashes(), ReadCache(), []
+    flashes, routes = Flashes(), list[Route]()
     for page in pages():
-        routes.append(Route(page.path, _page_handler(context, page, flashes, reads), methods=["GET"]))
+        routes.append(Route(page.path, _page_handler(context, page, flashes), methods=["GET"]))
         routes += [
-            Route(action.path, _action_handler(context, page, action, flashes, reads), methods=["POST"])
+            Route(action.path, _action_handler(context, page, action, flashes), methods=["POST"])
             for action in page.actions
         ]
     return routes
 
 
-def _page_handler(context: WebContext, page: Page, flashes: Flashes, reads: ReadCache) -> Handler:
+def _page_handler(context: WebContext, page: Page, flashes: Flashes) -> Handler:
     async def show(request: Request) -> Response:
         flash = None if FRAME_ONLY in request.headers else flashes.pop(request)
-        return await _page(request, context, page, flash, lambda: reads.values(page, _view(request, context)))
+        return await _page(
+            request, context, page, flash, lambda: _shared_values(context, page, _view(request, context))
+        )
 
     return show
 
@@ -121,7 +107,7 @@ async def _page(
     return await run_in_threadpool(body)
 
 
-def _action_handler(context: WebContext, page: Page, action: FormAction, flashes: Flashes, reads: ReadCache) -> Handler:
+def _action_handler(context: WebContext, page: Page, action: FormAction, flashes: Flashes) -> Handler:
     async def act(request: Request) -> Response:
         form = await form_fields(request)
         access = access_in(request)
@@ -129,8 +115,7 @@ def _action_handler(context: WebContext, page: Page, action: FormAction, flashes
         require_csrf_token(access, [form.pop("csrf_token", None), *map(request.headers.get, CSRF_HEADERS)])
         view = _view(request, context, form, f"web page ({access.name})")
         result = await run_in_threadpool(action.run, view)
-        reads.clear()
-        context.glances.forget()
+        context.forget_readings()
         if isinstance(result, Redirect):
             if IN_SHEET in request.headers and result.is_error:
                 raise HttpProblem(409, result.text)  # the sheet stays open, and shows it

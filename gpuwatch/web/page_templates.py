@@ -47,7 +47,7 @@ def render(
     shared = {
         "tabs": TABS,
         "menu": MENU,
-        "glance": context.glances.newest() if "read" in access.scopes else Glance(),
+        "glance": context.glance() if "read" in access.scopes else Glance(),
         "language": current_language(),
         "path": request.url.path,
         "is_form_answer": request.method == "POST",

@@ -10,25 +10,44 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
+class _Kept(Generic[T]):
+    """One reading, and the lock of who reads it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.found: tuple[datetime, object, T] | None = None
+
+
 class RecentReadings(Generic[T]):
-    """What was read in the last minutes, by key. Thread-safe: while one thread reads, the others wait for it.
+    """What was read in the last minutes, by key. Thread-safe: while one thread reads a key, others wait for it.
 
     Args:
         kept_for: how long a reading is used.
-        most: the oldest are dropped beyond this many.
+        most: the oldest keys are dropped beyond this many.
     """
 
     def __init__(self, kept_for: timedelta, most: int = 200) -> None:
         self._kept_for = kept_for
         self._most = most
         self._lock = threading.Lock()
-        self._read: dict[Hashable, tuple[datetime, object, T]] = {}
+        self._kept: dict[Hashable, _Kept[T]] = {}
 
     def reading(self, key: Hashable, basis: object, now: datetime, read: Callable[[], T]) -> T:
         """Return the reading of a key; `read` is called if it is too old, or rests on something else than `basis`."""
         with self._lock:
-            found = self._read.get(key)
-            if found is None or found[1] != basis or not timedelta(0) <= now - found[0] < self._kept_for:
-                found = (now, basis, read())
-                self._read = dict([*self._read.items(), (key, found)][-self._most :])
+            kept = self._kept.setdefault(key, _Kept())
+            for oldest in [*self._kept][: -self._most]:
+                del self._kept[oldest]
+        with kept.lock:
+            found = kept.found
+            if found is None or not self._holds(found[0], now) or not (found[1] is basis or found[1] == basis):
+                kept.found = found = (now, basis, read())
             return found[2]
+
+    def _holds(self, read_at: datetime, now: datetime) -> bool:
+        return timedelta(0) <= now - read_at < self._kept_for
+
+    def forget(self) -> None:
+        """Read everything again next time: something has changed."""
+        with self._lock:
+            self._kept.clear()

@@ -101,6 +101,7 @@ class EventFanout:
         for event in follow_events(self._context.settings, event_filter(_SINCE_S), self._wait_for_more):
             if event.alert.alert_id not in seen:
                 seen.add(event.alert.alert_id)
+                self._context.forget_readings()  # clients read their page again when they get it
                 self._call(self._publish, _encoded(event))
 
     def _wait_for_more(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.web.market.market_filters import GROUPINGS, MarketFilters
 from gpuwatch.web.market.offer_rows import OfferRow, OfferRows, offer_rows
-from gpuwatch.web.page import Page, View
+from gpuwatch.web.page import SHARED_S, Page, View
 
 if TYPE_CHECKING:
     from gpuwatch.domain.watches.decide import Match
@@ -122,7 +122,9 @@ class GpuRow(NamedTuple):
         return week_label(self.group.rank.week, self.group.limit)
 
 
-MARKET_PAGE = Page(name="Market", path="/market", template="market.html", show=_show_market, order=10)
+MARKET_PAGE = Page(
+    name="Market", path="/market", template="market.html", show=_show_market, order=10, shared_s=SHARED_S
+)
 
 
 def _show_gpu(view: View) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from gpuwatch.web.approvals import approval_texts
 from gpuwatch.web.now.first_run import FIRST_STEPS, first_run
 from gpuwatch.web.now.now_answer import NowFigures, answer, heading
 from gpuwatch.web.now.now_notices import budget_title, notices
-from gpuwatch.web.page import Page, View
+from gpuwatch.web.page import SHARED_S, Page, View
 from gpuwatch.web.watches.watch_rows import watch_rows
 
 if TYPE_CHECKING:
@@ -110,6 +110,6 @@ NOW_PAGE = Page(
     template="now.html",
     show=_show_now,
     order=0,
-    shared_s=0.5,
+    shared_s=SHARED_S,
     actions=FIRST_STEPS,
 )

@@ -131,7 +131,7 @@
     source = new EventSource("/api/v1/events");
     for (const kind of ["match", "approval", "rent", "end", "held", "orphan", "budget", "refused", "blind", "recovered",
       "drift", "channel", "daemon", "audit"]) {
-      source.addEventListener(kind, () => { if (KINDS[kind]) say(texts[KINDS[kind]]); soon(200); });
+      source.addEventListener(kind, () => { if (KINDS[kind]) say(texts[KINDS[kind]]); soon(200 + 800 * Math.random()); }); // not all at once
     }
     source.onerror = missed;
     source.onopen = () => soon(0);

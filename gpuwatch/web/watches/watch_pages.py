@@ -31,7 +31,7 @@ from gpuwatch.language import translate as _
 from gpuwatch.language import translate_composed, translate_plural
 from gpuwatch.storage.alerts.alert_rows import EventFilter
 from gpuwatch.web.components import filled
-from gpuwatch.web.page import Page, View
+from gpuwatch.web.page import SHARED_S, Page, View
 from gpuwatch.web.watches.watch_chart import watch_chart
 from gpuwatch.web.watches.watch_checks import check_rows, checks_title, fix_of
 from gpuwatch.web.watches.watch_rows import (
@@ -108,7 +108,7 @@ def _alerts(view: View, since: datetime) -> list[StoredEvent]:
 
 
 WATCHES_PAGE = Page(
-    name="Watches", path="/watches", template="watches.html", show=_show_watches, order=20, shared_s=0.5
+    name="Watches", path="/watches", template="watches.html", show=_show_watches, order=20, shared_s=SHARED_S
 )
 
 
