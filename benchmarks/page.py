@@ -12,22 +12,17 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import os
-import re
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.idle import marketplace
 from benchmarks.seeded_market import Market
+from benchmarks.year.daemon import running
 from gpuwatch.bootstrap import real_now
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
@@ -44,6 +39,7 @@ database_url = "sqlite:///{folder}/gpuwatch.db"
 [providers.vastai]
 base_url = "{url}"
 api_key = "demo-key"
+rows_per_day = 10000000
 [web]
 enabled = true
 listen = "127.0.0.1:0"
@@ -66,25 +62,10 @@ def build(path: Path, offers: int = OFFERS) -> None:
     database.close()
 
 
-@contextmanager
-def daemon(folder: Path, url: str) -> Iterator[tuple[str, int]]:
-    """Run `gpuwatch run` with the page; yields its address."""
+def settings_toml(folder: Path, url: str) -> str:
+    """Return the settings of a daemon with the page, the store in this folder, and no limit of the rows of a day."""
     watches = "".join(f'[[watch]]\nname = "{gpu}"\ngpu = "{gpu}"\nmax_price = {usd}\n' for gpu, usd in _WATCHES.items())
-    (folder / "gpuwatch.toml").write_text(_SETTINGS.format(folder=folder, url=url) + watches)
-    (folder / "gpuwatch.toml").chmod(0o600)
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    log = folder / "log.txt"
-    with log.open("wb") as file:
-        child = subprocess.Popen([sys.executable, "-m", "gpuwatch", "run"], cwd=folder, env=env, stderr=file)
-    try:
-        while not (found := re.search(r"web page: http://([0-9.]+):(\d+)/", log.read_text())):
-            if child.poll() is not None:
-                raise SystemExit(log.read_text())
-            time.sleep(0.1)
-        yield found[1], int(found[2])
-    finally:
-        child.send_signal(signal.SIGTERM)
-        child.wait(20)
+    return _SETTINGS.format(folder=folder, url=url) + watches
 
 
 def read_pages(address: tuple[str, int], rounds: int) -> Mapping[str, list[float]]:
@@ -109,8 +90,8 @@ def read_pages(address: tuple[str, int], rounds: int) -> Mapping[str, list[float
 
 def measure(folder: Path, rounds: int) -> Mapping[str, list[float]]:
     """Read the pages of a daemon on the store in this folder."""
-    with marketplace(OFFERS) as url, daemon(folder, url) as address:
-        return read_pages(address, rounds)
+    with marketplace(OFFERS) as url, running(folder, settings_toml(folder, url)) as daemon:
+        return read_pages((daemon.host, daemon.port), rounds)
 
 
 def p95(values: list[float]) -> float:

@@ -3,8 +3,11 @@
     python -m benchmarks.page_load --store year.db [--clients 50] [--seconds 60]
 
 The store is copied and upgraded first. Each client does what the script of a page does: it follows the events, and
-reads its page again after an event and every 15 s. Four of five keep Now open, the others one of the other pages each.
-Times are those of whole requests; `polls` are those of the daemon meanwhile.
+reads its page again every 15 s and at most a second after an event. Four of five keep Now open, the others one of the
+other pages each. Times are those of whole requests, without the first of each page, which compiles its template.
+
+Before, the daemon polls alone for as long. A gap is the time between two searches of one GPU, in whole seconds, as the
+store has them; CPU-s are those of the daemon.
 """
 
 from __future__ import annotations
@@ -19,18 +22,22 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.idle import marketplace
-from benchmarks.page import GOAL_P95_MS, NOW, OFFERS, daemon, p95
+from benchmarks.page import GOAL_P95_MS, NOW, OFFERS, p95, settings_toml
+from benchmarks.year.daemon import Daemon, running
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.migrate import upgrade
 
 _EVERY_S = 15.0
 _OTHERS = ("/market", "/watches", "/launches", "/jobs", "/costs", "/alerts", "/approvals")
 _ON_NOW = 5  # one client in five has another page open
+_FEW = 2  # values, of which nobody can say how they are spread
 
 
 class LiveClient(threading.Thread):
@@ -47,53 +54,123 @@ class LiveClient(threading.Thread):
     def run(self) -> None:
         """Read the page until the end."""
         threading.Thread(target=self._follow, daemon=True).start()
-        connection = http.client.HTTPConnection(*self._address, timeout=60)
         time.sleep(self._random.uniform(0, _EVERY_S))
         while time.monotonic() < self._ends_s:
+            self.took_ms.append(self._read_ms())
+            if self._has_news.wait(_EVERY_S):
+                time.sleep(self._random.uniform(0.2, 1.0))  # as the script does
+                self._has_news.clear()
+
+    def _read_ms(self) -> float:
+        """Read on a new connection: the server closes idle ones sooner than a page is read again."""
+        with closing(http.client.HTTPConnection(*self._address, timeout=60)) as connection:
             began = time.perf_counter()
             connection.request("GET", self.path, headers={"Accept": "text/html"})
             answer = connection.getresponse()
             answer.read()
             if answer.status != http.client.OK:
                 raise SystemExit(f"{self.path}: {answer.status}")
-            self.took_ms.append((time.perf_counter() - began) * 1000)
-            if self._has_news.wait(_EVERY_S):
-                self._has_news.clear()
-                time.sleep(0.2)  # as the script does
+            return (time.perf_counter() - began) * 1000
 
     def _follow(self) -> None:
         connection = http.client.HTTPConnection(*self._address, timeout=60)
-        connection.request("GET", "/api/v1/events", headers={"Accept": "text/event-stream"})
-        answer = connection.getresponse()
-        while time.monotonic() < self._ends_s and (line := answer.readline()):
-            if line.startswith(b"event:"):
-                self._has_news.set()
+        with suppress(http.client.HTTPException, OSError):  # the daemon ends first
+            connection.request("GET", "/api/v1/events", headers={"Accept": "text/event-stream"})
+            answer = connection.getresponse()
+            while time.monotonic() < self._ends_s and (line := answer.readline()):
+                if line.startswith(b"event:"):
+                    self._has_news.set()
 
 
-def measure(folder: Path, clients: int, seconds: float) -> tuple[Mapping[str, list[float]], int]:
-    """Return the milliseconds of each request by page, and how often the daemon polled meanwhile."""
-    with marketplace(OFFERS) as url, daemon(folder, url) as address:
-        time.sleep(5)  # its first poll
-        polls = _polls(folder)
+class Polls(NamedTuple):
+    """What the daemon polled in a span: how often, and the seconds between two searches of one GPU."""
+
+    count: int
+    gaps_s: list[int]
+
+    @property
+    def text(self) -> str:
+        """For the table."""
+        gaps = [float(one) for one in self.gaps_s]
+        if len(gaps) < _FEW:
+            return f"{self.count} polls"
+        longest, median = max(gaps), statistics.median(gaps)
+        return f"{self.count} polls, gap median {median:.0f} s, p95 {p95(gaps):.0f} s, longest {longest:.0f} s"
+
+
+class Span(NamedTuple):
+    """What the daemon did in a span of time."""
+
+    polls: Polls
+    cpu_s: float
+
+    @property
+    def text(self) -> str:
+        """For a person."""
+        return f"{self.polls.text}; {self.cpu_s:.1f} CPU-s"
+
+
+class Load(NamedTuple):
+    """What was measured: milliseconds of each request by page, and the daemon without and with clients."""
+
+    took_ms: Mapping[str, list[float]]
+    alone: Span
+    loaded: Span
+
+
+def measure(folder: Path, clients: int, seconds: float) -> Load:
+    """Measure one daemon."""
+    with marketplace(OFFERS) as url, running(folder, settings_toml(folder, url)) as daemon:
+        for path in (NOW, *_OTHERS):
+            daemon.cpu_s_of(path)
+        with _span(folder, daemon) as alone:
+            time.sleep(seconds)
         ends_s = time.monotonic() + seconds
         opened = [
-            LiveClient(address, NOW if number % _ON_NOW else _OTHERS[number // _ON_NOW % len(_OTHERS)], ends_s, number)
+            LiveClient(
+                (daemon.host, daemon.port),
+                NOW if number % _ON_NOW else _OTHERS[number // _ON_NOW % len(_OTHERS)],
+                ends_s,
+                number,
+            )
             for number in range(clients)
         ]
-        for one in opened:
-            one.start()
-        for one in opened:
-            one.join()
-        polls = _polls(folder) - polls
+        with _span(folder, daemon) as loaded:
+            for one in opened:
+                one.start()
+            for one in opened:
+                one.join()
     took_ms: defaultdict[str, list[float]] = defaultdict(list)
     for one in opened:
         took_ms[one.path] += one.took_ms
-    return took_ms, polls
+    return Load(took_ms, alone[0], loaded[0])
 
 
-def _polls(folder: Path) -> int:
+@contextmanager
+def _span(folder: Path, daemon: Daemon) -> Iterator[list[Span]]:
+    """Yield a list that has the span once it is over."""
+    began_s, before_cpu_s, found = time.time(), daemon.cpu_s, list[Span]()
+    yield found
+    found.append(Span(_polls(folder, began_s, time.time()), daemon.cpu_s - before_cpu_s))
+
+
+def _polls(folder: Path, since_s: float, until_s: float) -> Polls:
+    query = "SELECT gpu, lane, at_s FROM poll WHERE provider = 'vastai' AND at_s BETWEEN ? AND ? ORDER BY at_s"
     with closing(sqlite3.connect(folder / "gpuwatch.db")) as store:
-        return int(store.execute("SELECT count(*) FROM poll").fetchone()[0])
+        rows = store.execute(query, (since_s, until_s)).fetchall()
+    times: defaultdict[str, list[int]] = defaultdict(list)
+    for gpu, lane, at_s in rows:
+        if lane == "hunt":
+            times[gpu].append(at_s)
+    return Polls(len(rows), [later - at for of_gpu in times.values() for at, later in pairwise(of_gpu)])
+
+
+def _line(name: str, took_ms: list[float]) -> str:
+    if len(took_ms) < _FEW:
+        return f"{name:12} n = {len(took_ms):5}"
+    ranks = statistics.quantiles(took_ms, n=100, method="inclusive")
+    shown = ", ".join(f"{what} {ranks[at - 1]:6.1f} ms" for what, at in (("p50", 50), ("p95", 95), ("p99", 99)))
+    return f"{name:12} n = {len(took_ms):5}, {shown}"
 
 
 def main() -> None:
@@ -108,12 +185,12 @@ def main() -> None:
         store = open_database(f"sqlite:///{name}/gpuwatch.db")
         upgrade(store)
         store.close()
-        took_ms, polls = measure(Path(name), args.clients, args.seconds)
-    everything = [one for mine in took_ms.values() for one in mine]
-    for path, mine in sorted(took_ms.items()):
-        print(f"{path:12} n = {len(mine):5}, median {statistics.median(mine):6.1f} ms, p95 {p95(mine):6.1f} ms")
-    print(f"all          n = {len(everything):5}, median {statistics.median(everything):6.1f} ms,"
-          f" p95 {p95(everything):6.1f} ms, goal ≤ {GOAL_P95_MS:.0f} ms; polls meanwhile: {polls}")  # fmt: skip
+        found = measure(Path(name), args.clients, args.seconds)
+    for path, mine in sorted(found.took_ms.items()):
+        print(_line(path, mine))
+    print(_line("all", [one for mine in found.took_ms.values() for one in mine]), f"(goal: p95 ≤ {GOAL_P95_MS:.0f} ms)")
+    print(f"daemon alone: {found.alone.text}")
+    print(f"with {args.clients} clients: {found.loaded.text}")
 
 
 if __name__ == "__main__":
