@@ -6,7 +6,7 @@ Each `Page` is at the top of a module named `…_page` or `…_pages`; it is reg
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
@@ -15,12 +15,15 @@ from typing import Any
 import msgspec
 
 from gpuwatch import web
+from gpuwatch.app.history.recent_readings import RecentReadings
 from gpuwatch.app.watches.matching_prices import RecentMatchingPrices
 from gpuwatch.bootstrap import OpenStores
 from gpuwatch.chat.interface import Webhooks
 from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.errors import UsageError
 from gpuwatch.settings import Settings
+
+_MINUTE = timedelta(minutes=1)
 
 
 class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,7 @@ class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
         webhooks: receive the updates of messengers for their bots.
         stores: what it reads.
         prices: what it lately read of the watches' past.
+        gpu_pasts: what it read of the GPUs' past within a minute.
     """
 
     config: str | None = None
@@ -41,6 +45,9 @@ class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: Webhooks = Webhooks()
     stores: OpenStores = msgspec.field(default_factory=OpenStores)
     prices: RecentMatchingPrices = msgspec.field(default_factory=RecentMatchingPrices)
+    gpu_pasts: RecentReadings[Any] = msgspec.field(
+        default_factory=lambda: RecentReadings(timedelta(minutes=1), most=50)
+    )
 
     @property
     def is_daemon(self) -> bool:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.history.price_history import PriceHistoryRequest, price_history
+from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_history
 from gpuwatch.app.history.svg_axes import dollars_tick, figure_ticks, time_ticks
 from gpuwatch.app.history.svg_small import NOTHING_ON_SALE
 from gpuwatch.app.reader_text import day, weekday, with_unit
@@ -52,7 +52,7 @@ class PriceChart(NamedTuple):
 
 
 def price_chart_of(view: View, gpu: str, since: str, spot: bool | None, watches: Sequence[Watch]) -> PriceChart | None:
-    """The chart; None: there was no poll. Raises UsageError (no such GPU), StoreError."""
+    """The chart, at most a minute old; None: there was no poll. Raises UsageError (no such GPU), StoreError."""
     days, every = PERIODS[since]
     zone = ZoneInfo(view.settings.timezone)
     request = PriceHistoryRequest(
@@ -66,7 +66,10 @@ def price_chart_of(view: View, gpu: str, since: str, spot: bool | None, watches:
         zone=zone,
         under_usd=(),
     )
-    history = price_history(view.settings, request)
+    key = (gpu, spot, since)
+    history: PriceHistoryResult = view.owner.gpu_pasts.reading(
+        key, view.settings, view.now, lambda: price_history(view.settings, request)
+    )
     points = history.track.points
     while points and not points[0].polled:
         points = points[1:]

@@ -21,7 +21,7 @@ from gpuwatch.app.reader_text import span, weekday, with_unit
 from gpuwatch.app.watches.current_limits import known_limits
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.bootstrap.rules import all_commissions
-from gpuwatch.domain.forecasts.week_effects import calendar_of, default_parts
+from gpuwatch.domain.forecasts.week_effects import Calendar, calendar_of, default_parts
 from gpuwatch.domain.market.figure_text import decimal_text, percent_text
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO
@@ -50,7 +50,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
     since, spot_text = view.choice("since", PERIODS, "7d"), view.choice("spot", SPOTS, "no")
     spot = SPOTS[spot_text]
     watched = WatchedPrices(known_limits(view.settings, view.now), all_commissions(view.settings), view.now)
-    past = gpu_past(view.settings, gpu, spot, view.now, None)
+    past, calendar = _past(view, gpu, spot)
     watches = [watch for name in past.gpus for watch in watched.of_gpu(name, spot=spot)]
     current = current_offers(view.settings, replace(offer_filter([], spot=spot_text), gpu_names=past.gpus))
     mine = current.matches
@@ -77,12 +77,23 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
         "sellers": len({match.offer.provider for match in mine}),
         "all_sellers": len(current.sellers),
         "lasting": _lasting(view, past.statuses),
-        "calendar": _calendar(view, past),
+        "calendar": _calendar(view, calendar),
         "offers": [rows(one) for one in found[:_CHEAPEST]],
         "as_of": current.as_of,
         "is_old": is_old(current.as_of, view.now),
         "title_of": provider_title,
     }
+
+
+def _past(view: View, gpu: str, spot: bool | None) -> tuple[GpuPast, Calendar]:
+    """The past and its hours of the week, at most a minute old."""
+
+    def read() -> tuple[GpuPast, Calendar]:
+        past = gpu_past(view.settings, gpu, spot, view.now, None)
+        return past, calendar_of(past.series, ZoneInfo(view.settings.timezone), default_parts())
+
+    found: tuple[GpuPast, Calendar] = view.owner.gpu_pasts.reading((gpu, spot), view.settings, view.now, read)
+    return found
 
 
 def _advice(view: View, past: GpuPast, now: float | None, *, is_old: bool) -> GpuAnswer:
@@ -140,10 +151,9 @@ def _default_every_s() -> float:
     return min(providers.info(name).poll_every_s for name in providers.names())
 
 
-def _calendar(view: View, past: GpuPast) -> dict[str, Any] | None:
+def _calendar(view: View, calendar: Calendar) -> dict[str, Any] | None:
     """The week by the hour. In a zone with half hours an hour of the map begins with that of UTC within it."""
     zone = ZoneInfo(view.settings.timezone)
-    calendar = calendar_of(past.series, zone, default_parts())
     if calendar.since is None or calendar.until is None:
         return None
     answer, has_effect = calendar_answer(calendar)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, CursorResult, bindparam, func, select
 
 from gpuwatch.domain.history.hourly_rollup import Segment
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketFilter
@@ -18,6 +18,7 @@ from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.tables import history_state, hourly
 
 _NEXT_HOUR = select(history_state.c.next_hour)
+_HIGHER = 2**63  # than any price
 # one GPU at a time: grouping a whole market takes the database twice as long
 _LOWS = (
     select(hourly.c.hour, func.min(hourly.c.min_microusd))
@@ -75,12 +76,20 @@ def _lows(
         prices: dict[int, int] = {}
         for rate, numbers in by_rate.items():
             span = {"segments": numbers, "first_hour": hours.start, "end_hour": hours.stop}
-            listed = hours_in(connection).execute(_LOWS, span).all()
-            of_rate = {hour: round(price * rate) for hour, price in listed}
-            prices = {**of_rate, **{hour: price for hour, price in prices.items() if price <= of_rate.get(hour, price)}}
+            for hour, listed in _fetched(hours_in(connection).execute(_LOWS, span)):
+                price = round(listed * rate)
+                if price < prices.get(hour, _HIGHER):
+                    prices[hour] = price
         if prices:
             found[gpu] = prices
     return found
+
+
+def _fetched(found: CursorResult[Any]) -> Iterable[Sequence[int]]:
+    """Return rows of integers as the driver has them: they need no conversion, and SQLAlchemy's rows take as long."""
+    rows: Iterable[Sequence[int]] = found.cursor.fetchall()
+    found.close()
+    return rows
 
 
 def _unpolled(
