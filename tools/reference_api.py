@@ -16,6 +16,9 @@ from gpuwatch.web.api.resources import ListParameters
 # view → the commands that print it
 _PRINTED_BY = {
     "CheckView": ("gpuwatch check --json",),
+    "WatchStatusView": ("gpuwatch watches --json",),
+    "WatchDetailsView": ("gpuwatch watches NAME --json",),
+    "RehearsalView": ("gpuwatch watches rehearse NAME --json",),
     "OfferView": ("gpuwatch offers --json",),
     "OfferGroupView": ("gpuwatch offers --group-by provider --json",),
     "MarketView": ("gpuwatch market --json",),
@@ -24,6 +27,7 @@ _PRINTED_BY = {
     "ApprovalView": ("gpuwatch approvals --json",),
     "EventView": ("gpuwatch alerts --json",),
     "SilenceView": ("gpuwatch alerts silence --list --json",),
+    "ShareLink": ("gpuwatch share gpu NAME --json",),
     "ProviderStatusView": ("gpuwatch providers --json",),
     "AccountView": ("gpuwatch providers accounts --json",),
     "AvoidedMachineView": ("gpuwatch providers machines --json",),

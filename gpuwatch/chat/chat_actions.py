@@ -32,6 +32,8 @@ class ChatCommand(msgspec.Struct, frozen=True):
 COMMANDS: Mapping[str, ChatCommand] = {
     "status": ChatCommand("Providers, launches, pending approvals", reading.status),
     "watches": ChatCommand("Watches with their limits", reading.watches),
+    "why": ChatCommand("Why a watch does not act: /why WATCH", reading.why_not),
+    "market": ChatCommand("What is cheap now, by GPU", reading.market),
     "offers": ChatCommand("Cheapest offers of a GPU: /offers H100", reading.offers),
     "history": ChatCommand("Price chart of the last month: /history H100", reading.history),
     "launches": ChatCommand("Launches, state and cost", reading.launches),
@@ -41,9 +43,10 @@ COMMANDS: Mapping[str, ChatCommand] = {
     "deny": ChatCommand("Reject a quote: /deny ID", deciding.deny),
     "stop": ChatCommand("End a launch: /stop ID", deciding.stop),
     "extend": ChatCommand("Extend a launch: /extend ID 2h", deciding.extend),
-    "pause": ChatCommand("Pause renting: /pause, /pause WATCH 6h", deciding.pause),
+    "resolve": ChatCommand("Settle a held launch: /resolve ID, /resolve ID INSTANCE", deciding.resolve),
+    "pause": ChatCommand("Pause renting: /pause, /pause WATCH 6h because …", deciding.pause),
     "resume": ChatCommand("Resume renting: /resume, /resume WATCH", deciding.resume),
-    "silence": ChatCommand("Mute the alerts of a watch: /silence WATCH 6h", deciding.silence),
+    "silence": ChatCommand("Mute the alerts of a watch: /silence WATCH 6h, /silence WATCH end", deciding.silence),
     "plan": ChatCommand("GPUs that fit a model: /plan 70b, /plan 48gb", plan),
 }
 
@@ -86,16 +89,22 @@ def _of_gpu(run: CommandHandler) -> PressHandler:
     return press
 
 
+def _of_watch(run: CommandHandler) -> PressHandler:
+    return lambda context, button: run(context, deciding.watch_of(context, button.subject) or "")
+
+
 _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.APPROVE: deciding.approve_pressed,
     ButtonAction.DENY: deciding.deny_pressed,
     ButtonAction.SILENCE: deciding.silence_pressed,
     ButtonAction.WHY: _about(reading.why),
+    ButtonAction.WHY_NOT: _of_watch(reading.why_not),
     ButtonAction.STOP: _about(deciding.stop),
     ButtonAction.STOP_NOW: deciding.stop_confirmed,
     ButtonAction.EXTEND: _about(deciding.extend),
     ButtonAction.EXTEND_BY: deciding.extend_by_pressed,
     ButtonAction.EXTEND_NOW: deciding.extend_confirmed,
+    ButtonAction.ABSENT_NOW: deciding.absent_confirmed,
     ButtonAction.COST: _about(reading.cost_of),
     ButtonAction.PAUSE: deciding.pause_pressed,
     ButtonAction.RESUME: deciding.resume_pressed,

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
+from gpuwatch.app.alerts.alerts import end_silence
 from gpuwatch.app.alerts.alerts import silence as silence_watch
 from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.approvals import approve as approve_quote
 from gpuwatch.app.launches.approvals import deny as deny_quote
 from gpuwatch.app.launches.approvals import open_approvals, recent_approvals
 from gpuwatch.app.launches.extend import extend as extend_launch
-from gpuwatch.app.launches.launches import all_launches
+from gpuwatch.app.launches.launches import all_launches, resolve_absent, resolve_adopted
 from gpuwatch.app.launches.stop import stop as stop_launches
 from gpuwatch.app.watches.pauses import pause as pause_renting
 from gpuwatch.app.watches.pauses import pause_lines, pauses
@@ -22,7 +23,7 @@ from gpuwatch.chat.jobs.jobs import job_buttons
 from gpuwatch.chat.reading import launch_text
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
 from gpuwatch.domain.launches.instances.obligation import latest_end
-from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_duration, format_moment, parse_duration
@@ -42,6 +43,7 @@ from gpuwatch.ports.alerts import ButtonRows
 
 _EXTENSIONS = ("1h", "2h", "6h")
 _EVERYTHING = "all"
+_END = "end"
 _SUBJECT_LENGTH = 18  # maximum of a button's subject, in characters
 _FROM = "from the chat"
 
@@ -172,6 +174,33 @@ def extend_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     return simple_reply(text, [context.launch_buttons(launch_id)], notice=text)
 
 
+def resolve(context: ChatContext, argument: str) -> ChatReply:
+    """Settle a held launch as the owner found it at the provider; that there is no instance needs a confirmation."""
+    launch_id, _, instance = argument.partition(" ")
+    if not launch_id:
+        held = [one for one in all_launches(context.settings) if one.state is LaunchState.HELD]
+        items = [(f"/resolve {one.launch_id}", f": {one.label}, {one.provider}") for one in held]
+        return listing("Held launches", items) if held else simple_reply("No launch is held.")
+    launch, instance = _active_launch(context, launch_id), instance.strip()
+    if instance:  # it must be listed there, and belong to no other launch
+        return _resolved(resolve_adopted(context.settings, launch_id, instance, actor=context.actor))
+    text = (
+        f"Is there no instance {launch.label} at {launch.provider}? If it exists, it would run and cost money unseen."
+        f" If it does: /resolve {launch_id} INSTANCE"
+    )
+    return question(text, context.confirmation("Yes, it does not exist", ButtonAction.ABSENT_NOW, launch_id))
+
+
+def absent_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Close it: there is no instance."""
+    return _resolved(resolve_absent(context.settings, button.subject, actor=context.actor))
+
+
+def _resolved(launch: Launch) -> ChatReply:
+    text = f"Launch {launch.launch_id} is {launch.state.value}."
+    return simple_reply(text, notice=text)
+
+
 def cancelled(context: ChatContext, button: SignedButton) -> ChatReply:
     """Report that nothing was done, and offer the actions on an active launch or a job again."""
     launch_id = button.subject.partition("-")[0]
@@ -248,14 +277,15 @@ def _alive_launches(context: ChatContext, title: str, label: str, action: Button
 
 def pause(context: ChatContext, argument: str) -> ChatReply:
     """Pause renting: everything, or one watch, perhaps for a while. Needs no confirmation: it only saves money."""
-    watch, for_s = _watch_and_time(context, argument)
-    _, paused = pause_renting(context.settings, watch, for_s, _FROM, actor=context.actor)
+    what, _, why = argument.partition("because ")
+    watch, for_s = _watch_and_time(context, what)
+    _, paused = pause_renting(context.settings, watch, for_s, why.strip() or _FROM, actor=context.actor)
     return _pauses_reply(context, pause_lines(paused, context.now, context.settings.timezone))
 
 
 def pause_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Pause one watch, or everything."""
-    return pause(context, _watch_of(context, button.subject) or _EVERYTHING)
+    return pause(context, watch_of(context, button.subject) or _EVERYTHING)
 
 
 def resume(context: ChatContext, argument: str) -> ChatReply:
@@ -269,7 +299,7 @@ def resume(context: ChatContext, argument: str) -> ChatReply:
 
 def resume_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Resume what this button names."""
-    return resume(context, _watch_of(context, button.subject) or _EVERYTHING)
+    return resume(context, watch_of(context, button.subject) or _EVERYTHING)
 
 
 def silence(context: ChatContext, argument: str) -> ChatReply:
@@ -280,7 +310,12 @@ def silence(context: ChatContext, argument: str) -> ChatReply:
             for watch in context.settings.watches
         ]
         return simple_reply("Which watch? For example: /silence NAME 6h", button_rows(buttons, 2))
-    watch, for_s = _watch_and_time(context, argument)
+    name, _, last = argument.rpartition(" ")
+    watch, for_s = _watch_and_time(context, name if last == _END else argument)
+    if watch is not None and last == _END:
+        was_silenced = end_silence(context.settings, watch, actor=context.actor)
+        text = f"Watch {watch} sends alerts again." if was_silenced else f"Watch {watch} was not silenced."
+        return simple_reply(text, notice=text)
     if watch is None:
         raise UsageError("expected a watch: /silence NAME 6h")
     silences = silence_watch(context.settings, watch, for_s or SILENCE_FOR.total_seconds(), actor=context.actor)
@@ -291,7 +326,7 @@ def silence(context: ChatContext, argument: str) -> ChatReply:
 
 def silence_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Silence one watch for six hours."""
-    name = _watch_of(context, button.subject)
+    name = watch_of(context, button.subject)
     if name is None:
         raise UsageError("expected a watch: /silence NAME 6h")
     return silence(context, name)
@@ -346,7 +381,7 @@ def _paused_watches(context: ChatContext) -> list[str]:
     return [name for name in names if name]
 
 
-def _watch_of(context: ChatContext, key: str) -> str | None:
+def watch_of(context: ChatContext, key: str) -> str | None:
     """Return the watch that a button stands for; None: everything."""
     if key == _EVERYTHING:
         return None

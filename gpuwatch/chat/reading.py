@@ -12,10 +12,20 @@ from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistory
 from gpuwatch.app.history.svg_charts import picture
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
+from gpuwatch.app.launches.most_cost import most_cost_microusd
 from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.market.market_by_gpu import WatchedPrices, market_answer, offers_by_gpu
+from gpuwatch.app.market.market_ranks import market_ranks
+from gpuwatch.app.reader_text import use_clock
 from gpuwatch.app.setup.status import provider_down, status_now
+from gpuwatch.app.watches.blocked import RuleState
+from gpuwatch.app.watches.current_limits import known_limits
 from gpuwatch.app.watches.nearest import nearest_view
+from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
+from gpuwatch.app.watches.why.rule_texts import first_blocking, rule_texts, rules_title, under_text
+from gpuwatch.app.watches.why.watch_details import DAYS, watch_details
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.instances.obligation import latest_end
@@ -23,6 +33,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import MICRO, dollars, per_hour, price_text, usd
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, subject_key
@@ -34,6 +45,7 @@ from gpuwatch.ports.alerts import MessageButton
 from gpuwatch.storage.alerts.alert_rows import EventFilter
 
 _OFFERS_SHOWN = 8
+_GPUS_SHOWN = 12
 _LAUNCHES_SHOWN = 12
 _ENDED_FOR_MAX = timedelta(days=1)
 _HISTORY_DAYS = 30
@@ -71,10 +83,40 @@ def watches(context: ChatContext, argument: str) -> ChatReply:
     if not items:
         return simple_reply("No watch is defined in the settings.")
     buttons = [
-        context.button(f"Silence {watch.name}", ButtonAction.SILENCE, subject_key(watch.name))
-        for watch in settings.watches
+        context.button(label, action, subject_key(name))
+        for name in (watch.name for watch in settings.watches)
+        for label, action in ((f"Why {name}", ButtonAction.WHY_NOT), (f"Silence {name}", ButtonAction.SILENCE))
     ]
     return listing(count_text(len(items), "watch", "watches"), items, button_rows(buttons, 2))
+
+
+def why_not(context: ChatContext, argument: str) -> ChatReply:
+    """Explain what a watch does now: the rule that blocks it first, then the others, with their figures."""
+    settings = context.settings
+    if not argument:
+        names = [watch.name for watch in settings.watches]
+        buttons = [context.button(name, ButtonAction.WHY_NOT, subject_key(name)) for name in names]
+        return simple_reply("Which watch? For example: /why NAME", button_rows(buttons, 2))
+    details = watch_details(settings, watch_named(settings, argument), DAYS, context.now)
+    status, first = details.status, first_blocking(details.rules)
+    with use_clock(settings.timezone, context.now):
+        texts = rule_texts(status, details.rules)
+        past = under_text(details.prices, status)
+    texts.sort(key=lambda text: first is None or text.name != first.name)
+    items = [(f"{_RULE_MARKS[text.state]} {text.label}", f": {text.figure}" if text.figure else "") for text in texts]
+    items.append((f"{DAYS} d", f": {past}"))
+    name = status.watch.name
+    pausing = (
+        (f"Pause {name}", ButtonAction.PAUSE) if status.paused is None else (f"Resume {name}", ButtonAction.RESUME)
+    )
+    buttons = [
+        context.button(label, action, subject_key(name))
+        for label, action in (pausing, (f"Silence {name}", ButtonAction.SILENCE))
+    ]
+    return listing(f"{name}: {rules_title(status, details.rules)}", items, [buttons])
+
+
+_RULE_MARKS = {RuleState.MET: "✓", RuleState.BLOCKS: "✗", RuleState.UNKNOWN: "?"}
 
 
 def _found_text(status: WatchStatus) -> str:
@@ -117,6 +159,28 @@ def offers(context: ChatContext, argument: str) -> ChatReply:
     if not items:
         return simple_reply(f"No offer of {argument} (newest poll {at}).")
     return listing(f"{count_text(len(listed), 'offer')} of {argument} at {at}, commission included", items)
+
+
+def market(context: ChatContext, argument: str) -> ChatReply:
+    """Show which GPUs are cheap now, compared with their prices of 30 days."""
+    settings, now = context.settings, context.now
+    current = current_offers(settings, offer_filter((), spot="no"))
+    if current.as_of is None:
+        return simple_reply("Cannot tell: nothing has been polled yet.")
+    watched = WatchedPrices(known_limits(settings, now), all_commissions(settings), now)
+    ranks = market_ranks(settings, MarketFilter(spot=False), now)
+    groups = offers_by_gpu(current.matches, ranks, watched, spot=False)
+    items = [
+        (
+            group.gpu,
+            f": ${price_text(group.now / MICRO)} per GPU-hour · {group.rank.text(group.now)} · "
+            f"{count_text(len(group.offers), 'offer')}",
+        )
+        for group in groups
+        if group.kind is OfferKind.LIVE and not group.is_slice
+    ]
+    answer = " ".join(filter(None, market_answer(groups)))
+    return listing(answer, items[:_GPUS_SHOWN])
 
 
 def history(context: ChatContext, argument: str) -> ChatReply:
@@ -202,7 +266,7 @@ def launches(context: ChatContext, argument: str) -> ChatReply:
 
 def launch_text(launch: Launch, now: datetime, timezone: str) -> str:
     """Describe one launch in a line."""
-    ends_at = None if launch.is_over else latest_end(launch)
+    ends_at, most = (None, None) if launch.is_over else (latest_end(launch), most_cost_microusd(launch, now))
     parts = [
         f"{launch.state.value}{' (dry run)' if launch.dry_run else ''}",
         f"{launch.gpu} × {launch.gpu_count} at {launch.provider}",
@@ -210,6 +274,8 @@ def launch_text(launch: Launch, now: datetime, timezone: str) -> str:
         f"cost {dollars(usd(cost_microusd(launch, now)))}",
         launch.watch,
     ]
+    if most is not None:
+        parts.append(f"at most {dollars(usd(most))}")
     if ends_at is not None:
         parts.append(f"ends {format_moment(ends_at, ZoneInfo(timezone))}")
     if launch.end_reason:

@@ -90,10 +90,13 @@ def make_output_safe() -> None:
             reconfigure(errors=_HANDLER)
 
 
+_NBSP = "\N{NO-BREAK SPACE}"
+
+
 def displayable(text: str) -> str:
     """Text as standard output can show it, so that its width is known; without control characters."""
     if not text.isprintable():
-        text = "".join(character for character in text if character.isprintable())
+        text = "".join(character for character in text.replace(_NBSP, " ") if character.isprintable())
     if text.isascii() or _is_unicode():
         return text
     codecs.register_error(_HANDLER, _replace)

@@ -23,7 +23,7 @@ from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.web.api.api_actions import action_routes
 from gpuwatch.web.api.event_stream import EventFanout, event_routes
 from gpuwatch.web.api.openapi import openapi_json
-from gpuwatch.web.api.resources import PREFIX, list_routes, with_etag
+from gpuwatch.web.api.resources import PREFIX, reading_routes, with_etag
 from gpuwatch.web.context import WebContext
 from gpuwatch.web.jobs.job_pages import job_routes
 from gpuwatch.web.login import login_routes
@@ -56,7 +56,7 @@ def build_app(context: WebContext, fanout: EventFanout, probes: Sequence[Route])
     routes = [
         *probes,
         Route(f"{PREFIX}/openapi.json", described, methods=["GET"]),
-        *list_routes(context),
+        *reading_routes(context),
         *action_routes(context),
         *event_routes(context, fanout),
         webhook_route(context),

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
+from gpuwatch.app.launches.most_cost import most_cost_microusd
 from gpuwatch.app.launches.running_machines import RunningMachine, running_machines
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import watch_named
@@ -20,6 +22,7 @@ from gpuwatch.domain.alerts.alert import view_fields
 from gpuwatch.domain.alerts.launch_texts import TAKEN_OVER
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, label_ids, launch_id_in
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
+from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, LaunchState
 from gpuwatch.domain.launches.life.command_life import (
     CommandEvent,
@@ -31,7 +34,7 @@ from gpuwatch.domain.launches.life.launch_events import ClockReading, LifecycleE
 from gpuwatch.domain.launches.life.launch_record import LaunchView, governing_watch, launch_fields
 from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.domain.launches.life.strays import adopted_launch, has_stopped_running
-from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
@@ -87,24 +90,25 @@ class ListedLaunchView(LaunchView, frozen=True, kw_only=True):
     """One launch of `gpuwatch launches`."""
 
     relocation: RelocationView | None
+    ends_at: Annotated[Moment | None, Meta(description="The latest end; null: it is over, or has none.")]
+    most_usd: Annotated[float | None, Meta(description="The most it can cost in all; null: it has no latest end.")]
 
 
 def launch_views(settings: Settings, now: datetime) -> list[ListedLaunchView]:
     """Each launch, newest first, with a finding that moving it would pay, if any. Raises StoreError."""
     launches = all_launches(settings)
     findings = relocation_findings(settings, launches)
-    return [
-        ListedLaunchView.of(
-            launch, **launch_fields(launch, now), relocation=_relocation(findings.get(launch.launch_id))
-        )
-        for launch in launches
-    ]
+    return [_listed(launch, findings.get(launch.launch_id), now) for launch in launches]
 
 
-def _relocation(finding: Alert | None) -> RelocationView | None:
-    if finding is None:
-        return None
-    return RelocationView.of(finding, **view_fields(finding))
+def _listed(launch: Launch, finding: Alert | None, now: datetime) -> ListedLaunchView:
+    return ListedLaunchView.of(
+        launch,
+        **launch_fields(launch, now),
+        relocation=None if finding is None else RelocationView.of(finding, **view_fields(finding)),
+        ends_at=None if launch.is_over else latest_end(launch),
+        most_usd=usd_number(most_cost_microusd(launch, now)),
+    )
 
 
 class LaunchDetails(msgspec.Struct, frozen=True, kw_only=True):

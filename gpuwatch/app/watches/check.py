@@ -194,7 +194,7 @@ def _blocked(settings: Settings, watch: Watch, checked: MarketCheck) -> WatchBlo
     matches = checked.matches[watch.name]
     if not matches or (watch.action is Action.ALERT and not (watch.active or watch.hold_for_s or watch.restock)):
         return None
-    from gpuwatch.app.watches.why.blocked import blocked
+    from gpuwatch.app.watches.blocked import blocked
     from gpuwatch.engine.watches.one_poll import decision_of
 
     try:

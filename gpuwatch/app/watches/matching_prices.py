@@ -6,7 +6,7 @@ is on top, as for `max_price = "auto"`. An hour without a poll is a gap; it neve
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,14 @@ class HoursUnder(msgspec.Struct, frozen=True, kw_only=True):
     hours: int
     known_hours: int
     lasting_hours: int  # up to now; 0: it is over the limit now, or nothing is known
+
+
+class MatchingDay(msgspec.Struct, frozen=True, kw_only=True):
+    """A day of the reader: its first hour, how many hours a poll covers, the lowest price; None: nothing matched."""
+
+    at: datetime
+    polled_hours: int
+    low: int | None
 
 
 class MatchingPrices(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +81,16 @@ class MatchingPrices(msgspec.Struct, frozen=True, kw_only=True):
             lows=self.lows[-hours:],
             polled=self.polled[-hours:],
         )
+
+    def days(self, zone: tzinfo) -> list[MatchingDay]:
+        """By day, newest first."""
+        hours = zip(map(self.starts_at, range(len(self.lows))), self.lows, self.polled, strict=True)
+        days = []
+        for _day, group in groupby(hours, key=lambda hour: hour[0].astimezone(zone).date()):
+            of_day = list(group)
+            low = min((low for _at, low, _polled in of_day if low is not None), default=None)
+            days.append(MatchingDay(at=of_day[0][0], polled_hours=sum(polled for _at, _low, polled in of_day), low=low))
+        return days[::-1]
 
     def under(self, limit_usd_gpu_hour: float) -> HoursUnder:
         """How long the lowest price was at or under a limit."""

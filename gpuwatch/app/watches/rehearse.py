@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
 from gpuwatch import providers
 from gpuwatch.app.watches.current_limits import current_limits
@@ -14,6 +15,7 @@ from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials, providers_polled_for
 from gpuwatch.domain.launches.launch import disk_microusd_hour
+from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.market.money import MICRO, per_gpu_hour
 from gpuwatch.domain.market.offer import marks
 from gpuwatch.domain.watches.watch import Action
@@ -67,26 +69,43 @@ def rehearse(settings: Settings, name: str) -> Rehearsal:
     return Rehearsal(watch=name, dry_run=settings.dry_run, lines=lines)
 
 
-def rehearsal_json(rehearsal: Rehearsal) -> dict[str, Any]:
-    """The JSON of a rehearsal."""
-    return {
-        "watch": rehearsal.watch,
-        "ready": rehearsal.ready,
-        "dry_run": rehearsal.dry_run,
-        "missing": [line.text for line in rehearsal.lines if line.state == "fault"],
-        "lines": [
-            {
-                "provider": line.area or None,
-                "name": line.name,
-                "state": {"ok": "met", "fault": "missing"}.get(line.state, line.state),
-                "text": line.text,
-                "mend": line.mend or "",
-                "place": line.place,
-                "docs": line.docs,
-            }
+class RehearsalLineView(JsonView, frozen=True, kw_only=True):
+    """One thing that a launch needs."""
+
+    provider: Annotated[str | None, Meta(description="Null: of gpuwatch itself.")]
+    name: str
+    state: Annotated[str, Meta(description="`met`, `missing`, `note` or `unknown`.")]
+    text: str
+    mend: Annotated[str, Meta(description="What to do; empty: nothing.")]
+    place: Annotated[str, Meta(description="Region, zone or family; empty: everywhere.")]
+    docs: str | None
+
+
+class RehearsalView(JsonView, frozen=True, kw_only=True):
+    """The result of `gpuwatch watches rehearse`."""
+
+    watch: str
+    ready: Annotated[bool | None, Meta(description="Null: something is unknown, but nothing is known to be missing.")]
+    dry_run: bool
+    missing: list[str]
+    lines: list[RehearsalLineView]
+
+
+def rehearsal_view(rehearsal: Rehearsal) -> RehearsalView:
+    """A rehearsal as other programs see it."""
+    return RehearsalView.of(
+        rehearsal,
+        missing=[line.text for line in rehearsal.lines if line.state == "fault"],
+        lines=[
+            RehearsalLineView.of(
+                line,
+                provider=line.area or None,
+                state={"ok": "met", "fault": "missing"}.get(line.state, line.state),
+                mend=line.mend or "",
+            )
             for line in rehearsal.lines
         ],
-    }
+    )
 
 
 def _settings(settings: Settings, watch: Watch) -> Iterator[Finding]:

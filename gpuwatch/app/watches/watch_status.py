@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.watches.blocked import WatchRule, blocked, watch_rules
 from gpuwatch.app.watches.check import WatchView, watch_fields
 from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.app.watches.nearest import nearest_view
-from gpuwatch.app.watches.why.blocked import WatchRule, blocked, watch_rules
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import commissions_of, stored_max_age, stored_pace

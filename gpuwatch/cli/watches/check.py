@@ -306,12 +306,12 @@ def rehearse(watch: str, as_json: bool, settings: Settings) -> int:
 
     Exit codes: 0 ready, 1 something is missing (one line each), 2 usage or settings are wrong, 3 cannot tell.
     """
-    from gpuwatch.app.watches.rehearse import rehearsal_json
+    from gpuwatch.app.watches.rehearse import rehearsal_view
     from gpuwatch.app.watches.rehearse import rehearse as run_rehearsal
 
     rehearsal = run_rehearsal(settings, watch)
     if as_json:
-        json_out(rehearsal_json(rehearsal))
+        json_out(rehearsal_view(rehearsal))
     else:
         for line in rehearsal.lines:
             print_finding(line, _SIGNS)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.base import Command, Group
+from gpuwatch.cli.base import Command, Group, refuse_given
 from gpuwatch.cli.options import completes, json_option, settings_option
-from gpuwatch.cli.output import displayable, json_out, local
-from gpuwatch.cli.terminal_tables import Column, left, right, table
+from gpuwatch.cli.output import displayable, json_out, local, note
+from gpuwatch.cli.terminal_tables import Column, left, right, table, text
 from gpuwatch.domain.market.figure_text import percent_text
 from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour
 from gpuwatch.errors import ResourceNotFound
 
 if TYPE_CHECKING:
     from gpuwatch.app.watches.watch_status import WatchStatus
+    from gpuwatch.app.watches.why.watch_details import WatchDetails
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
 
@@ -27,31 +28,78 @@ if TYPE_CHECKING:
     examples=("gpuwatch watches list", "gpuwatch watches list h100-night --json"),
 )
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
+@click.option(
+    "--days",
+    type=click.IntRange(1, 90),
+    default=7,
+    show_default=True,
+    help="With a WATCH: of so many days, what it would have matched.",
+)
 @json_option
 @settings_option
-def list_(names: tuple[str, ...], as_json: bool, settings: Settings) -> None:
+def list_(names: tuple[str, ...], days: int, as_json: bool, settings: Settings) -> None:
     """List the watches: state, price now, limit, distance, and why they do not act. Sends no request.
 
-    With a name, show all about that watch.
+    With a name, show all about that watch: each rule that it must meet before it acts, with its figures, and the lowest
+    price of each day (with --json, of each hour) that it would have matched.
 
     Exit codes: 0 done, 2 usage or settings are wrong, 3 the store cannot tell.
     """
-    from gpuwatch.app.watches.times_under import times_under_limits
+    if names:
+        _show_named(settings, _selected(settings, names), days, as_json=as_json)
+        return
+    refuse_given("requires a WATCH", "days")
     from gpuwatch.app.watches.watch_status import watch_status_view, watch_statuses
-    from gpuwatch.bootstrap import real_now
 
-    statuses = watch_statuses(settings, _selected(settings, names) if settings.watches else ())
-    missed = [status.watch for status in statuses if names and not status.matches]
-    times_under = times_under_limits(settings, missed, real_now()) if missed else {}
+    statuses = watch_statuses(settings)
     if as_json:
-        json_out([watch_status_view(status, times_under.get(status.watch.name)) for status in statuses])
+        json_out([watch_status_view(status) for status in statuses])
     elif not statuses:
         click.echo("no watch yet; create one: gpuwatch init")
-    elif names:
-        for number, status in enumerate(statuses):
-            click.echo("\n" * bool(number) + "\n".join(_detail_lines(status, times_under, settings.timezone)))
     else:
         print_watches(statuses, settings.timezone)
+
+
+def _show_named(settings: Settings, watches: Sequence[Watch], days: int, *, as_json: bool) -> None:
+    from gpuwatch.app.reader_text import use_clock
+    from gpuwatch.app.watches.why.watch_details import watch_details, watch_details_view
+    from gpuwatch.bootstrap import real_now
+
+    now = real_now()
+    found = [watch_details(settings, watch, days, now) for watch in watches]
+    if as_json:
+        json_out([watch_details_view(details) for details in found])
+        return
+    with use_clock(settings.timezone, now):
+        for number, details in enumerate(found):
+            click.echo("\n" * bool(number) + "\n".join(_detail_lines(details, settings.timezone)))
+            _print_rules(details)
+            _print_days(details, settings.timezone)
+
+
+def _print_rules(details: WatchDetails) -> None:
+    from gpuwatch.app.watches.why.rule_texts import rule_texts, rules_title
+
+    click.echo()
+    columns = (left("state", "state"), left("rule", "label"), text("now", "figure"))
+    table(columns, rule_texts(details.status, details.rules), title=rules_title(details.status, details.rules))
+
+
+def _print_days(details: WatchDetails, timezone: str) -> None:
+    from zoneinfo import ZoneInfo
+
+    from gpuwatch.app.watches.why.rule_texts import under_text
+
+    click.echo()
+    columns = (
+        left("day", lambda day: local(day.at, timezone)[:10]),
+        right("lowest match", lambda day: None if day.low is None else per_gpu_hour(day.low / MICRO, least=3, most=3)),
+        right("hours polled", "polled_hours"),
+    )
+    days = details.prices.days(ZoneInfo(timezone))
+    table(columns, days, title=under_text(details.prices, details.status))
+    if details.prices.unrecorded:
+        note(f"the history does not record what these settings select by: {', '.join(details.prices.unrecorded)}")
 
 
 def _selected(settings: Settings, names: Sequence[str]) -> list[Watch]:
@@ -105,11 +153,12 @@ _COLUMNS: tuple[Column, ...] = (
 )
 
 
-def _detail_lines(status: WatchStatus, times_under: dict[str, int | None], timezone: str) -> Iterator[str]:
+def _detail_lines(details: WatchDetails, timezone: str) -> Iterator[str]:
     from gpuwatch.app.watches.nearest import nearest_view
 
+    status = details.status
     watch = status.watch
-    near = nearest_view(watch, status.nearest, times_under.get(watch.name))
+    near = nearest_view(watch, status.nearest, details.times_under)
     is_near = near is not None and not status.matches and status.state == "waiting"
     yield displayable(f"{watch.name}: {near.sentence if near is not None and is_near else status.sentence}")
     facts = {

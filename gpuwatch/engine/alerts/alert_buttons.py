@@ -43,11 +43,13 @@ class ButtonAction(StrEnum):
     DENY = "d"
     SILENCE = "s"
     WHY = "w"
+    WHY_NOT = "y"
     STOP = "x"
     STOP_NOW = "xx"
     EXTEND = "e"
     EXTEND_BY = "eb"
     EXTEND_NOW = "ee"
+    ABSENT_NOW = "ra"
     COST = "c"
     PAUSE = "p"
     RESUME = "r"
@@ -70,6 +72,7 @@ _WORKS_ONCE = frozenset(
         ButtonAction.SILENCE,
         ButtonAction.STOP_NOW,
         ButtonAction.EXTEND_NOW,
+        ButtonAction.ABSENT_NOW,
         ButtonAction.PAUSE,
         ButtonAction.RESUME,
         ButtonAction.JOB_CANCEL_NOW,

@@ -1,9 +1,9 @@
-"""POST: approve, deny, stop a launch, cancel or retry a job, pause, resume. Repeating one gives 200, no change."""
+"""POST: what a page or a command can do, too. Repeating one gives 200 and no change, except `extend` and `share`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -11,16 +11,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gpuwatch.app.alerts import alerts
+from gpuwatch.app.alerts.alerts import SilenceView
 from gpuwatch.app.jobs import job_actions
 from gpuwatch.app.launches import approvals
 from gpuwatch.app.launches.approvals import ApprovalAnswerView
+from gpuwatch.app.launches.extend import extend
+from gpuwatch.app.launches.launches import resolve_absent, resolve_adopted
 from gpuwatch.app.launches.stop import request_stop
+from gpuwatch.app.setup.sharing.share_links import SharedThing, ShareLink, make_link, revoke_links
 from gpuwatch.app.watches import pauses
 from gpuwatch.app.watches.pauses import PauseView
+from gpuwatch.app.watches.rehearse import RehearsalView, rehearsal_view, rehearse
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import JobView, job_view
 from gpuwatch.domain.launches.life.launch_record import LaunchView, launch_view
-from gpuwatch.domain.market.json_view import JsonView
+from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.setup.durations import POSITIVE_DURATION_PATTERN
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import ResourceNotFound, UsageError
@@ -38,6 +44,8 @@ if TYPE_CHECKING:
 Body = TypeVar("Body")
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 _Changed = Annotated[bool, msgspec.Meta(description="False: it was so before.")]
+_Watch = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_Duration = Annotated[str, msgspec.Meta(pattern=POSITIVE_DURATION_PATTERN, max_length=60, examples=["12h"])]
 _Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own records.")]
 
 
@@ -54,17 +62,48 @@ class DenyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to pause, and for how long."""
 
-    watch: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
-    duration: (
-        Annotated[str, msgspec.Meta(pattern=POSITIVE_DURATION_PATTERN, max_length=60, examples=["12h"])] | None
-    ) = msgspec.field(name="for", default=None)
+    watch: _Watch | None = None
+    duration: _Duration | None = msgspec.field(name="for", default=None)
     why: _Why = ""
+
+
+class ExtendBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much longer a launch may run."""
+
+    by: _Duration
+
+
+class ExistsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The instance of a held launch."""
+
+    instance: Annotated[str, msgspec.Meta(min_length=1, max_length=200, description="Its id at the provider.")]
+
+
+class SilenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which watch sends no alerts about offers, and for how long."""
+
+    watch: _Watch
+    duration: _Duration = msgspec.field(name="for")
+
+
+class UnsilenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which watch sends alerts again."""
+
+    watch: _Watch
+
+
+class ShareBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a link shows, and for how long."""
+
+    shows: Literal["gpu", "watch", "alerts", "calendar"]
+    name: Annotated[str, msgspec.Meta(max_length=200, description="Of the GPU or watch.")] = ""
+    duration: _Duration = msgspec.field(name="for", default="7d")
 
 
 class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to resume."""
 
-    watch: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    watch: _Watch | None = None
 
 
 class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +123,14 @@ class StoppedLaunchView(LaunchView, frozen=True, kw_only=True):
     changed: _Changed
 
 
+class ExtendedLaunchView(LaunchView, frozen=True, kw_only=True):
+    """A launch with a later end."""
+
+    ends_at: Annotated[Moment, msgspec.Meta(description="When it is ended.")]
+    more_usd: Annotated[float, msgspec.Meta(description="The most that the added time costs.")]
+    is_contract_known: Annotated[bool, msgspec.Meta(description="False: the provider's contract may end earlier.")]
+
+
 class ChangedJobView(JobView, frozen=True, kw_only=True):
     """A job after an action."""
 
@@ -95,6 +142,19 @@ class PausesView(JsonView, frozen=True, kw_only=True):
 
     items: list[PauseView]
     changed: _Changed
+
+
+class SilencesView(JsonView, frozen=True, kw_only=True):
+    """Which watches are silenced after an action."""
+
+    items: list[SilenceView]
+    changed: _Changed
+
+
+class RevokedLinksView(JsonView, frozen=True, kw_only=True):
+    """Every link has ended."""
+
+    revoked: bool
 
 
 def _approve(settings: Settings, ask_id: str, _body: EmptyBody, actor: str) -> JsonView:
@@ -120,6 +180,19 @@ def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> J
     return StoppedLaunchView.of(launch_view(launch, real_now()), changed=changed)
 
 
+def _extend(settings: Settings, launch_id: str, body: ExtendBody, actor: str) -> JsonView:
+    extension = extend(settings, launch_id, seconds_of(body.by), actor=actor)
+    return ExtendedLaunchView.of(extension, launch_view(extension.launch, real_now()))
+
+
+def _absent(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> JsonView:
+    return launch_view(resolve_absent(settings, launch_id, actor=actor), real_now())
+
+
+def _exists(settings: Settings, launch_id: str, body: ExistsBody, actor: str) -> JsonView:
+    return launch_view(resolve_adopted(settings, launch_id, body.instance, actor=actor), real_now())
+
+
 def _cancel(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> JsonView:
     job, changed = job_actions.request_cancel(settings, job_id, actor=actor)
     return ChangedJobView.of(job_view(job), changed=changed)
@@ -141,6 +214,32 @@ def _resume(settings: Settings, _id: str, body: ResumeBody, actor: str) -> JsonV
     return PausesView(items=pauses.pause_views(paused), changed=changed)
 
 
+def _silence(settings: Settings, _id: str, body: SilenceBody, actor: str) -> JsonView:
+    alerts.silence(settings, body.watch, seconds_of(body.duration), actor=actor)
+    return _silences(settings, changed=True)
+
+
+def _unsilence(settings: Settings, _id: str, body: UnsilenceBody, actor: str) -> JsonView:
+    return _silences(settings, changed=alerts.end_silence(settings, body.watch, actor=actor))
+
+
+def _silences(settings: Settings, *, changed: bool) -> JsonView:
+    return SilencesView(items=[alerts.silence_view(one) for one in alerts.silences(settings)], changed=changed)
+
+
+def _rehearse(settings: Settings, name: str, _body: EmptyBody, _actor: str) -> JsonView:
+    return rehearsal_view(rehearse(settings, name))
+
+
+def _share(settings: Settings, _id: str, body: ShareBody, actor: str) -> JsonView:
+    return make_link(settings, SharedThing(body.shows), body.name, seconds_of(body.duration), real_now(), actor=actor)
+
+
+def _revoke(settings: Settings, _id: str, _body: EmptyBody, actor: str) -> JsonView:
+    revoke_links(settings, real_now(), actor=actor)
+    return RevokedLinksView(revoked=True)
+
+
 ACTIONS = (
     ApiAction(path="/approvals/{id}/approve", summary="Approve a quote: rent at its price or less, or not at all.",
               scope="approve", body=EmptyBody, answer=ApprovalAnswerView, run=_approve),
@@ -148,6 +247,12 @@ ACTIONS = (
               scope="approve", body=DenyBody, answer=ApprovalAnswerView, run=_deny),
     ApiAction(path="/launches/{id}/stop", summary="End a launch; its end is confirmed later.",
               scope="manage", body=EmptyBody, answer=StoppedLaunchView, run=_stop),
+    ApiAction(path="/launches/{id}/extend", summary="Extend the runtime of a launch, if the budgets allow it.",
+              scope="manage", body=ExtendBody, answer=ExtendedLaunchView, run=_extend),
+    ApiAction(path="/launches/{id}/absent", summary="Close a held launch: you checked that it has no instance.",
+              scope="manage", body=EmptyBody, answer=LaunchView, run=_absent),
+    ApiAction(path="/launches/{id}/exists", summary="Continue a held launch: you found its instance.",
+              scope="manage", body=ExistsBody, answer=LaunchView, run=_exists),
     ApiAction(path="/jobs/{id}/cancel", summary="Cancel a job by its id or name, and end its instance.",
               scope="manage", body=EmptyBody, answer=ChangedJobView, run=_cancel),
     ApiAction(path="/jobs/{id}/retry", summary="Queue a failed, cancelled or paused job again; may rent.",
@@ -156,6 +261,16 @@ ACTIONS = (
               scope="manage", body=PauseBody, answer=PausesView, run=_pause),
     ApiAction(path="/resume", summary="Resume renting.",
               scope="manage", body=ResumeBody, answer=PausesView, run=_resume),
+    ApiAction(path="/silence", summary="Mute the offer alerts of a watch for a while.",
+              scope="manage", body=SilenceBody, answer=SilencesView, run=_silence),
+    ApiAction(path="/unsilence", summary="Send the alerts of a watch again.",
+              scope="manage", body=UnsilenceBody, answer=SilencesView, run=_unsilence),
+    ApiAction(path="/watches/{id}/rehearse", summary="Check everything a launch needs, without placing the order.",
+              scope="manage", body=EmptyBody, answer=RehearsalView, run=_rehearse),
+    ApiAction(path="/share", summary="Make a link to a chart, the alerts or the calendar, for people without a login.",
+              scope="manage", body=ShareBody, answer=ShareLink, run=_share),
+    ApiAction(path="/share/revoke", summary="End every shared link.",
+              scope="manage", body=EmptyBody, answer=RevokedLinksView, run=_revoke),
 )  # fmt: skip
 
 

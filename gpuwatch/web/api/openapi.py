@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch import __version__
 from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.web.api.api_actions import ACTIONS, ApiAction
-from gpuwatch.web.api.resources import PREFIX, RESOURCES, Resource
+from gpuwatch.web.api.resources import ITEMS, PREFIX, RESOURCES, ItemResource, Resource
 
 _STATUS_TEXTS = {
     "400": "Malformed request.", "401": "Log in, or send a token.", "403": "The token lacks the scope.",
@@ -29,7 +29,7 @@ _PROBLEM = {
 }  # fmt: skip
 
 
-_VIEWS = [*(resource.item for resource in RESOURCES), *(action.answer for action in ACTIONS)]
+_VIEWS = [*(resource.item for resource in (*RESOURCES, *ITEMS)), *(action.answer for action in ACTIONS)]
 _REFERENCE = "#/components/schemas/{name}"
 _UNITS = {  # the ending of a name → its unit; the longest ending first
     "_usd_gpu_hour": "USD per GPU-hour.",
@@ -57,6 +57,7 @@ def openapi_json() -> bytes:
 def openapi() -> dict[str, Any]:
     """Return the document."""
     paths: dict[str, Any] = {f"{PREFIX}/{resource.name}": {"get": _list(resource)} for resource in RESOURCES}
+    paths |= {PREFIX + item.path: {"get": _item(item)} for item in ITEMS}
     paths |= {PREFIX + action.path: {"post": _action(action)} for action in ACTIONS}
     paths[f"{PREFIX}/events"] = {"get": _events()}
     paths[f"{PREFIX}/session"] = {"post": _open_session(), "delete": _close_session()}
@@ -85,13 +86,26 @@ def _list(resource: Resource) -> dict[str, Any]:
             "next": {"type": ["string", "null"], "description": "URL of the next page; null on the last one."},
         },
     }
-    not_modified = {"304": {"description": "The client's copy is current (If-None-Match)."}}
     return {
         "operationId": f"list_{resource.name}",
         "summary": resource.summary,
-        "parameters": _parameters(resource),
-        "responses": _responses(body) | not_modified | _problems("400", "401", "403", "404", "421", "422", "503"),
+        "parameters": _parameters(resource.parameters),
+        "responses": _read_responses(body),
     }
+
+
+def _item(item: ItemResource) -> dict[str, Any]:
+    return {
+        "operationId": f"get_{item.path.split('/')[1]}",
+        "summary": item.summary,
+        "parameters": [_path_parameter("name"), *_parameters(item.parameters)],
+        "responses": _read_responses({"$ref": _REFERENCE.format(name=item.item.__name__)}),
+    }
+
+
+def _read_responses(body: dict[str, Any]) -> dict[str, Any]:
+    not_modified = {"304": {"description": "The client's copy is current (If-None-Match)."}}
+    return _responses(body) | not_modified | _problems("400", "401", "403", "404", "421", "422", "503")
 
 
 def view_schemas(views: Sequence[type[JsonView]]) -> dict[str, Any]:
@@ -105,9 +119,9 @@ def view_schemas(views: Sequence[type[JsonView]]) -> dict[str, Any]:
     return dict(schemas)
 
 
-def _parameters(resource: Resource) -> list[dict[str, Any]]:
-    (_,), components = msgspec.json.schema_components([resource.parameters])
-    properties: dict[str, Any] = components[resource.parameters.__name__]["properties"]
+def _parameters(kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
+    (_,), components = msgspec.json.schema_components([kind])
+    properties: dict[str, Any] = components[kind.__name__]["properties"]
     return [
         {"name": name, "in": "query", "required": False, "schema": _inline_refs(schema, components)}
         for name, schema in properties.items()
@@ -135,18 +149,16 @@ def _action(action: ApiAction) -> dict[str, Any]:
         "summary": f"{action.summary} Scope: {action.scope}.",
         "responses": _responses({"$ref": _REFERENCE.format(name=action.answer.__name__)})
         | _problems("400", "401", "403", "404", "409", "413", "421", "422", "503"),
-        "requestBody": {"required": False, "content": {"application/json": {"schema": body}}},
+        "requestBody": {"required": bool(body.get("required")), "content": {"application/json": {"schema": body}}},
     }
     if "{id}" in action.path:
-        described["parameters"] = [
-            {
-                "name": "id",
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string", "minLength": 1, "maxLength": 60},
-            }
-        ]
+        described["parameters"] = [_path_parameter("id")]
     return described
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1, "maxLength": 60}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _events() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -30,7 +30,15 @@ from gpuwatch.app.launches.launches import ListedLaunchView, launch_views
 from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.offers import OfferView, folded_view
 from gpuwatch.app.market.provider_status import ProviderStatusView, provider_status_view, provider_statuses
+from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.app.watches.watch_status import WatchStatusView, watch_status_view, watch_statuses
+from gpuwatch.app.watches.why.watch_details import (
+    DAYS,
+    MAX_DAYS,
+    WatchDetailsView,
+    watch_details,
+    watch_details_view,
+)
 from gpuwatch.bootstrap import real_now, share_open_stores
 from gpuwatch.domain.jobs.job import JobView, job_view
 from gpuwatch.domain.market.json_view import JsonView
@@ -44,6 +52,7 @@ from gpuwatch.web.problems import HttpProblem, validation_text
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
 
+Query = TypeVar("Query", bound=msgspec.Struct)
 PREFIX = "/api/v1"
 DEFAULT_LIMIT, MAX_LIMIT = 500, 1000
 _IN_QUERY = frozenset({"token", "access_token", "api_key", "authorization", "password", "code"})
@@ -93,6 +102,12 @@ class HistoryParameters(ListParameters, frozen=True, kw_only=True):
     spot: Literal["no", "only", "any"] = "no"
 
 
+class WatchParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of one watch."""
+
+    days: Annotated[int, msgspec.Meta(ge=1, le=MAX_DAYS, description="Days of its past.")] = DAYS
+
+
 class ResourceAnswer(msgspec.Struct, frozen=True):
     """All items, what is shown of one (only those of the page are made), and further members of the JSON."""
 
@@ -108,6 +123,16 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     parameters: type[ListParameters]
     read: Callable[[Settings, Any], ResourceAnswer]
+    item: type[JsonView]
+
+
+class ItemResource(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing by its name, with more than its list says. `item`: what it is, in the document, too."""
+
+    path: str
+    summary: str
+    parameters: type[msgspec.Struct]
+    read: Callable[[Settings, str, Any], JsonView]
     item: type[JsonView]
 
 
@@ -127,6 +152,11 @@ def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
 
 def _watches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     return ResourceAnswer(watch_statuses(settings), watch_status_view)
+
+
+def _watch(settings: Settings, name: str, query: WatchParameters) -> JsonView:
+    details = watch_details(settings, watch_named(settings, name), query.days, real_now())
+    return watch_details_view(details)
 
 
 def _launches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
@@ -207,28 +237,46 @@ RESOURCES = (
              parameters=ListParameters, read=_jobs, item=JobView),
 )  # fmt: skip
 
+ITEMS = (
+    ItemResource(path="/watches/{name}", summary="All about a watch: each rule with its figures, its past by the hour.",
+                 parameters=WatchParameters, read=_watch, item=WatchDetailsView),
+)  # fmt: skip
+
 
 # --- routes -----------------------------------------------------------------------------------------------------------
 
 
-def list_routes(context: WebContext) -> list[Route]:
-    """Return one route for each resource."""
-    return [Route(f"{PREFIX}/{resource.name}", _reads(context, resource), methods=["GET"]) for resource in RESOURCES]
+def reading_routes(context: WebContext) -> list[Route]:
+    """Return one route for each resource, and for what has a name."""
+    lists = [(f"{PREFIX}/{one.name}", one.parameters, _list_reader(one)) for one in RESOURCES]
+    items = [(PREFIX + one.path, one.parameters, _item_reader(one)) for one in ITEMS]
+    return [Route(path, _reads(context, kind, read), methods=["GET"]) for path, kind, read in [*lists, *items]]
 
 
-def _reads(context: WebContext, resource: Resource) -> Callable[[Request], Awaitable[Response]]:
-    async def read(request: Request) -> Response:
-        query = parameters(request, resource.parameters)
-        return with_etag(request, await run_in_threadpool(body, query))
+_Reader = Callable[[Settings, Mapping[str, str], Any], bytes]
 
-    def body(query: ListParameters) -> bytes:
+
+def _list_reader(resource: Resource) -> _Reader:
+    return lambda settings, _path, query: page_json(settings, resource, query)
+
+
+def _item_reader(item: ItemResource) -> _Reader:
+    return lambda settings, path, query: msgspec.json.encode(item.read(settings, path["name"], query))
+
+
+def _reads(context: WebContext, kind: type[msgspec.Struct], read: _Reader) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        query = parameters(request, kind)
+        return with_etag(request, await run_in_threadpool(body, request.path_params, query))
+
+    def body(path: Mapping[str, str], query: msgspec.Struct) -> bytes:
         with share_open_stores(context.owner.stores):
-            return page_json(context.settings, resource, query)
+            return read(context.settings, path, query)
 
-    return read
+    return answer
 
 
-def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
+def parameters(request: Request, kind: type[Query]) -> Query:
     """Decode the query by its type. Raises HttpProblem: 400 (it contains a secret), 422."""
     pairs = request.query_params.multi_items()
     if any(name.lower() in _IN_QUERY for name, _ in pairs):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from gpuwatch.app.forecasts.watch_preview import past_actions, preview_watch
 from gpuwatch.app.reader_text import clock_text
 from gpuwatch.app.watches.watch_selection import watch_named
-from gpuwatch.app.watches.why.watch_words import limit_microusd
+from gpuwatch.app.watches.why.watch_words import limit_microusd, limit_text
 from gpuwatch.domain.market.money import dollars, rate_text
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
-from gpuwatch.web.watches.watch_rows import DAYS, limit_text, spark_label, spark_values
+from gpuwatch.web.watches.watch_rows import DAYS, spark_label, spark_values
 
 if TYPE_CHECKING:
     from gpuwatch.app.forecasts.watch_preview import PastActions, PastRental, WatchPreview

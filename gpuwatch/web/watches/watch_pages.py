@@ -11,14 +11,16 @@ from markupsafe import Markup
 
 from gpuwatch.app.alerts.alerts import stored_events
 from gpuwatch.app.launches.launches import all_launches
-from gpuwatch.app.reader_text import clock_text, distance, percent, span
+from gpuwatch.app.reader_text import clock_text, distance, percent, reader_clock, span
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.app.watches.watch_status import rules_of, watch_statuses
+from gpuwatch.app.watches.why.rule_texts import rules_title, under_text
 from gpuwatch.app.watches.why.watch_words import (
     count_range,
     does_text,
     limit_microusd,
+    limit_text,
     rental_text,
     why_not,
 )
@@ -33,12 +35,11 @@ from gpuwatch.storage.alerts.alert_rows import EventFilter
 from gpuwatch.web.components import filled
 from gpuwatch.web.page import SHARED_S, Page, View
 from gpuwatch.web.watches.watch_chart import watch_chart
-from gpuwatch.web.watches.watch_checks import check_rows, checks_title, fix_of
+from gpuwatch.web.watches.watch_checks import check_rows, fix_of
 from gpuwatch.web.watches.watch_rows import (
     DAYS,
     acting_text,
     again_text,
-    limit_text,
     row_state,
     spark_label,
     spark_values,
@@ -132,11 +133,12 @@ def _show_watch(view: View) -> Mapping[str, Any]:
     return {
         "status": status, "watch": status.watch, "name": watch.name, "period": period, "periods": list(_PERIODS),
         "state": row_state(status), "chip_text": _chip_text(status), "answer": _answer(view, status, week),
-        "chart_data": watch_chart(prices, limit, marks, now), "figures": _figures(prices), "prices": prices,
+        "chart_data": watch_chart(prices, limit, marks, now), "prices": prices,
+        "figures": prices.days(reader_clock().zone),
         "spark": spark_values(prices), "spark_label": spark_label(prices, limit), "limit": limit,
         "unrecorded": ", ".join(prices.unrecorded),
-        "under": _under_text(prices, status),
-        "checks": check_rows(status, rules), "checks_title": checks_title(status, rules), "fix": fix_of(status, rules),
+        "under": under_text(prices, status),
+        "checks": check_rows(status, rules), "checks_title": rules_title(status, rules), "fix": fix_of(status, rules),
         "matches": [_match_row(match, limit) for match in status.matches[:_MATCHES_SHOWN]],
         "matches_title": _matches_title(status), "more_matches": max(0, len(status.matches) - _MATCHES_SHOWN),
         "rejected": _rejected_text(status),
@@ -193,34 +195,6 @@ def _acting_answer(status: WatchStatus) -> Markup:
     if watch.action is Action.LAUNCH:
         return Markup("<b>{}</b>").format(_("It rents as soon as the next poll finds the offer again."))
     return Markup("<b>{}</b>").format(acting_text(status))
-
-
-def _under_text(prices: MatchingPrices, status: WatchStatus) -> str:
-    if not prices.known_hours:
-        return _("Nothing is recorded of this time.")
-    if status.watch.unlimited or status.watch.max_job_cost_usd is not None:
-        return _("{known} hours were polled.").format(known=prices.known_hours)
-    under = prices.under(status.limit_usd_gpu_hour)
-    text = _("At or under the limit for {hours} of {known} polled hours").format(
-        hours=under.hours, known=under.known_hours
-    )
-    if under.lasting_hours:
-        return _("{sentence}, now for {time}.").format(sentence=text, time=span(under.lasting_hours * 3600))
-    return f"{text}."
-
-
-def _figures(prices: MatchingPrices) -> list[tuple[datetime, int, int | None]]:
-    """By day: its first hour, the polled hours, the lowest price. At most 31 rows."""
-    from gpuwatch.app.reader_text import as_datetime  # noqa: PLC0415
-
-    days: dict[str, tuple[datetime, int, int | None]] = {}
-    for index, (low, is_polled) in enumerate(zip(prices.lows, prices.polled, strict=True)):
-        at = prices.starts_at(index)
-        key = f"{as_datetime(at):%Y-%m-%d}"
-        first, polled, lowest = days.get(key, (at, 0, None))
-        lows = [one for one in (lowest, low) if one is not None]
-        days[key] = (first, polled + is_polled, min(lows, default=None))
-    return list(reversed(days.values()))
 
 
 def _matches_title(status: WatchStatus) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.reader_text import clock_text, distance, moment_text, percent
 from gpuwatch.app.watches import pauses
-from gpuwatch.app.watches.why.watch_words import does_text, limit_microusd, pause_text, wanted_text, why_not
+from gpuwatch.app.watches.why.watch_words import does_text, limit_microusd, limit_text, pause_text, wanted_text, why_not
 from gpuwatch.domain.launches.life.admission import BlockReason
 from gpuwatch.domain.market.money import dollars, rate_text, usd
 from gpuwatch.domain.watches.watch import Action
@@ -134,19 +134,6 @@ def row_state(status: WatchStatus) -> str:
     if status.blocked is not None and status.blocked.reason is BlockReason.APPROVAL:
         return "open"
     return {"matched": "under", "no data": "nodata"}.get(status.state, status.state)
-
-
-def limit_text(status: WatchStatus) -> str:
-    """ "$1.90", "$1.80, automatic", "$40 for the job"."""
-    watch = status.watch
-    if watch.max_job_cost_usd is not None:
-        return _("{cost} for the job").format(cost=dollars(watch.max_job_cost_usd))
-    limit = limit_microusd(watch)
-    if limit is None:
-        return _("none")
-    against = None if status.nearest is None else status.nearest.price_microusd_gpu_hour
-    text = rate_text(limit, against)
-    return _("{limit}, automatic").format(limit=text) if watch.auto is not None else text
 
 
 def _job_cost(status: WatchStatus) -> str | None:

@@ -17,6 +17,7 @@ from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 
 if TYPE_CHECKING:
+    from gpuwatch.app.watches.watch_status import WatchStatus
     from gpuwatch.domain.launches.life.admission import WatchBlock
     from gpuwatch.domain.launches.rule_check import RuleCheck
     from gpuwatch.domain.watches.watch import Watch
@@ -217,3 +218,16 @@ def limit_microusd(watch: Watch) -> int | None:
     if watch.unlimited or watch.max_job_cost_usd is not None:
         return None
     return microusd(watch.max_price_usd_gpu_hour)
+
+
+def limit_text(status: WatchStatus) -> str:
+    """ "$1.90", "$1.80, automatic", "$40 for the job"."""
+    watch = status.watch
+    if watch.max_job_cost_usd is not None:
+        return _("{cost} for the job").format(cost=money.dollars(watch.max_job_cost_usd))
+    limit = limit_microusd(watch)
+    if limit is None:
+        return _("none")
+    against = None if status.nearest is None else status.nearest.price_microusd_gpu_hour
+    text = rate_text(limit, against)
+    return _("{limit}, automatic").format(limit=text) if watch.auto is not None else text

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpuwatch.app.watches.blocked import Condition, RuleState
 from gpuwatch.app.watches.watch_status import rules_of, watch_status_view, watch_statuses
-from gpuwatch.app.watches.why.blocked import Condition, RuleState
 from gpuwatch.app.watches.why.watch_words import why_not
 from gpuwatch.bootstrap import real_now
 from gpuwatch.chat.reading import watches as chat_watches
