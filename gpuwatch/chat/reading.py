@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from gpuwatch.app.alerts.alerts import stored_events
 from gpuwatch.app.alerts.needs import APPROVAL
 from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_chart, price_history
+from gpuwatch.app.history.svg_axes import COMPACT
 from gpuwatch.app.history.svg_charts import picture
 from gpuwatch.app.launches.costs import cost_report
 from gpuwatch.app.launches.launches import all_launches
@@ -206,7 +207,9 @@ def history(context: ChatContext, argument: str) -> ChatReply:
     sums = _history_sums(result)
     try:
         heading = translate_composed(title)
-        drawn = picture(heading, [price_chart(result, heading, zone)], [_("Times in {zone}").format(zone=zone.key)])
+        drawn = picture(
+            heading, [price_chart(result, heading, zone, COMPACT)], [_("Times in {zone}").format(zone=zone.key)]
+        )
     except UsageError as without:  # what draws it is an extra
         return simple_reply(f"{title}\n{sums}\n{without}")
     reply = simple_reply(f"{title}\n{sums}")

@@ -21,6 +21,7 @@ from gpuwatch.app.history.past_prices import (
     pricer,
 )
 from gpuwatch.app.history.period_view import PeriodView, period_fields
+from gpuwatch.app.history.svg_axes import LARGE, ChartSize
 from gpuwatch.app.history.svg_charts import SvgChart, SvgLine, step_chart
 from gpuwatch.bootstrap import open_history, open_store_read_only
 from gpuwatch.domain.history.market_history import MarketPoll
@@ -236,7 +237,7 @@ def price_history_json(history: PriceHistoryResult) -> dict[str, Any]:
     }
 
 
-def price_chart(history: PriceHistoryResult, title: str, zone: tzinfo) -> SvgChart | None:
+def price_chart(history: PriceHistoryResult, title: str, zone: tzinfo, size: ChartSize = LARGE) -> SvgChart | None:
     """The lowest price and the median, the middle half of the prices, hatched where the market was not polled."""
     points = history.track.points
 
@@ -249,4 +250,5 @@ def price_chart(history: PriceHistoryResult, title: str, zone: tzinfo) -> SvgCha
         [at.astimezone(zone) for at in (*(point.starts_at for point in points), ends_at)],
         [SvgLine(_("lowest"), usd("min")), SvgLine(_("median"), usd("median"), (usd("q1"), usd("q3")))],
         [not point.polled for point in points],
+        size=size,
     )

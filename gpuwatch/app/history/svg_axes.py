@@ -31,10 +31,22 @@ class Tick(NamedTuple):
     text: str
 
 
+class ChartSize(NamedTuple):
+    """Units of a chart with axes; its texts have 12."""
+
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+LARGE: Final = ChartSize()
+COMPACT: Final = ChartSize(560, 300)  # its texts can be read on a phone, where a picture is as wide as the window
+
+
 class Plane:
     """Maps data to the drawing. Widens an empty range."""
 
-    def __init__(self, xs: Iterable[float], ys: Iterable[float]) -> None:
+    def __init__(self, xs: Iterable[float], ys: Iterable[float], size: ChartSize = LARGE) -> None:
+        self.size = size
         x, y = list(xs), list(ys)
         self.x0, self.x1 = min(x), max(x) if max(x) > min(x) else min(x) + 1
         padding = (max(y) - min(y)) * 0.06 or abs(max(y)) * 0.1 or 1.0
@@ -42,11 +54,11 @@ class Plane:
 
     def x(self, value: float) -> float:
         """Units from the left."""
-        return LEFT + (value - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (value - self.x0) / (self.x1 - self.x0) * (self.size.width - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
         """Units from above."""
-        return TOP + (self.y1 - value) / (self.y1 - self.y0) * (HEIGHT - BOTTOM - TOP)
+        return TOP + (self.y1 - value) / (self.y1 - self.y0) * (self.size.height - BOTTOM - TOP)
 
     def axes(self, x_ticks: Iterable[Tick], y_text: Callable[[float, int], str]) -> Iterator[str]:
         """Lines across with their figures, and texts below.
@@ -56,14 +68,14 @@ class Plane:
         """
         for tick in figure_ticks(self.y0, self.y1, y_text):
             at = self.y(tick.at)
-            yield f'<line class="a-grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+            yield f'<line class="a-grid" x1="{LEFT}" x2="{self.size.width - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
             yield label(LEFT - 8, at + 4, tick.text, "end")
         end = 0.0
         for tick in x_ticks:
             at, half = self.x(tick.at), text_width(tick.text) / 2
-            at = min(max(at, half), WIDTH - half)
+            at = min(max(at, half), self.size.width - half)
             if at - half >= end:
-                yield label(at, HEIGHT - 6, tick.text, "middle")
+                yield label(at, self.size.height - 6, tick.text, "middle")
                 end = at + half + 8
 
 

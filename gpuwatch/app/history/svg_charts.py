@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 
 from gpuwatch.app.history.svg_axes import (
     BOTTOM,
-    HEIGHT,
+    LARGE,
     LEFT,
     RIGHT,
     TOP,
     WIDTH,
+    ChartSize,
     Plane,
     dollars_tick,
     figure_ticks,
@@ -32,6 +33,7 @@ from gpuwatch.app.history.svg_style import (
     box_of,
     filled_in,
     key_row,
+    keys_width,
     label,
     text_width,
 )
@@ -107,25 +109,27 @@ def picture(
 
 def _stacked(title: str, charts: Iterable[SvgChart | None], notes: Iterable[str], style: str) -> str:
     y = _MARGIN + 16
+    charts = [chart for chart in charts if chart]
     parts = [f'<text class="strong" style="font-size:16px" x="{_MARGIN}" y="{y}">{escape(title)}</text>']
     for note in notes:
         y += _LINE_HEIGHT
         parts.append(label(_MARGIN, y, note))
     y += _LINE_HEIGHT
-    for chart in filter(None, charts):
+    for chart in charts:
         if chart.title != title:
             y += _LINE_HEIGHT
             parts.append(label(_MARGIN, y - 4, chart.title, kind="strong"))
         parts.append(chart.svg(f'x="{_MARGIN}" y="{y}" width="{chart.width}" height="{chart.height}"'))
         y += chart.height + _LINE_HEIGHT
-    size = f"0 0 {WIDTH + 2 * _MARGIN} {y}"
+    width = max((chart.width for chart in charts), default=WIDTH) + 2 * _MARGIN
+    size = f'viewBox="0 0 {width} {y}" width="{width}" height="{y}"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" font-family="DejaVu Sans, sans-serif">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="DejaVu Sans, sans-serif">'
         f'<style>{style}</style><rect class="page" width="100%" height="100%"/>{"".join(parts)}</svg>'
     )
 
 
-def step_chart(
+def step_chart(  # noqa: PLR0913 the data, and four things that may be left out
     title: str,
     times: Sequence[datetime],
     lines: Sequence[SvgLine],
@@ -133,6 +137,7 @@ def step_chart(
     *,
     marks: SvgMarks | None = None,
     limit: float | None = None,
+    size: ChartSize = LARGE,
 ) -> SvgChart | None:
     """Step lines over time, in dollars, hatched where the price is unknown; None if there is nothing to draw.
 
@@ -148,13 +153,14 @@ def step_chart(
     around = _known(y for line in lines for ends in line.band or () for y in ends)
     xs = [at.timestamp() for at in times]
     events = marks.points if marks else ()
-    plane = Plane(xs, [*drawn, *around, *(price for _, price in events), *([] if limit is None else [limit])])
+    ys = [*drawn, *around, *(price for _, price in events), *([] if limit is None else [limit])]
+    plane, right = Plane(xs, ys, size), size.width - RIGHT
     parts = [HATCH, *(f'<path class="s-box" d="{_area(plane, xs, *line.band)}"/>' for line in lines if line.band)]
     parts += plane.axes(time_ticks(plane.x0, plane.x1, times[0].tzinfo), dollars_tick)
     parts.append(_hatched(plane, xs, unknown))
     if limit is not None:
         at = plane.y(limit)
-        parts.append(f'<line class="a-lim" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<line class="a-lim" x1="{LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
     kinds = ("p-line", "dots", "thin")
     for kind, line in reversed(list(zip(kinds, lines, strict=False))):
         parts.append(f'<path class="{kind}" d="{_steps(plane, xs, line.ys)}"/>')
@@ -164,15 +170,14 @@ def step_chart(
     if limit is not None:
         y = at - 6 if (at := plane.y(limit)) > TOP + 16 else at + 16
         parts.append(
-            label(
-                WIDTH - RIGHT - 4, y, _("limit {limit}").format(limit=dollars_tick(limit, 2)), "end", "a-limtext halo"
-            )
+            label(right - 4, y, _("limit {limit}").format(limit=dollars_tick(limit, 2)), "end", "a-limtext halo")
         )
     keys = [LegendEntry(kind, line.label) for kind, line in zip(kinds, lines, strict=False)]
     keys += [LegendEntry("s-box", _("middle half of the prices"))] if any(line.band for line in lines) else []
     keys += [LegendEntry("dot", marks.label)] if marks and marks.points else []
     keys += [LegendEntry("p-gap", _("not polled"))] if any(unknown) else []
-    return SvgChart(title, HEIGHT, "".join([*parts, key_row(keys, LEFT, _KEY_Y)]))
+    begin = LEFT if LEFT + keys_width(keys) <= size.width else 4
+    return SvgChart(title, size.height, "".join([*parts, key_row(keys, begin, _KEY_Y)]), size.width)
 
 
 def point_chart(title: str, points: Sequence[tuple[float, float, str]], x_label: str, y_label: str) -> SvgChart | None:
@@ -201,7 +206,7 @@ def point_chart(title: str, points: Sequence[tuple[float, float, str]], x_label:
                 parts.append(label(at + left, level + up, text, anchor, "halo"))
                 break
     parts.append(label(LEFT, _KEY_Y, f"up: {y_label} · across: {x_label}"))
-    return SvgChart(title, HEIGHT, "".join(parts))
+    return SvgChart(title, LARGE.height, "".join(parts))
 
 
 def range_chart(title: str, rows: Sequence[tuple[str, float, float]], limit: float | None = None) -> SvgChart | None:
@@ -299,7 +304,7 @@ def _area(plane: Plane, xs: Sequence[float], lows: Sequence[float | None], highs
 def _hatched(plane: Plane, xs: Sequence[float], unknown: Sequence[bool]) -> str:
     return "".join(
         f'<rect class="p-gap" x="{plane.x(x):.1f}" y="{TOP}" width="{plane.x(until) - plane.x(x):.1f}"'
-        f' height="{HEIGHT - BOTTOM - TOP}"/>'
+        f' height="{plane.size.height - BOTTOM - TOP}"/>'
         for (x, until), is_unknown in zip(_spans(xs), unknown, strict=False)
         if is_unknown
     )

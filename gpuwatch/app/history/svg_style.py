@@ -93,6 +93,11 @@ def label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") 
     return f'<text {kind}x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
+def keys_width(keys: Iterable[LegendEntry]) -> float:
+    """Units that the keys take beside each other."""
+    return sum(_SWATCH + 6 + text_width(key.text) + 18 for key in keys)
+
+
 def key_row(keys: Iterable[LegendEntry], x: float, y: float) -> str:
     """The keys beside each other, from `x` on; `y` is the line of their texts."""
     parts = []

@@ -17,7 +17,7 @@ from gpuwatch.app.setup.sharing.calendar_file import calendar_file
 from gpuwatch.app.setup.sharing.share_links import PICTURE, LinkFault, SharedThing, base_url, link_fault
 from gpuwatch.bootstrap import real_now, share_open_stores
 from gpuwatch.errors import GpuwatchError, UsageError
-from gpuwatch.language import current_language
+from gpuwatch.language import current_language, use_language
 from gpuwatch.language import translate as _
 from gpuwatch.web.api.resources import with_etag
 from gpuwatch.web.page_templates import environment
@@ -58,8 +58,9 @@ def shared_routes(context: WebContext) -> list[Route]:
 
     def page(thing: SharedThing, request: Request) -> Response:
         chart = chart_of(thing, request.query_params["name"])
-        picture = f"{thing.path}{PICTURE}?{request.url.query}"
-        body = environment().get_template("shared.html").render(chart=chart, picture=picture)
+        language = current_language()
+        picture = f"{thing.path}{PICTURE}?{request.url.query}&language={language}"
+        body = environment().get_template("shared.html").render(chart=chart, picture=picture, language=language)
         return HTMLResponse(body, headers=_PAGE)
 
     def picture(thing: SharedThing, request: Request) -> Response:
@@ -87,6 +88,13 @@ def _route(
     context: WebContext, thing: SharedThing, path: str, show: Callable[[SharedThing, Request], Response]
 ) -> Route:
     def answer(request: Request) -> Response:
+        # a page has the language of its reader; what a program asks for has that of the page around it, or the settings
+        is_page = thing.is_chart and path == thing.path
+        settings_language = request.query_params.get("language", context.settings.language)
+        with use_language(current_language() if is_page else settings_language):
+            return answer_in_language(request)
+
+    def answer_in_language(request: Request) -> Response:
         name, until, key = (request.query_params.get(part, "") for part in ("name", "until", "key"))
         try:
             with share_open_stores(context.owner.stores):

@@ -20,7 +20,7 @@ from gpuwatch.errors import UsageError
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from tests.storage.stored_answers import an_answer, an_offer
-from tests.web.served import PAGE, TOKEN, Served, served, settings_in
+from tests.web.served import PAGE, TOKEN, Served, served, serving_settings, settings_in
 
 _HOUR = 3600.0
 _WEB = f"""
@@ -228,3 +228,19 @@ def test_the_link_of_a_watch_shows_its_lowest_matching_price_and_its_limit(share
     shared.context.use(settings_in(shared.folder, f"[web]\n{_WEB}"))
     gone = answer_to(shared, path_of(link.url))
     assert (gone.status_code, gone.text) == (404, "What this link showed is no longer there.\n")
+
+
+def test_what_is_shared_has_the_language_of_the_settings_or_of_the_page_around_it(tmp_path: Path) -> None:
+    text = f'language = "auto"\n[web]\nlisten = "127.0.0.1:0"\n{_WEB}{_WATCH}'
+    with serving_settings(settings_in(tmp_path, text), tmp_path) as web:
+        with open_store(web.context.settings) as store:
+            SqlHistoryRecorder(store).record(
+                an_answer(an_offer("m1", 2.5, observed_at=real_now()), observed_at=real_now()), lane="sweep"
+            )
+        link = linked(web, SharedThing.GPU, "H100 SXM")
+        page = answer_to(web, path_of(link.url), **{"Accept-Language": "ru"})
+        assert '<html lang="ru">' in page.text
+        picture = f"{path_of(link.picture_url)}&language=ru"
+        assert picture.replace("&", "&amp;") in page.text
+        assert "самая низкая" in web.client.get(picture).text
+        assert "lowest" in web.client.get(path_of(link.picture_url), headers={"Accept-Language": "ru"}).text

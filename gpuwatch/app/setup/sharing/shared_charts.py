@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_chart, price_history
+from gpuwatch.app.history.svg_axes import COMPACT
 from gpuwatch.app.history.svg_charts import SvgChart, SvgLine, picture, picture_svg, step_chart
 from gpuwatch.app.watches.current_limits import limits_in_force
 from gpuwatch.app.watches.matching_prices import matching_prices
@@ -56,7 +57,7 @@ def gpu_chart(settings: Settings, gpu: str, now: datetime) -> SharedChart:
         under_usd=(),
     )
     history = price_history(settings, request)
-    return _of(gpu, _lowest(history), price_chart(history, gpu, zone) if history.track.points else None, zone)
+    return _of(gpu, _lowest(history), price_chart(history, gpu, zone, COMPACT) if history.track.points else None, zone)
 
 
 def watch_chart(settings: Settings, name: str, now: datetime) -> SharedChart:
@@ -75,6 +76,7 @@ def watch_chart(settings: Settings, name: str, now: datetime) -> SharedChart:
         [SvgLine(_("lowest matching offer"), lows)],
         [not is_polled for is_polled in prices.polled],
         limit=None if limit is None else float(limit),
+        size=COMPACT,
     )
     return _of(name, prices.lows, drawn, zone)
 
