@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import venv
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 from packaging.requirements import Requirement
@@ -137,12 +141,17 @@ def _names(wheel: Path) -> set[str]:
 
 
 def test_every_file_of_the_package_is_inside(wheel: Path) -> None:
-    """Also files that are not Python: the catalogue, spellings, the emulator's rows."""
+    """Also files that are not Python: the catalogue, translations, the page's files, spellings, the emulator's rows."""
     ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuwatch").rglob("*") if _is_source(path)}
     assert {
         "gpuwatch/domain/market/gpu-catalog.csv",
         "gpuwatch/domain/plan/architectures/language-models.csv",
         "gpuwatch/providers/vastai/gpu-names.txt",
+        "gpuwatch/locale/ru/LC_MESSAGES/gpuwatch.mo",
+        "gpuwatch/locale/ru/LC_MESSAGES/gpuwatch.po",
+        "gpuwatch/web/static/icons/icon-192.png",
+        "gpuwatch/web/static/manifest.webmanifest",
+        "gpuwatch/web/templates/base.html",
     } < ours
     assert "gpuwatch/emulator/market/odd_rows.json" in ours
     assert ours - _names(wheel) == set()
@@ -204,6 +213,38 @@ def test_it_makes_its_database(installed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "home/.local/state/gpuwatch/gpuwatch.db").is_file()
     again = _gpuwatch(installed, tmp_path, "db", "upgrade")
     assert "nothing to do" in again.stdout
+
+
+def test_it_answers_in_russian_with_its_own_files(installed: Path, tmp_path: Path) -> None:
+    """Templates, styles, icons, manifest and catalogues, over HTTP; the terminal stays English."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "gpuwatch.toml").write_text(f'language = "auto"\ndry_run = true\n[web]\nlisten = "127.0.0.1:{port}"\n')
+    env = {"HOME": str(tmp_path / "home"), "PATH": os.defpath, "LANG": "ru_RU.UTF-8"}
+    assert _gpuwatch(installed, tmp_path, "db", "upgrade").returncode == 0
+    with subprocess.Popen(
+        [str(installed), "web"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as web:
+        assert web.stdout is not None
+        said = next(line for line in web.stdout if "http://" in line)
+        page = _fetched(port, "/login")
+        found = {path: _fetched(port, path) for path in set(re.findall(r'(?:href|src)="(/static/[^"#]+)', page))}
+        manifest = json.loads(_fetched(port, "/static/manifest.webmanifest"))
+        icons = [_fetched(port, icon["src"]) for icon in manifest["icons"]]
+        web.terminate()
+    assert said.isascii()
+    assert '<html lang="ru">' in page
+    assert "Войти" in page
+    assert "/static/manifest.webmanifest" in found
+    assert all(found.values())
+    assert all(icons)
+
+
+def _fetched(port: int, path: str) -> str:
+    request = Request(f"http://127.0.0.1:{port}{path}", headers={"Accept-Language": "ru", "Accept": "text/html"})
+    with urlopen(request, timeout=60) as answer:
+        return str(answer.read().decode("utf-8", "replace"))
 
 
 def test_it_plays_the_demo(installed: Path, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def _web_pictures() -> None:
                     page.get_by_role("main").get_by_role("button", name="Log in").click()
                     page.wait_for_url("**/")
                 page.goto(path)
-                page.get_by_text("Approve 1×").first.wait_for()
+                page.get_by_role("link", name="Review").first.wait_for(timeout=120_000)
                 page.screenshot(path=HERE / name)
             sys.stdout.write(f"{HERE / name}\n")
         demo.send_signal(signal.SIGINT)

@@ -109,19 +109,19 @@ def picture(
 
 def _stacked(title: str, charts: Iterable[SvgChart | None], notes: Iterable[str], style: str) -> str:
     y = _MARGIN + 16
-    charts = [chart for chart in charts if chart]
+    shown = [chart for chart in charts if chart]
     parts = [f'<text class="strong" style="font-size:16px" x="{_MARGIN}" y="{y}">{escape(title)}</text>']
     for note in notes:
         y += _LINE_HEIGHT
         parts.append(label(_MARGIN, y, note))
     y += _LINE_HEIGHT
-    for chart in charts:
+    for chart in shown:
         if chart.title != title:
             y += _LINE_HEIGHT
             parts.append(label(_MARGIN, y - 4, chart.title, kind="strong"))
         parts.append(chart.svg(f'x="{_MARGIN}" y="{y}" width="{chart.width}" height="{chart.height}"'))
         y += chart.height + _LINE_HEIGHT
-    width = max((chart.width for chart in charts), default=WIDTH) + 2 * _MARGIN
+    width = max((chart.width for chart in shown), default=WIDTH) + 2 * _MARGIN
     size = f'viewBox="0 0 {width} {y}" width="{width}" height="{y}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="DejaVu Sans, sans-serif">'
