@@ -15,6 +15,7 @@ import msgspec
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.figure_text import UNKNOWN, day_text, percent_text
+from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.language import translate as _
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -64,7 +65,7 @@ def percent(share: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration for a person: 45 s, 12 min, 3 h 05 min, 2 d 4 h; "–": unknown."""
+    """A duration for a person: 45 s, 12 min, 3 h 05 min, 8 h, 2 d 4 h; "–": unknown."""
     if seconds is None:
         return UNKNOWN
     whole_s = max(0, round(seconds))
@@ -73,9 +74,19 @@ def span(seconds: float | None) -> str:
     if whole_s < 2 * _HOUR:
         return with_unit(_("{minutes} min").format(minutes=whole_s // _MINUTE))
     if whole_s < 2 * _DAY:
-        minutes = f"{whole_s % _HOUR // _MINUTE:02d}"
-        return with_unit(_("{hours} h {minutes} min").format(hours=whole_s // _HOUR, minutes=minutes))
+        hours, minutes = divmod(whole_s // _MINUTE, 60)
+        text = _("{hours} h {minutes} min") if minutes else _("{hours} h")
+        return with_unit(text.format(hours=hours, minutes=f"{minutes:02d}"))
     return with_unit(_("{days} d {hours} h").format(days=whole_s // _DAY, hours=whole_s % _DAY // _HOUR))
+
+
+def setting_span(text: str) -> str:
+    """A duration of a setting for a person: "90m" → "90 min"; any other text stays: "never", "0.2s"."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        return text
+    return span(seconds) if seconds >= 1 else text
 
 
 def distance(price_microusd: float, limit_microusd: float) -> str:

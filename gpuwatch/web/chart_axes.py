@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from gpuwatch.app.reader_text import day, reader_clock, weekday
 
 _HOUR = timedelta(hours=1)
-_LEVELS = (1, 2, 2.5, 5, 10)
+_LEVELS = (1, 2, 5, 10)  # with 2.5, a cent more or less would not be seen on a label
 _MOST_TICKS = 8
 
 

@@ -39,7 +39,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_DETAILS = {404: "no such page", 405: "this page does not support this method"}
+_DETAILS = {404: "there is no page at this address", 405: "this page does not support this method"}
 _TITLES = {
     403: mark_text("Not allowed"),
     404: mark_text("Not found"),

@@ -11,10 +11,12 @@ import msgspec
 
 from gpuwatch import notifiers
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.domain.alerts.alert import without_numbers
+from gpuwatch.domain.alerts.alert import translated_alert, without_numbers
+from gpuwatch.domain.watches.owner_names import plain_name
+from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.engine.alerts.page_links import page_path, with_page_links
 from gpuwatch.language import translate as _
-from gpuwatch.ports import AlertKind, Severity
+from gpuwatch.ports import Alert, AlertKind, Severity
 from gpuwatch.settings import Settings
 from gpuwatch.storage.alerts import alert_rows
 from gpuwatch.storage.alerts.alert_rows import EventFilter, Outcome, StoredEvent
@@ -44,6 +46,22 @@ def kind_word(kind: AlertKind) -> str:
         AlertKind.TEST: _("Channel"),
     }
     return words[kind]
+
+
+def event_text(alert: Alert) -> str:
+    """What happened, in the language of the context; whose it is stands beside it, by `event_owner`."""
+    text = translated_alert(alert).headline
+    if alert.watch is not None:
+        text = text.removeprefix(f"{alert.watch}: ")
+    return text[:1].upper() + text[1:]
+
+
+def event_owner(alert: Alert) -> str:
+    """Whose event it is: "h100-night", "job llama-ft"; empty: nobody's."""
+    if alert.watch is None:
+        return ""
+    job = Purpose.of(alert.watch).job
+    return plain_name(alert.watch) if job is None else _("job {name}").format(name=plain_name(job))
 
 
 def kinds_like(kind: AlertKind) -> tuple[AlertKind, ...]:

@@ -108,6 +108,8 @@ def rank_strip(  # noqa: PLR0913, PLR0917 the five figures of a range, and what 
     label: str = "",
 ) -> str:
     """A price among those of its history: range, middle half, median, limit, now. Its width is that of its place."""
+    if now is not None:
+        spread, low, high = PriceRange(low, q1, median, q3, high), min(low, now), max(high, now)
     width = high - low
 
     def x(value: float) -> str:
@@ -122,7 +124,7 @@ def rank_strip(  # noqa: PLR0913, PLR0917 the five figures of a range, and what 
     if limit is not None and low <= limit <= high:
         parts.append(f'<line class="s-lim" x1="{x(limit)}" x2="{x(limit)}" y2="20"/>')
     if now is not None:
-        tone = _TONES[standing_of(PriceRange(low, q1, median, q3, high), now)]
+        tone = _TONES[standing_of(spread, now)]
         parts.append(f'<circle class="s-now{tone}" cx="{x(now)}" cy="{_STRIP_Y}" r="5.5"/>')
     return _strip(parts, f'role="img" aria-label="{escape(label)}"' if label else 'aria-hidden="true"')
 

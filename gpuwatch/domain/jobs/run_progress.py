@@ -47,9 +47,16 @@ _POINTS_MOST = 64
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress as the command reports it. `fraction`: 0 to 1; `tokens_per_s`: the newest figure; None: not reported."""
+    """Progress as the command reports it; None: not reported.
+
+    Attributes:
+        fraction: 0 to 1.
+        steps: done, and in all.
+        tokens_per_s: the newest figure.
+    """
 
     fraction: float | None = None
+    steps: tuple[int, int] | None = None
     tokens_per_s: float | None = None
     loss: float | None = None
 
@@ -183,11 +190,12 @@ def _of_lines(text: str) -> RunProgress:
             continue
         if isinstance(found, dict):
             values |= found
+    steps = _steps(_first(values, _STEP_KEYS), _first(values, _TOTAL_KEYS))
     fraction = _first(values, _FRACTION_KEYS)
     if fraction is None:
-        fraction = _share(_first(values, _STEP_KEYS), _first(values, _TOTAL_KEYS))
+        fraction = _share(steps)
     speed, loss = _first(values, _SPEED_KEYS), _first(values, _LOSS_KEYS)
-    return RunProgress(fraction=_valid(fraction), tokens_per_s=speed, loss=loss)
+    return RunProgress(fraction=_valid(fraction), steps=steps, tokens_per_s=speed, loss=loss)
 
 
 def _of_trainer(text: str) -> RunProgress:
@@ -195,19 +203,22 @@ def _of_trainer(text: str) -> RunProgress:
     steps = [float(one) for one in found["step"]]
     totals = [float(one) for one in found["total_steps"]]
     loss = _number(found["loss"][-1]) if found["loss"] else None
-    return RunProgress(fraction=_valid(_share(max(steps, default=None), totals[-1] if totals else None)), loss=loss)
+    known = _steps(max(steps, default=None), totals[-1] if totals else None)
+    return RunProgress(fraction=_share(known), steps=known, loss=loss)
 
 
 def _of_log(log: str) -> RunProgress:
     text = "\n".join(log.replace("\r", "\n").splitlines()[-_LINES_READ:])
-    steps, percents = _OF_TOTAL.findall(text), _PERCENT.findall(text)
-    fraction = _share(float(steps[-1][0]), float(steps[-1][1])) if steps else None
+    found, percents = _OF_TOTAL.findall(text), _PERCENT.findall(text)
+    steps = _steps(float(found[-1][0]), float(found[-1][1])) if found else None
+    fraction = _share(steps)
     if fraction is None and percents:
         fraction = float(percents[-1]) / 100
     speeds = _SPEED_BEFORE.findall(text) or _SPEED.findall(text)
     losses = _LOSS.findall(text)
     return RunProgress(
         fraction=_valid(fraction),
+        steps=steps,
         tokens_per_s=_number(speeds[-1].replace(",", "")) if speeds else None,
         loss=_number(losses[-1]) if losses else None,
     )
@@ -241,8 +252,12 @@ def _is_sane(value: float) -> bool:
     return 0 <= value < 1e15 and math.isfinite(value)
 
 
-def _share(step: float | None, total: float | None) -> float | None:
-    return step / total if step is not None and total else None
+def _steps(step: float | None, total: float | None) -> tuple[int, int] | None:
+    return (int(step), int(total)) if step is not None and total and step <= total else None
+
+
+def _share(steps: tuple[int, int] | None) -> float | None:
+    return None if steps is None else steps[0] / steps[1]
 
 
 def _valid(fraction: float | None) -> float | None:

@@ -25,6 +25,7 @@ class RunSample(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         progress: 0 to 1.
+        steps: done, and in all, as far as the command says them.
         gpu_memory_share: used share of the GPUs' memory, 0 to 1.
         usd_hour: the price of the instance, USD per hour.
         usd: predicted cost of the whole job, earlier runs included.
@@ -34,6 +35,7 @@ class RunSample(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     run_number: int
     progress: float | None = None
+    steps: tuple[int, int] | None = None
     tokens_per_s: float | None = None
     loss: float | None = None
     gpu_percent: float | None = None
@@ -73,6 +75,7 @@ def run_sample(
     return msgspec.structs.replace(
         begun,
         progress=progress.fraction,
+        steps=progress.steps,
         tokens_per_s=progress.tokens_per_s,
         loss=progress.loss,
         gpu_percent=status.gpu_percent,
@@ -124,6 +127,7 @@ class RunSampleView(JsonView, frozen=True, kw_only=True):
     at: Moment
     run_number: int
     progress: Annotated[float | None, Meta(description="From 0 to 1.")]
+    steps: Annotated[tuple[int, int] | None, Meta(description="Done, and in all.")]
     tokens_per_s: float | None
     loss: float | None
     gpu_percent: float | None

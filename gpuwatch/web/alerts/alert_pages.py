@@ -7,7 +7,15 @@ from datetime import date, timedelta
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.alerts.alert_days import AlertDay, AlertPage, alert_page, kind_word, kinds_like
+from gpuwatch.app.alerts.alert_days import (
+    AlertDay,
+    AlertPage,
+    alert_page,
+    event_owner,
+    event_text,
+    kind_word,
+    kinds_like,
+)
 from gpuwatch.app.alerts.alerts import end_silence, silences
 from gpuwatch.app.reader_text import as_datetime, weekday
 from gpuwatch.app.reader_text import day as day_text
@@ -55,6 +63,8 @@ def _show(view: View) -> Mapping[str, Any]:
         "kind_chosen": kind_word(AlertKind(kind)) if kind else "",
         "watches": [(one.name, clean(one.name)) for one in view.settings.watches],
         "more_like": _more_like,
+        "event_text": event_text,
+        "event_owner": event_owner,
         "zone_of": ZoneInfo(view.settings.timezone),
     }
 

@@ -14,7 +14,7 @@ from gpuwatch.web.chart_axes import time_ticks, value_ticks
 from gpuwatch.web.launches.use_chart import LEVELS, with_gaps
 from gpuwatch.web.page import PERCENT
 
-_MOST_POINTS = 400
+_LEAST_POINTS, _MOST_POINTS = 2, 400
 _CHARTS: Sequence[tuple[str, str, str, Callable[[RunSample], float | None]]] = (
     (mark_text("Loss"), "{value}", "plain", lambda sample: sample.loss),
     (mark_text("Speed"), "{value} tokens/s", "plain", lambda sample: sample.tokens_per_s),
@@ -23,7 +23,7 @@ _CHARTS: Sequence[tuple[str, str, str, Callable[[RunSample], float | None]]] = (
 
 
 def job_charts(samples: Sequence[RunSample]) -> list[dict[str, Any]]:
-    """Return name, newest value and data of each chart of which anything was measured; at most 400 points each."""
+    """Return name, newest value and data of each chart with a line: two points at least; at most 400 points each."""
     step = -(-len(samples) // _MOST_POINTS) or 1
     thinned = list(reversed(samples[::-1][::step]))
     return [
@@ -41,7 +41,7 @@ def _chart(
     samples: Sequence[RunSample], name: str, kind: str, value_of: Callable[[RunSample], float | None]
 ) -> dict[str, Any] | None:
     known = [value for sample in samples if (value := value_of(sample)) is not None]
-    if not known:
+    if len(known) < _LEAST_POINTS:
         return None
     points, gaps = with_gaps(list(_points(samples, value_of)))
     start, end = samples[0].at, samples[-1].at

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from markupsafe import Markup
 
-from gpuwatch.app.reader_text import percent, span
+from gpuwatch.app.reader_text import clock_text, percent, reader_clock, span
+from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.instances.end_rules import RUNTIME_LEAST, RUNTIME_SHARE
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.language import mark_text
@@ -22,6 +24,8 @@ from gpuwatch.web.launches.machine_text import provider_name
 if TYPE_CHECKING:
     from gpuwatch.app.launches.running_machines import RunningMachine
     from gpuwatch.domain.launches.launch import LaunchEvent
+    from gpuwatch.domain.launches.money.bids_and_relocation import Relocation
+    from gpuwatch.domain.watches.launch_spec import RelocateSpec
 
 _END_WORDS: Final[Mapping[EndReason, str]] = {
     EndReason.DRY_RUN: mark_text("dry run, nothing was rented"),
@@ -141,6 +145,25 @@ def _rate(launch: Launch) -> Markup:
     return per_hour(launch.price_microusd_hour)
 
 
+def cheaper_text(found: Relocation, wanted: RelocateSpec) -> str:
+    """Return the sentences about a cheaper machine of the same kind: its price, the saving, the conclusion."""
+    offer, ends_at = found.match.offer, reader_clock().now + found.left
+    price = f"{rate_text(found.match.price.price_microusd_hour)}/h"
+    where = ", ".join(filter(None, (provider_title(offer.provider), clean(offer.region or offer.country or "", 60))))
+    there = _("Such a machine costs {price} at {where}.").format(price=price, where=where)
+    if found.saving_microusd <= 0:
+        text = _("Moving now would save nothing until {time}, with {setup} of set-up. Not worth it.")
+        return f"{there} {text.format(time=clock_text(ends_at), setup=span(found.setup.total_seconds()))}"
+    text = _("Moving now would save about {amount} until {time}, after {setup} of set-up.")
+    saves = text.format(
+        amount=dollars(found.saving_microusd), time=clock_text(ends_at), setup=span(found.setup.total_seconds())
+    )
+    if found.share < wanted.min_saving:
+        return f"{there} {saves} {_('Not worth it.')}"
+    worth = _("Worth it, if its results are saved: stop it, and its watch rents again.")
+    return f"{there} {saves} {worth}"
+
+
 # --- the timeline -----------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +246,8 @@ def _entry(launch: Launch, event: LaunchEvent) -> TimelineEntry:
     whose = plain_name(launch.purpose.job or launch.watch)
     instance = clean(launch.instance_id or "–")
     sentence = text.format(whose=whose, provider=provider_name(launch), instance=instance, rest=rest)
-    notes = [clean(event.provider_words, 300)] if event.provider_words else []
+    runs = event.to_state is LaunchState.RUNNING and launch.condition is None
+    notes: list[str | Markup] = [] if runs or not event.provider_words else [clean(event.provider_words, 300)]
     if event.to_state is LaunchState.RUNNING and event.price_microusd_hour:
         notes.insert(0, per_hour(event.price_microusd_hour))
     return TimelineEntry(text=sentence, icon=icon, at=event.at, note=Markup(" · ").join(notes), tone=tone)

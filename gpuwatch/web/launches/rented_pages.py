@@ -12,22 +12,31 @@ import msgspec
 
 from gpuwatch.app.launches.budget_uses import spending_now
 from gpuwatch.app.launches.extend import extend
-from gpuwatch.app.launches.launches import all_launches, launch_details, resolve_absent, resolve_adopted
+from gpuwatch.app.launches.launches import (
+    LaunchDetails,
+    all_launches,
+    launch_details,
+    resolve_absent,
+    resolve_adopted,
+)
 from gpuwatch.app.launches.most_cost import most_cost_microusd
 from gpuwatch.app.launches.running_machines import RunningMachine, running_machines
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.app.reader_text import as_datetime, clock_text, day, percent, span, weekday
+from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.money.bids_and_relocation import cheapest_move
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd, remaining_cost
 from gpuwatch.domain.market.money import amount_text, dollars, usd
 from gpuwatch.domain.setup.durations import HOUR_S, parse_duration
+from gpuwatch.domain.watches.launch_spec import RelocateSpec
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.web.components import per_hour
-from gpuwatch.web.launches.launch_answers import check_line, end_words, launch_answer, launch_timeline
+from gpuwatch.web.launches.launch_answers import cheaper_text, check_line, end_words, launch_answer, launch_timeline
 from gpuwatch.web.launches.launch_facts import launch_facts
 from gpuwatch.web.launches.machine_text import machine_name, provider_name
 from gpuwatch.web.launches.use_chart import use_chart
@@ -116,11 +125,23 @@ def _show_launch(view: View) -> Mapping[str, Any]:
         "use_line": _use_line(machine, details.mean_percent),
         "useful": details.useful_microusd_hour,
         "facts": launch_facts(details),
-        "cheaper": details.cheaper,
+        "cheaper": _cheaper_elsewhere(view, details),
         "timeline": launch_timeline(machine, details.events, view.now),
         "may_resolve": _is_unresolved(launch),
         "check_line": check_line,
     }
+
+
+def _cheaper_elsewhere(view: View, details: LaunchDetails) -> str | None:
+    """Where such a machine costs less now, what moving would save, and whether it is worth it; None: nowhere."""
+    launch, watch = details.launch, details.watch
+    if launch.state is not LaunchState.RUNNING or launch.dry_run or watch is None:
+        return None
+    (status,) = watch_statuses(view.settings, [watch])
+    found = cheapest_move(launch, watch, status.matches, view.now)
+    if found is None or found.match.price.price_microusd_hour >= launch.price_microusd_hour:
+        return None
+    return cheaper_text(found, watch.relocate or RelocateSpec())
 
 
 def _use_line(machine: RunningMachine, mean: float | None) -> str:

@@ -67,7 +67,8 @@ def advice_answer(advice: Advice | None, series: PriceSeries, now: float | None,
             text = _("At {price} it is under {limit}, the price worth holding out for until tomorrow.")
             reason = text.format(price=price, limit=limit)
         else:
-            reason = _("It costs {price}, and waiting until tomorrow rarely pays off.").format(price=price)
+            text = _("It costs {price}, and waiting until tomorrow rarely pays off.")
+            reason = text.format(price=rate_text(now))  # the limit is not said
         return GpuAnswer(_("Buy now."), f"{reason} {_evidence(advice)}")
     if not limit:
         reason = _("It costs {price} now.").format(price=price)
@@ -82,7 +83,7 @@ def _evidence(advice: Advice) -> str:
     saving = advice.saving
     if saving is None:
         return _("Too few similar cases to say what waiting saved.")
-    if saving.share > 0:
+    if round(100 * saving.share) > 0:
         text = translate_plural(
             "Waiting a day saved {percent} on average in {count} similar case ({low} to {high} in a single one).",
             "Waiting a day saved {percent} on average in {count} similar cases ({low} to {high} in a single one).",

@@ -117,9 +117,15 @@ class GpuRow(NamedTuple):
         return text.format(low=low, high=high, median=median, now=now)
 
     @property
+    def week(self) -> tuple[float | None, ...]:
+        """The hours of seven days, of which the last is now; empty: nothing is recorded."""
+        week = self.group.rank.week
+        return (*week[1:], self.group.now) if week else ()
+
+    @property
     def spark_label(self) -> str:
         """The line in words."""
-        return week_label(self.group.rank.week, self.group.limit)
+        return week_label(self.week, self.group.limit)
 
 
 MARKET_PAGE = Page(

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from gpuwatch.app.alerts.alert_days import event_owner, event_text
 from gpuwatch.app.alerts.alerts import stored_events
 from gpuwatch.app.alerts.needs import needs_of_owner
 from gpuwatch.app.launches.approval_details import approval_details
@@ -80,6 +81,8 @@ def _show_now(view: View) -> Mapping[str, Any]:
         "newest_at": max((one.health.complete_at for one in providers if one.health.complete_at), default=None),
         "budgets": [(budget_title(use), use) for use in spending.budgets if use.limit],
         "events": _events(settings, now),
+        "event_text": event_text,
+        "event_owner": event_owner,
         **first_run(view, providers),
     }
 

@@ -7,7 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 from gpuwatch import notifiers, providers
+from gpuwatch.app.reader_text import percent, setting_span
 from gpuwatch.domain.market.money import amount_text
+from gpuwatch.language import mark_text
 from gpuwatch.language import translate as _
 
 _GROUPED = {
@@ -26,6 +28,15 @@ _GROUPED = {
     "language": "access",
 }
 _LAST = "else"
+_WORDS = {  # of a value that is a word of the file
+    "action": {
+        "alert": mark_text("Alerts only"), "ask": mark_text("Asks you first"), "launch": mark_text("Rents by itself"),
+        "command": mark_text("Runs a command"),
+    },
+    "spot": {"no": mark_text("On demand"), "only": mark_text("Spot"), "any": mark_text("Both")},
+    "language": {"auto": mark_text("as the browser asks"), "en": "English", "ru": "Русский"},
+    "max_total": {"0": mark_text("any number")},
+}  # fmt: skip
 _DOLLARS = frozenset({"max_price", "max_price_cap", "max_job_cost"})
 
 
@@ -42,7 +53,9 @@ def group_names() -> dict[str, str]:
 
 
 def group_of(key: str) -> str:
-    """The group of a key; a watch's belong to the last one."""
+    """The group of a key: a watch is one of its own, with its heading."""
+    if (watch := _watch_of(key)) is not None:
+        return _("Watch {name}").format(name=watch)
     return _GROUPED.get(key.partition(".")[0], _LAST)
 
 
@@ -64,13 +77,17 @@ def value_text(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     last = key.rpartition(".")[2]
+    if (word := _WORDS.get(last, {}).get(str(value))) is not None:
+        return _(word)
+    if last == "commission" and isinstance(value, (int, float, Decimal)):
+        return percent(float(value))
     if ("usd" in last or last in _DOLLARS) and isinstance(value, (int, float, Decimal)):
         return f"${amount_text(Decimal(str(value)))}"
     if isinstance(value, dict):
         return ", ".join(f"{name} {value_text(name, part)}" for name, part in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(value_text("", part) for part in value)
-    return str(value)
+    return setting_span(str(value))
 
 
 def origin_word(origin: str) -> str:
@@ -79,11 +96,13 @@ def origin_word(origin: str) -> str:
     return words.get(origin, origin)
 
 
+def _watch_of(key: str) -> str | None:
+    return key.partition('"')[2].rpartition('"')[0] if key.startswith("watch ") else None
+
+
 def _owner(head: str) -> str:
-    """Whose setting it is: a provider, a channel, a watch."""
+    """Whose setting it is: a provider or a channel; the heading of its group says which watch."""
     parts: Sequence[str] = head.split(".")
-    if head.startswith("watch "):
-        return head.partition('"')[2].rpartition('"')[0]
     if parts[0] == "providers" and len(parts) > 1 and parts[1] in providers.names():
         return providers.info(parts[1]).title
     if parts[0] == "notify" and len(parts) > 1 and parts[1] in notifiers.names():
@@ -155,4 +174,7 @@ def _names() -> dict[str, str]:
         "max_runtime": _("Longest runtime"),
         "max_active": _("Machines at once"),
         "max_total": _("Machines in all"),
+        "approve_within": _("Time to approve"),
+        "disk_gb": _("Disk, GB"),
+        "spot": _("Rental"),
     }

@@ -78,11 +78,11 @@ def _is_wanted(row: ShownSetting, text: str, *, show_all: bool) -> bool:
 
 
 def _groups(rows: Sequence[ShownSetting]) -> list[SettingGroup]:
-    groups = (
-        SettingGroup(name=name, rows=tuple(row for row in rows if group_of(row.key) == group))
-        for group, name in group_names().items()
-    )
-    return [group for group in groups if group.rows]
+    names = group_names()
+    by_group: dict[str, list[ShownSetting]] = {group: [] for group in names}
+    for row in rows:
+        by_group.setdefault(group_of(row.key), []).append(row)
+    return [SettingGroup(name=names.get(group, group), rows=tuple(rows)) for group, rows in by_group.items() if rows]
 
 
 def _stays(view: View) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gpuwatch.app.reader_text import setting_span
 from gpuwatch.app.watches.why.watch_words import count_range
 from gpuwatch.domain.launches.money.budgets import DAY
 from gpuwatch.domain.market.money import dollars, microusd, rate_text
@@ -26,7 +27,7 @@ def actions(texts: Mapping[str, str]) -> list[tuple[str, str, str]]:
     within = texts.get("launch.approve_within", "15m")
     choices = [
         (Action.ALERT.value, _("Alert me"), _("Rents nothing.")),
-        (Action.ASK.value, _("Ask me"), _("Rents what you approve within {time}.").format(time=within)),
+        (Action.ASK.value, _("Ask me"), _("Rents what you approve within {time}.").format(time=setting_span(within))),
         (Action.LAUNCH.value, _("Rent by itself"), _("Within your budgets, without asking.")),
     ]
     if texts.get("action") == Action.COMMAND:
@@ -56,7 +57,7 @@ def _offers(shown: Mapping[str, str], _defaults: Mapping[str, str]) -> list[str]
 
 def _when(shown: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
     every = shown["repeat_every"] or defaults["repeat_every"]
-    reminder = _("no reminder") if every == "never" else _("reminder every {time}").format(time=every)
+    reminder = _("no reminder") if every == "never" else _("reminder every {time}").format(time=setting_span(every))
     return [shown["active"] or _("always"), reminder]
 
 

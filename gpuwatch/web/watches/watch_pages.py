@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from gpuwatch.app.alerts.alert_days import event_text
 from gpuwatch.app.alerts.alerts import stored_events
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.reader_text import clock_text, distance, percent, reader_clock, span
@@ -30,7 +31,7 @@ from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import translate as _
-from gpuwatch.language import translate_composed, translate_plural
+from gpuwatch.language import translate_plural
 from gpuwatch.storage.alerts.alert_rows import EventFilter
 from gpuwatch.web.components import filled
 from gpuwatch.web.page import SHARED_S, Page, View
@@ -241,7 +242,7 @@ def _rejected_text(status: WatchStatus) -> str:
 def _alert_row(event: StoredEvent) -> dict[str, Any]:
     alert = event.alert
     return {
-        "at": alert.created_at, "text": translate_composed(alert.headline),
+        "at": alert.created_at, "text": event_text(alert),
         "channels": [
             (one.channel, one.state == "sent", None if one.at is None else (one.at - alert.created_at).total_seconds())
             for one in event.outcomes

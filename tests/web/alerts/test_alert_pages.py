@@ -78,14 +78,14 @@ def test_filters_are_in_words_and_each_can_be_removed(web: Served, store: Databa
     for enum in ("orphan", "blind", "drift"):
         assert f">{enum}<" not in everything, enum
     provider = page(web, "/alerts?kind=blind")
-    assert "no answer" in provider
-    assert "it answers again" in provider  # the same word
-    assert "a price" not in provider
+    assert "No answer" in provider
+    assert "It answers again" in provider  # the same word
+    assert "A price" not in provider
     assert "remove this filter" in provider
-    assert "no answer" not in page(web, "/alerts?severity=critical")
-    assert "check it" in page(web, "/alerts?severity=critical")
-    assert "no answer" not in page(web, "/alerts?watch=cheap")
-    assert "a price" in page(web, "/alerts?watch=cheap")
+    assert "No answer" not in page(web, "/alerts?severity=critical")
+    assert "Check it" in page(web, "/alerts?severity=critical")
+    assert "No answer" not in page(web, "/alerts?watch=cheap")
+    assert "A price" in page(web, "/alerts?watch=cheap")
     assert "1 alert of today asks you to act." in everything
     for wrong in ("kind=x", "severity=loud", "page=0", "page=-1", "page=x", "page=9999999"):
         assert web.client.get(f"/alerts?{wrong}", headers=PAGE).status_code == 422, wrong

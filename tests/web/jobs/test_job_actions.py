@@ -212,4 +212,5 @@ def test_charts_are_thin_and_have_a_gap_between_runs() -> None:
     (loss, *_) = job_charts(two)
     assert loss["data"]["series"][0]["values"] == [0, None, 1.0]
     assert job_charts([]) == []
-    assert [chart["name"] for chart in job_charts(two[1:])] == ["Loss"]
+    assert job_charts(two[1:]) == [], "one point makes no line"
+    assert [chart["name"] for chart in job_charts([two[1], two[1]])] == ["Loss"]

@@ -90,10 +90,15 @@ def relocation(launch: Launch, watch: Watch, offers: Iterable[Match], now: datet
         return None
     if now - launch.running_at < timedelta(seconds=wanted.after_s):
         return None
+    found = cheapest_move(launch, watch, offers, now)
+    return found if found is not None and found.share >= wanted.min_saving else None
+
+
+def cheapest_move(launch: Launch, watch: Watch, offers: Iterable[Match], now: datetime) -> Relocation | None:
+    """Compare a running launch with the cheapest offer of its own GPU, count and rental type; None: there is none."""
     same = [match for match in current_quotes(offers, now) if _is_alike(match, launch)]
     best = min(same, key=lambda match: match.price.price_microusd_hour, default=None)
-    found = None if best is None else _compared(launch, watch, best, now)
-    return found if found is not None and found.share >= wanted.min_saving else None
+    return None if best is None else _compared(launch, watch, best, now)
 
 
 def _is_alike(match: Match, launch: Launch) -> bool:
