@@ -91,7 +91,7 @@ def approve(hand: Hand) -> str:
 
 def extend(hand: Hand) -> str:
     hand.tap("button", re.compile("^Extend….*(RTX 4090|H100)"))
-    hand.tap("button", re.compile("Extend"))
+    hand.tap("button", "Extend it")
     hand.page.wait_for_url("**/launches/*")
     return hand.banner()
 
@@ -115,15 +115,14 @@ def job(hand: Hand) -> str:
 
 
 def pause(hand: Hand) -> str:
-    hand.tap("button", re.compile("^Pause renting"))
+    hand.tap("link", re.compile("Pause renting"))
     hand.tap("button", re.compile("^Pause"))
     hand.page.wait_for_url("**/")
     return hand.banner()
 
 
 def lower_limit(hand: Hand) -> str:
-    hand.tap("link", "h100-night")
-    hand.tap("link", "Edit")
+    hand.tap("link", re.compile("change the limit of h100-night"))
     hand.type("Limit", "1.60")
     hand.tap("button", re.compile("^Save"))
     hand.tap("button", re.compile("^Save"))

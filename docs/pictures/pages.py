@@ -58,6 +58,8 @@ def pictures(browser: Browser, running: Story, out: Path, language: str) -> Iter
     log_in(page, running)
     for path in running.paths:
         page.goto(path)
+        if path.endswith("/edit"):
+            page.locator("#preview .pair").wait_for()
         for scheme in SCHEMES:
             page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
             for width, height in SIZES.items():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from gpuwatch.app.owner_audit import record_audit
 from gpuwatch.errors import GpuwatchError, UsageError
@@ -33,6 +35,7 @@ def _show_plan(view: View) -> Mapping[str, Any]:
         "more": plan_form.more_summary(typed), "errors": {}, "problem": "", "shown": None,
         "name": view.form.get("name", ""), "command": view.form.get("command", ""),
         "queue": view.form.get("queue") == "yes",
+        **{key: view.form.get(key, "") for key in ("deadline", "checkpoint", "results")},
     }  # fmt: skip
     if not typed["model"] and not typed["tokens"]:
         return values
@@ -57,7 +60,10 @@ def _planned(view: View, request: JobRequest) -> Mapping[str, Any]:
     plan = plan_on_offers(view.settings, request)
     choices = job_choices(request, plan, _SHOWN)
     cheapest = None if choices.fitting else cheapest_at_any_length(request, plan)
-    job, best = _job_of(request, plan, None, "true"), next(iter((*choices.fitting, *choices.breaking)), None)
+    job, best = (
+        _job_of(request, plan, name=None, command="true"),
+        next(iter((*choices.fitting, *choices.breaking)), None),
+    )
     top, ticks = plan_words.axis_of(choices, request)
     return {
         "plan": plan,
@@ -83,10 +89,11 @@ def _waiting(view: View, best: JobOffer) -> str:
     return waiting_sentence(RANKS.ranks(view.settings, best.offer.spot, view.now).get(best.offer.gpu), best)
 
 
-def _job_of(request: JobRequest, plan: OfferPlan, name: str | None, command: str) -> PlannedJob:
+def _job_of(request: JobRequest, plan: OfferPlan, **given: Any) -> PlannedJob:
+    """The job file; `given`: fields of `NewJob`."""
     from gpuwatch.app.jobs.job_new import NewJob, plan_new_job  # noqa: PLC0415
 
-    return plan_new_job(NewJob(name=name, command=command, image=None, deadline=None), request, plan)
+    return plan_new_job(NewJob(**{"image": None, "deadline": None} | given), request, plan)
 
 
 def _of_form(view: View) -> tuple[JobRequest, OfferPlan]:
@@ -111,10 +118,10 @@ def _make_job(view: View) -> FormResult:
     if view.form.get("as") == "watch":
         return _make_watch(view)
     try:
-        name, command = _name_and_command(view)
-        path = _free_path(view, name)
+        given = _job_fields(view)
+        path = _free_path(view, given["name"])
         request, plan = _of_form(view)
-        job = _job_of(request, plan, name, command)
+        job = _job_of(request, plan, **given)
         if job.text is None:
             raise UsageError(_("No offer fits, so there is no job to make."))
         if not is_confirmed(view):
@@ -124,12 +131,12 @@ def _make_job(view: View) -> FormResult:
         return Rerender(values={"errors": error.errors})
     except GpuwatchError as error:
         return Rerender(values={"problem": str(error)})
-    record_audit(view.settings, view.actor, f"job file {path.name} written by a plan", subject=name)
+    record_audit(view.settings, view.actor, f"job file {path.name} written by a plan", subject=job.name)
     return _written(view, path)
 
 
-def _name_and_command(view: View) -> tuple[str, str]:
-    """What was typed. Raises FieldErrors."""
+def _job_fields(view: View) -> dict[str, Any]:
+    """What was typed, as fields of `NewJob`. Raises FieldErrors."""
     from gpuwatch.domain.jobs.job_definition import is_job_name  # noqa: PLC0415
 
     name, command = view.form.get("name", "").strip(), view.form.get("command", "").strip()
@@ -138,9 +145,25 @@ def _name_and_command(view: View) -> tuple[str, str]:
         errors["name"] = _("Write letters, digits, “.”, “_” and “-”, such as qlora-8b.")
     if not command:
         errors["command"] = _("Write what the machine runs, such as python train.py.")
+    deadline = _deadline(view)
+    if deadline is not None and deadline <= view.now:
+        errors["deadline"] = _("Choose a day and a time to come.")
     if errors:
         raise FieldErrors(errors)
-    return name, command
+    results = (one.strip() for one in view.form.get("results", "").split(","))
+    return {
+        "name": name, "command": command, "deadline": deadline, "results": tuple(filter(None, results)),
+        "checkpoint": view.form.get("checkpoint", "").strip() or None,
+    }  # fmt: skip
+
+
+def _deadline(view: View) -> datetime | None:
+    """The day and time in the configured zone; None: none was chosen. Raises FieldErrors."""
+    text = view.form.get("deadline", "").strip()
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(view.settings.timezone)) if text else None
+    except ValueError:
+        raise FieldErrors({"deadline": _("Write a day and a time, such as 2026-12-01 20:00.")}) from None
 
 
 def _free_path(view: View, name: str) -> Path:

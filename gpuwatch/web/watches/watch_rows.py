@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpuwatch.web.page import View
 
 DAYS = 7
+_LEAST_HOURS = 3  # with a price: fewer make no line
 _ORDER = {"open": 0, "blocked": 1, "under": 2, "waiting": 3, "nodata": 4, "paused": 5}
 
 
@@ -35,7 +36,7 @@ class WatchRow(msgspec.Struct, frozen=True, kw_only=True):
     """What the macro `watch_row` shows.
 
     Attributes:
-        values: by hour, for `sparkline`; empty: nothing is recorded.
+        values: by hour, for `sparkline`; empty: too little is recorded, as `values_why` says.
         price: what it would pay now, and `limit` what it may pay: per GPU-hour, or the cost of its whole job.
         state: of `chip`.
         beside: the distance, where the chip says something else.
@@ -46,6 +47,7 @@ class WatchRow(msgspec.Struct, frozen=True, kw_only=True):
     wanted: str
     does: str
     values: tuple[float | None, ...]
+    values_why: str
     spark_label: str
     price_microusd: float | None
     limit_microusd: int | None
@@ -114,7 +116,10 @@ def _row(status: WatchStatus, facts: _Facts) -> WatchRow:
         name=watch.name,
         wanted=wanted_text(watch),
         does=does_text(watch),
-        values=spark_values(prices) if prices.known else (),
+        values=spark_values(prices) if len(prices.known) >= _LEAST_HOURS else (),
+        values_why=_("Its line begins after {hours} polled hours.").format(hours=_LEAST_HOURS)
+        if prices.known
+        else _("Nothing recorded in {days} days").format(days=DAYS),
         spark_label=spark_label(prices, limit),
         price_microusd=price,
         limit_microusd=limit,
