@@ -116,7 +116,7 @@ def job(hand: Hand) -> str:
 
 def pause(hand: Hand) -> str:
     hand.tap("link", re.compile("Pause renting"))
-    hand.tap("button", re.compile("^Pause"))
+    hand.tap("button", "Pause")
     hand.page.wait_for_url("**/")
     return hand.banner()
 
@@ -124,8 +124,8 @@ def pause(hand: Hand) -> str:
 def lower_limit(hand: Hand) -> str:
     hand.tap("link", re.compile("change the limit of h100-night"))
     hand.type("Limit", "1.60")
-    hand.tap("button", re.compile("^Save"))
-    hand.tap("button", re.compile("^Save"))
+    hand.tap("button", re.compile("^Save…"))
+    hand.tap("button", "Save it")
     hand.page.wait_for_url("**/watches**")
     return hand.banner()
 
