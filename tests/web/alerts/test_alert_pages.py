@@ -78,13 +78,13 @@ def test_filters_are_in_words_and_each_can_be_removed(web: Served, store: Databa
     for enum in ("orphan", "blind", "drift"):
         assert f">{enum}<" not in everything, enum
     provider = page(web, "/alerts?kind=blind")
-    assert "No answer" in provider
+    assert ">No answer" in provider
     assert "It answers again" in provider  # the same word
     assert "A price" not in provider
     assert "remove this filter" in provider
-    assert "No answer" not in page(web, "/alerts?severity=critical")
+    assert ">No answer" not in page(web, "/alerts?severity=critical")
     assert "Check it" in page(web, "/alerts?severity=critical")
-    assert "No answer" not in page(web, "/alerts?watch=cheap")
+    assert ">No answer" not in page(web, "/alerts?watch=cheap")
     assert "A price" in page(web, "/alerts?watch=cheap")
     assert "1 alert of today asks you to act." in everything
     for wrong in ("kind=x", "severity=loud", "page=0", "page=-1", "page=x", "page=9999999"):
