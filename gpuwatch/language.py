@@ -101,7 +101,7 @@ _RATE = re.compile(r"(\$[\d.,]+)(/h|/GPU-h)\b")
 _MOST_LENGTH = 1000  # of a composed text; longer ones are somebody else's
 _MANY_LETTERS = 10
 _SHORT_VALUE = re.compile(r"\S*|[^a-z]*", re.DOTALL)
-_NAME_WORDS = 3  # of a name at most
+_NAME_WORDS = 4  # of a name at most
 _LEAST_LETTERS = 4  # of a pattern, outside its fields: fewer would match anything
 
 

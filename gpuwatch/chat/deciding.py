@@ -292,8 +292,10 @@ def resume(context: ChatContext, argument: str) -> ChatReply:
     """Resume renting: everything, or one watch, which also closes its circuit breaker."""
     name = None if argument.lower() in {"", _EVERYTHING} else argument
     resumed, left = resume_renting(context.settings, name, actor=context.actor)
-    subject = "everything" if name is None else f"watch {name}"
-    text = f"Resumed: {subject}." if resumed else f"Not paused: {subject}."
+    if name is None:
+        text = "Renting is resumed." if resumed else "Renting was not paused."
+    else:
+        text = f"Resumed: watch {name}." if resumed else f"Not paused: watch {name}."
     return _pauses_reply(context, [text, *pause_lines(left, context.now, context.settings.timezone)])
 
 
@@ -339,7 +341,9 @@ def _pauses_reply(context: ChatContext, lines: Sequence[str]) -> ChatReply:
     ]
     buttons = [
         context.button(
-            f"Resume {watch or 'everything'}", ButtonAction.RESUME, _EVERYTHING if watch is None else subject_key(watch)
+            f"Resume {watch}" if watch else "Resume renting",
+            ButtonAction.RESUME,
+            _EVERYTHING if watch is None else subject_key(watch),
         )
         for watch in dict.fromkeys(paused_watches)
     ]

@@ -32,7 +32,7 @@ from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.figure_text import count_text, month_text
 from gpuwatch.domain.market.money import MICRO, dollars, per_hour, price_text, usd
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.setup.durations import format_moment
@@ -297,7 +297,7 @@ def costs(context: ChatContext, argument: str) -> ChatReply:
         share = "" if percent is None else f" ({percent:.0f} %)"
         of_watch = "" if use.watch is None else f" of {use.watch}"
         items.append((f"{use.limit_name}{of_watch}", f": {dollars(usd(use.used))} of {dollars(usd(use.limit))}{share}"))
-    return listing(f"Costs of {report.first:%B %Y} (UTC)", items)
+    return listing(f"Costs of {month_text(report.first)} {report.first.year} (UTC)", items)
 
 
 def cost_of(context: ChatContext, launch_id: str) -> ChatReply:

@@ -208,8 +208,8 @@ def test_every_command_answers_and_offers_what_it_needs_as_buttons(
         assert said("/stop", "Which launch should end?").labels == [f"Stop {launch_id}"]
         assert said(f"/extend {launch_id} 90m", "by 1h30m").labels == ["Yes, +1h30m", "Cancel"]
         paused = said("/pause", "Renting is paused")
-        pressed(double, paused, "Resume everything")
-        edited(double, paused, "Resumed: everything")
+        pressed(double, paused, "Resume renting")
+        edited(double, paused, "Renting is resumed")
         assert not home.run("pause", "--list", "--json").stdout.strip("[] \n")
         said("/pause cheap 6h", "by watch 'cheap' is paused")
         said("/resume cheap", "Resumed: watch cheap")

@@ -82,9 +82,11 @@ def _audit(actor: str, watch: str | None, action: str) -> OutboxAlert:
 def pause_lines(pauses: PauseTable, now: datetime, zone: str) -> list[str]:
     """The reasons why watches cannot rent now, one sentence each."""
     zone_info = ZoneInfo(zone)
-    by_hand = [
-        f"{pause_.text(zone_info)}; to resume: {_resume_command(pause_.watch)}" for pause_ in pauses.in_force(now)
-    ]
+    by_hand = []
+    for pause_ in pauses.in_force(now):
+        command = _resume_command(pause_.watch)
+        how = f"to resume: {command}"
+        by_hand.append(f"{pause_.text(zone_info)}; {how}")
     breaker_lines = []
     for breaker in pauses.open_breakers():
         later = f"retries once after {format_moment(breaker.until, zone_info)}"

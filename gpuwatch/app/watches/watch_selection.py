@@ -37,8 +37,10 @@ def no_such_watch(name: str, watch_names: Sequence[str]) -> ResourceNotFound:
     from difflib import get_close_matches  # noqa: PLC0415 - only where a name is wrong
 
     near = get_close_matches(name, watch_names, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return ResourceNotFound(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(watch_names) or 'none'}")
+    names = ", ".join(watch_names) or "none"
+    if near:
+        return ResourceNotFound(f"there is no watch {name!r}; did you mean {near[0]}? watches: {names}")
+    return ResourceNotFound(f"there is no watch {name!r}; watches: {names}")
 
 
 def require_watch(settings: Settings, name: str) -> str:

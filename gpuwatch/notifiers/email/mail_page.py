@@ -26,7 +26,7 @@ _STYLES = {
 }
 _TAGS = {Role.TITLE: "h1", Role.PART: "h2", Role.HEADING: "h3"}
 _TABLE = '<table role="presentation" cellspacing="0" cellpadding="0" style="width:100%;border:0">'
-_LABEL = "padding:4px 12px 4px 0;font-size:14px;line-height:20px;color:#5f6368;vertical-align:top;width:96px"
+_LABEL = "padding:4px 12px 4px 0;font-size:14px;line-height:20px;color:#5f6368;vertical-align:top;width:112px"
 _VALUE = "padding:4px 0;font-size:16px;line-height:22px;vertical-align:top"
 _CODE = "padding:2px 6px;border-radius:4px;background:#eceff3;font-family:ui-monospace,Menlo,Consolas,monospace"
 # 16 + 24 + 16 px: a touch target of more than 44 px

@@ -226,9 +226,11 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self, zone: tzinfo = UTC) -> str:
         """One sentence without a full stop."""
-        what = "Renting" if self.watch is None else f"Renting by watch {self.watch!r}"
         how_long = "until you resume it" if self.until is None else f"until {format_moment(self.until, zone)}"
-        return f"{what} is paused {how_long}" + (f" ({self.why})" if self.why else "")
+        text = f"Renting is paused {how_long}"
+        if self.watch is not None:
+            text = f"Renting by watch {self.watch!r} is paused {how_long}"
+        return text + (f" ({self.why})" if self.why else "")
 
 
 def pause_refusal(pauses: Iterable[Pause], watch: str, now: datetime, zone: tzinfo = UTC) -> LaunchRefusal | None:
