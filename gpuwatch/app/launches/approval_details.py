@@ -12,16 +12,16 @@ from msgspec import Meta
 from gpuwatch.app.launches.approvals import ApprovalView, approval_view, watches_that_rent
 from gpuwatch.app.launches.budget_uses import spending_now
 from gpuwatch.app.launches.most_cost import most_cost_microusd, quoted_launch
+from gpuwatch.app.market.market_ranks import RANK_DAYS, GpuRank, market_ranks
 from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.market_history import MarketFilter
-from gpuwatch.domain.history.past_lows import WINDOW_DAYS, PriceRank, rank_in
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.domain.market.json_view import usd_number
 from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, Commission, price_of
+from gpuwatch.domain.market.price_rank import PriceRange
 from gpuwatch.engine.launches.renting.owner_decisions import watch_bound_to_quote
 from gpuwatch.errors import StoreNotReady, UsageError
-from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows
 from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 
 if TYPE_CHECKING:
@@ -32,22 +32,20 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 
-_WINDOW = timedelta(days=WINDOW_DAYS)
-_QUARTERS = (0, 0.25, 0.5, 0.75, 1)
+_WINDOW = timedelta(days=RANK_DAYS)
 
 
 class QuoteRank(msgspec.Struct, frozen=True, kw_only=True):
-    """The price among the hourly lowest prices of 30 days of its provider, GPU and rental type, as an alert ranks it.
+    """Where the quoted price stands, as on the market's page: among the lowest prices of each hour of 30 days.
 
-    Prices are micro-dollars per GPU-hour, the commission of the quote included.
+    Attributes:
+        past: of its GPU and rental type, at all providers.
+        spread: that of `past`.
+        now: the quoted price without the watch's own disk, commission included, in micro-dollars per GPU-hour.
     """
 
-    rank: PriceRank
-    low: float
-    first_quartile: float
-    median: float
-    third_quartile: float
-    high: float
+    past: GpuRank
+    spread: PriceRange
     now: float
 
 
@@ -100,7 +98,10 @@ def approval_details(settings: Settings, approvals: Sequence[Approval], now: dat
     with open_store_read_only(settings) as store:
         watches = _watches(settings, store, approvals)
         left = _least_left(spending_now(settings, now).budgets)
-        return [_details(store, approval, watches.get(approval.watch), left, now) for approval in approvals]
+        return [
+            _details(store, one, watches.get(one.watch), left, _rank(settings, one.match, now), now)
+            for one in approvals
+        ]
 
 
 def _watches(settings: Settings, store: Database, approvals: Iterable[Approval]) -> Mapping[str, Watch]:
@@ -110,7 +111,12 @@ def _watches(settings: Settings, store: Database, approvals: Iterable[Approval])
 
 
 def _details(
-    store: Database, approval: Approval, watch: Watch | None, left: Mapping[str | None, BudgetUse], now: datetime
+    store: Database,
+    approval: Approval,
+    watch: Watch | None,
+    left: Mapping[str | None, BudgetUse],
+    rank: QuoteRank | None,
+    now: datetime,
 ) -> ApprovalDetails:
     offer = approval.match.offer
     launch = None if watch is None else quoted_launch(approval.match, watch_bound_to_quote(approval, watch), now)
@@ -122,7 +128,7 @@ def _details(
         most_microusd=None if launch is None else most_cost_microusd(launch, now),
         runtime_s=None if launch is None else launch.max_runtime_s,
         left=min(of_both, key=left_microusd, default=None),
-        rank=_rank(store, approval.match, now),
+        rank=rank,
         used_before=SqlLaunchTotals(store).count_on_machine(offer.provider, offer.machine_id),
     )
 
@@ -141,22 +147,14 @@ def left_microusd(use: BudgetUse) -> int:
     return max(0, use.limit - use.used)
 
 
-def _rank(store: Database, quote: Match, now: datetime) -> QuoteRank | None:
+def _rank(settings: Settings, quote: Match, now: datetime) -> QuoteRank | None:
     """The rank of its price; None: too little is recorded."""
     offer = quote.offer
-    lows = SqlHourlyLows(store, [offer.provider]).hourly_lows([offer.gpu], now - _WINDOW, now)
-    history = lows.get((offer.provider, offer.kind, offer.gpu, offer.spot))
-    if history is None:
+    past = market_ranks(settings, MarketFilter(gpus=(offer.gpu,), spot=offer.spot), now).get(offer.gpu)
+    if past is None or past.spread is None:
         return None
     listed = price_of(offer, REFERENCE_DISK_GB, Commission()).listed_microusd_hour / offer.gpu_count
-    rank = rank_in(history, round(listed))
-    if rank is None:
-        return None
-    last, factor = len(history.lows) - 1, 1 + quote.price.commission_rate
-    low, first, median, third, high = (history.lows[round(last * part)] * factor for part in _QUARTERS)
-    return QuoteRank(
-        rank=rank, low=low, first_quartile=first, median=median, third_quartile=third, high=high, now=listed * factor
-    )
+    return QuoteRank(past=past, spread=past.spread, now=round(listed * (1 + quote.price.commission_rate)))
 
 
 def offer_odds(settings: Settings, quote: Match, now: datetime) -> OfferOdds | None:
@@ -191,7 +189,8 @@ class ApprovalDetailsView(ApprovalView, frozen=True, kw_only=True):
     above_limit: Annotated[float | None, Meta(description="0.06: 6 % above the limit.")]
     budget_left_usd: Annotated[float | None, Meta(description="Of the day's or month's budget with the least left.")]
     price_rank: Annotated[
-        float | None, Meta(description="0.06: 6 % of the hourly lowest prices of 30 days were lower, at this provider.")
+        float | None,
+        Meta(description="0.06: 6 % of the hourly lowest prices of 30 days at all providers were lower."),
     ]
     launches_on_machine: Annotated[int | None, Meta(description="How many ran on this machine before.")]
 
@@ -209,6 +208,7 @@ def _detail_view(approval: Approval, details: ApprovalDetails | None, now: datet
     limit = None if details is None else details.limit_microusd_gpu_hour
     distance = None if details is None else details.distance
     left = None if details is None or details.left is None else left_microusd(details.left)
+    rank = None if details is None else details.rank
     return ApprovalDetailsView.of(
         approval_view(approval, now),
         most_usd=usd_number(None if details is None else details.most_microusd),
@@ -216,6 +216,6 @@ def _detail_view(approval: Approval, details: ApprovalDetails | None, now: datet
         limit_usd_gpu_hour=usd_number(limit),
         above_limit=None if distance is None else round(distance, 6),
         budget_left_usd=usd_number(left),
-        price_rank=None if details is None or details.rank is None else round(details.rank.rank.share, 6),
+        price_rank=None if rank is None else rank.past.share_below(rank.now),
         launches_on_machine=None if details is None else details.used_before,
     )

@@ -19,6 +19,7 @@ from gpuwatch.app.history.past_prices import (
     pricer,
 )
 from gpuwatch.app.market.current_offers import max_price_age
+from gpuwatch.app.market.gpu_status_view import GpuStatusView
 from gpuwatch.bootstrap import open_history, open_store_read_only
 from gpuwatch.domain.history.gpu_status import METHOD, gpu_histories_of, gpu_status_of
 from gpuwatch.domain.market.figure_text import duration_text, percent_text
@@ -136,27 +137,6 @@ def market_sentence(page: MarketOverview) -> str:
     if not known:
         return "Too little history to tell what is cheap now."
     return f"No GPU is cheap now: each was cheaper in more than {percent_text(CHEAP_SHARE, 0)} of its known hours."
-
-
-class GpuStatusView(JsonView, frozen=True, kw_only=True):
-    """One GPU of `gpuwatch market`; null: unknown."""
-
-    gpu: str
-    looked_at: Moment
-    imported: Annotated[bool, Meta(description="The prices are those of an import.")]
-    price_usd_gpu_hour: Annotated[float | None, Meta(description="Commission included.")]
-    change_24h: float | None
-    change_7d: float | None
-    change_30d: float | None
-    percentile: Annotated[float | None, Meta(description="0: cheaper than ever.")]
-    known_hours: int
-    offers: int
-    under_usd_gpu_hour: Annotated[float | None, Meta(description="The price of the lifetimes.")]
-    life_median_seconds: float | None
-    life_median_low_seconds: float | None
-    life_median_high_seconds: float | None
-    life_samples: int
-    life_ended: int
 
 
 class MarketView(JsonView, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from gpuwatch.app.launches.cost_views import CostLineView, cost_report_view
 from gpuwatch.app.launches.costs import cost_report, month_start
 from gpuwatch.app.launches.launches import ListedLaunchView, launch_views
 from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.market.gpu_status_view import GpuStatusView
 from gpuwatch.app.market.offers import OfferView, folded_view
 from gpuwatch.app.market.provider_status import ProviderStatusView, provider_status_view, provider_statuses
 from gpuwatch.app.watches.watch_selection import watch_named
@@ -56,6 +57,7 @@ Query = TypeVar("Query", bound=msgspec.Struct)
 PREFIX = "/api/v1"
 DEFAULT_LIMIT, MAX_LIMIT = 500, 1000
 _IN_QUERY = frozenset({"token", "access_token", "api_key", "authorization", "password", "code"})
+_SPOTS = {"no": False, "only": True, "any": None}
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _Span = Annotated[str, msgspec.Meta(pattern=DURATION_PATTERN, max_length=60, examples=["24h", "7d"])]
 
@@ -99,6 +101,13 @@ class HistoryParameters(ListParameters, frozen=True, kw_only=True):
     gpu: _Text | None = None
     since: _Span = "7d"
     every: Literal["1h", "1d", "1w"] = "1h"
+    spot: Literal["no", "only", "any"] = "no"
+
+
+class MarketParameters(ListParameters, frozen=True, kw_only=True):
+    """Parameters of the market."""
+
+    since: _Span = "30d"
     spot: Literal["no", "only", "any"] = "no"
 
 
@@ -150,6 +159,21 @@ def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
     return ResourceAnswer(sorted_offers(current.matches, "gpu-price"), folded_view)
 
 
+def _market(settings: Settings, query: MarketParameters) -> ResourceAnswer:
+    from gpuwatch.app.market.market import (  # noqa: PLC0415 it loads numpy: 12 MB
+        MarketRequest,
+        market_overview,
+        market_view,
+    )
+    from gpuwatch.domain.history.market_history import MarketFilter  # noqa: PLC0415
+
+    now = real_now()
+    since = now - timedelta(seconds=seconds_of(query.since))
+    scope = MarketFilter(spot=_SPOTS[query.spot])
+    request = MarketRequest(gpus=(), scope=scope, since=since, until=now, data=None, under_usd=None)
+    return ResourceAnswer(market_view(market_overview(settings, request), request).gpus)
+
+
 def _watches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     return ResourceAnswer(watch_statuses(settings), watch_status_view)
 
@@ -197,12 +221,11 @@ def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
 
     now = real_now()
     since = now - timedelta(seconds=seconds_of(query.since))
-    spot = {"no": False, "only": True, "any": None}[query.spot]
     items: list[GpuPeriodView] = []
     kept = [*(gpu for watch in settings.watches for gpu in watch.gpu), *settings.record.gpu_names]
     for gpu in [query.gpu] if query.gpu else dict.fromkeys(kept):
         request = PriceHistoryRequest(
-            gpu=gpu, scope=MarketFilter(spot=spot), since=since, until=now, data=None, every=query.every,
+            gpu=gpu, scope=MarketFilter(spot=_SPOTS[query.spot]), since=since, until=now, data=None, every=query.every,
             is_for_programs=True, zone=ZoneInfo(settings.timezone), under_usd=(),
         )  # fmt: skip
         points = price_history(settings, request).track.points
@@ -221,6 +244,8 @@ def seconds_of(text: str) -> float:
 RESOURCES = (
     Resource(name="offers", summary="Offers on sale, from the store; cheapest GPU first.",
              parameters=OfferParameters, read=_offers, item=OfferView),
+    Resource(name="market", summary="Each GPU: price now, changes, rank among its prices, lifetimes of offers.",
+             parameters=MarketParameters, read=_market, item=GpuStatusView),
     Resource(name="watches", summary="Watches: state, best offer, distance to the limit.",
              parameters=ListParameters, read=_watches, item=WatchStatusView),
     Resource(name="launches", summary="Launches, newest first.",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gpuwatch.app.market.market_ranks import RANK_DAYS
 from gpuwatch.app.reader_text import clock_text, percent, span, with_unit
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import QUIET_AFTER_DENIAL, ApprovalState
 from gpuwatch.domain.market.money import dollars, rate_text, usd
 from gpuwatch.domain.market.offer import Verification, clean
-from gpuwatch.domain.market.price_rank import PriceRange, Standing, standing_of
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.language import translate as _
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.launches.life.owner_decisions import Approval
     from gpuwatch.domain.market.offer import Offer
+    from gpuwatch.domain.market.price_rank import PriceRange
     from gpuwatch.domain.watches.decide import Match
 
 _ASKED_AGAIN = "; a new approval is "  # in the stored reason: the id of the newer one follows
@@ -60,38 +61,24 @@ def limit_text(details: ApprovalDetails) -> str:
 
 
 def rank_text(rank: QuoteRank | None) -> str:
-    """ "Cheapest 6 % of 30 days", "Usual in 30 days", "Dearer than 81 % of 30 days"."""
+    """ "Cheapest 6 % in 30 days at all providers"."""
     if rank is None:
         return _("Too little history")
-    days = translate_plural("{count} day", "{count} days", rank.rank.days).format(count=rank.rank.days)
-    standing = standing_of(range_of(rank), rank.now)
-    if standing is Standing.CHEAP:
-        share = with_unit(f"{max(1, round(100 * rank.rank.share))} %")
-        return _("Cheapest {percent} of {days}").format(percent=share, days=with_unit(days))
-    if standing is Standing.DEAR:
-        return _("Dearer than {percent} of {days}").format(percent=percent(rank.rank.share), days=with_unit(days))
-    return _("Usual in {days}").format(days=with_unit(days))
+    text = _("{rank} in {days} days at all providers")
+    return text.format(rank=with_unit(rank.past.text(rank.now)), days=RANK_DAYS)
 
 
-def range_of(rank: QuoteRank) -> PriceRange:
-    """The spread of the prices that it is compared with."""
-    return PriceRange(rank.low, rank.first_quartile, rank.median, rank.third_quartile, rank.high)
-
-
-def usual_text(rank: QuoteRank) -> str:
+def usual_text(spread: PriceRange) -> str:
     """ "usually $0.700–0.860": the middle half."""
-    low, high = rate_text(rank.first_quartile), rate_text(rank.third_quartile)
+    low, high = rate_text(spread.q1), rate_text(spread.q3)
     return _("usually {price}").format(price=low if low == high else f"{low}–{high[1:]}")
 
 
 def rank_label(rank: QuoteRank) -> str:
     """The strip for a screen reader."""
+    low, first, _median, third, high = map(rate_text, rank.spread)
     return _("Hourly lowest prices per GPU: from {low} to {high}, usually {first} to {third}, now {now}").format(
-        low=rate_text(rank.low),
-        high=rate_text(rank.high),
-        first=rate_text(rank.first_quartile),
-        third=rate_text(rank.third_quartile),
-        now=rate_text(rank.now),
+        low=low, high=high, first=first, third=third, now=rate_text(rank.now)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from sqlalchemy import insert
 
 from gpuwatch.app.launches.approval_details import (
@@ -15,7 +16,10 @@ from gpuwatch.app.launches.approval_details import (
     offer_odds,
 )
 from gpuwatch.app.launches.approvals import recent_approvals
+from gpuwatch.app.market.market_ranks import market_ranks
+from gpuwatch.app.reader_text import NBSP
 from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.launch import Intent, LaunchState, new_launch
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.domain.watches.launch_spec import Budget
@@ -24,6 +28,7 @@ from gpuwatch.storage.setup.launch_rows import launch_row_of
 from gpuwatch.storage.setup.tables import hourly, segment
 from gpuwatch.storage.setup.tables import launch as launches
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
+from gpuwatch.web.approvals.approval_texts import rank_text
 from tests.builders import a_match, a_watch, changed
 from tests.web.served import settings_in
 
@@ -81,14 +86,18 @@ def test_distance_bound_and_the_least_budget_that_is_left(tmp_path: Path) -> Non
     assert (details.left.limit_name, left_microusd(details.left)) == ("max_usd_day", 40 * MICRO)
 
 
-def test_the_rank_is_that_of_the_alert_and_the_strip_has_the_commission(tmp_path: Path) -> None:
+def test_the_rank_is_that_of_the_market_and_the_strip_has_the_commission(tmp_path: Path) -> None:
     settings = asking(tmp_path)
     assert only(settings).rank is None  # too little history
     with_month(settings, range(2_500_000, 3_500_000, 10_000))
     rank = only(settings).rank
     assert rank is not None
-    assert rank.rank.text == "50 % of 5 days were cheaper (n = 100 hours)"
-    assert (rank.low, rank.high, rank.now) == (3_000_000.0, 4_188_000.0, 3_600_000.0)
+    assert (rank.spread.high, rank.now) == (4_188_000, 3_600_000)
+    assert rank_text(rank).replace(NBSP, " ") == "Usual in 30 days at all providers"
+    of_market = market_ranks(settings, MarketFilter(spot=False), real_now())["H100 SXM"]
+    (view,) = approval_detail_views(settings, recent_approvals(settings), real_now())
+    assert view.price_rank == pytest.approx(of_market.share_below(rank.now), abs=0.01)  # an hour may have begun
+    assert rank.past.text(rank.now) == of_market.text(rank.now)
 
 
 def test_a_machine_that_was_rented_before_is_known(tmp_path: Path) -> None:

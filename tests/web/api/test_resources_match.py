@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 JOB = 'command = "true"\nresources = { gpu = "GB200" }\nlimit = { max_usd = 1 }\n'
 COMMANDS = {
     "offers": ("offers", "--spot", "any"),
+    "market": ("market",),
     "watches": ("check",),
     "launches": ("launches",),
     "approvals": ("asks",),
@@ -33,6 +34,7 @@ COMMANDS = {
 }
 ITEMS = {resource.name: resource.item for resource in RESOURCES}
 LISTS_IN = {
+    "market": "gpus",
     "watches": "watches",
     "costs": "lines",
     "history": "points",
