@@ -145,9 +145,9 @@ TASKS = (
     Task("Give the machine more time, from the phone", PHONE, extend),
     Task("Stop the idle one from the phone", PHONE, stop),
     Task("What did this month cost?", PHONE, month),
-    Task("Rent nothing for now", PHONE, pause),
     Task("Lower my limit to $1.60", DESKTOP, lower_limit),
     Task("Which machine fits my training, and for how much?", DESKTOP, plan),
+    Task("Rent nothing for now", PHONE, pause),
 )
 
 

@@ -216,5 +216,5 @@ def _states(settings: Settings) -> dict[str, JobState]:
 
 
 def _open_approval(context: WebContext) -> str | None:
-    context.glances.forget()
-    return next(iter(context.glances.newest().open_ids), None)
+    context.forget_readings()
+    return next(iter(context.glance().open_ids), None)

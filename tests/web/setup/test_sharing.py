@@ -81,6 +81,7 @@ def test_a_link_shows_the_chart_and_nothing_else_without_a_login(shared: Served)
     assert page.headers["referrer-policy"] == "no-referrer"
     assert "set-cookie" not in page.headers
     assert "H100 SXM: $2.10/GPU-h" in page.text  # 1.75 and vast.ai's commission of 20 %
+    assert '<td class="n">$2.10</td>' in page.text, "the figures behind it, by day"
 
 
 def test_the_picture_may_stand_in_other_peoples_pages(shared: Served) -> None:

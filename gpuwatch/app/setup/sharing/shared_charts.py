@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -11,11 +12,13 @@ import msgspec
 from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_chart, price_history
 from gpuwatch.app.history.svg_axes import COMPACT
 from gpuwatch.app.history.svg_charts import SvgChart, SvgLine, picture, picture_svg, step_chart
+from gpuwatch.app.reader_text import day
 from gpuwatch.app.watches.current_limits import limits_in_force
 from gpuwatch.app.watches.matching_prices import matching_prices
 from gpuwatch.app.watches.watch_selection import require_watch
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.price_series import PeriodLength
+from gpuwatch.domain.market.figure_text import UNKNOWN
 from gpuwatch.domain.market.money import MICRO, rate_text
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import ResourceNotFound
@@ -23,15 +26,22 @@ from gpuwatch.language import translate as _
 from gpuwatch.settings import Settings
 
 CHART_DAYS = 7
+_HourLow = tuple[datetime, int | None]  # its start; in micro-dollars per GPU-hour
 
 
 class SharedChart(msgspec.Struct, frozen=True, kw_only=True):
-    """One chart. `summary`: the same in one sentence, for those who do not see it."""
+    """One chart.
+
+    Attributes:
+        summary: the same in one sentence, for those who do not see it.
+        days: the lowest price of each day, as text.
+    """
 
     title: str
     summary: str
     notes: tuple[str, ...]
     chart: SvgChart | None
+    days: tuple[tuple[str, str], ...] = ()
 
     def svg(self) -> str:
         """The picture, without a script and without an address."""
@@ -57,7 +67,7 @@ def gpu_chart(settings: Settings, gpu: str, now: datetime) -> SharedChart:
         under_usd=(),
     )
     history = price_history(settings, request)
-    return _of(gpu, _lowest(history), price_chart(history, gpu, zone, COMPACT) if history.track.points else None, zone)
+    return _of(gpu, _hours(history), price_chart(history, gpu, zone, COMPACT) if history.track.points else None, zone)
 
 
 def watch_chart(settings: Settings, name: str, now: datetime) -> SharedChart:
@@ -78,18 +88,26 @@ def watch_chart(settings: Settings, name: str, now: datetime) -> SharedChart:
         limit=None if limit is None else float(limit),
         size=COMPACT,
     )
-    return _of(name, prices.lows, drawn, zone)
+    return _of(name, [(prices.starts_at(hour), low) for hour, low in enumerate(prices.lows)], drawn, zone)
 
 
 def _has_limit(watch: Watch) -> bool:
     return not watch.unlimited and watch.max_job_cost_usd is None
 
 
-def _lowest(history: PriceHistoryResult) -> list[int | None]:
-    return [point.min_with_commission_microusd for point in history.track.points]
+def _hours(history: PriceHistoryResult) -> list[_HourLow]:
+    return [(point.starts_at, point.min_with_commission_microusd) for point in history.track.points]
 
 
-def _of(name: str, lowest: Sequence[int | None], chart: SvgChart | None, zone: ZoneInfo) -> SharedChart:
+def _days(hours: Sequence[_HourLow], zone: ZoneInfo) -> Iterator[tuple[str, str]]:
+    for _day, of_day in groupby(hours, key=lambda hour: hour[0].astimezone(zone).date()):
+        (at, first), *rest = of_day
+        known = [low for low in (first, *(low for _at, low in rest)) if low is not None]
+        yield day(at.astimezone(zone)), rate_text(min(known)) if known else UNKNOWN
+
+
+def _of(name: str, hours: Sequence[_HourLow], chart: SvgChart | None, zone: ZoneInfo) -> SharedChart:
+    lowest = [price for _at, price in hours]
     known = [price for price in lowest if price is not None]
     if chart is None or not known:
         text = _("No price was recorded in the last 7 days.")
@@ -102,4 +120,5 @@ def _of(name: str, lowest: Sequence[int | None], chart: SvgChart | None, zone: Z
         low=rate_text(min(known)), high=rate_text(max(known))
     )
     notes = (summary, _("Times in {zone}").format(zone=zone.key))
-    return SharedChart(title=title, summary=summary, notes=notes, chart=chart._replace(title=title))
+    days = tuple(_days(hours, zone))
+    return SharedChart(title=title, summary=summary, notes=notes, chart=chart._replace(title=title), days=days)
