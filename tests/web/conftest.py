@@ -17,7 +17,7 @@ from tests.web.served import Served, serving_settings, settings_in
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-_SETTINGS = """
+SETTINGS = """
 # mine
 dry_run = false
 
@@ -51,7 +51,7 @@ def market() -> Iterator[Marketplace]:
 @pytest.fixture
 def web(tmp_path: Path, market: Marketplace) -> Iterator[Served]:
     """The server of an owner with a watch, whose settings file may be written."""
-    settings = settings_in(tmp_path, _SETTINGS.format(url=market.url))
+    settings = settings_in(tmp_path, SETTINGS.format(url=market.url))
     with serving_settings(settings, tmp_path) as found:
         yield found
 

@@ -11,28 +11,10 @@ import pytest
 
 from gpuwatch.emulator import Marketplace
 from gpuwatch.web.page import pages
+from tests.web.conftest import SETTINGS
 from tests.web.served import PAGE, Served, serving_settings, settings_in
 
-_SETTINGS = """
-language = "auto"
-dry_run = false
-
-[web]
-listen = "127.0.0.1:0"
-
-[budget]
-max_usd_hour = 5.0
-
-[providers.vastai]
-base_url = "{url}"
-search_interval = "0s"
-api_key = "a-secret-key-0123456789"
-
-[[watch]]
-name = "cheap"
-gpu = ["H100"]
-max_price = 2.40
-"""
+_SETTINGS = f'language = "auto"\n{SETTINGS}'
 _RUSSIAN = PAGE | {"Accept-Language": "ru"}
 _OTHERS = (
     "/gpu/H100", "/watches/cheap", "/watches/cheap/edit", "/watches/cheap/pause", "/watches/cheap/silence", "/login",
