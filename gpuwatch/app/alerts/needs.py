@@ -81,14 +81,12 @@ def _launch_needs(settings: Settings, store: Database, alive: Sequence[Launch]) 
             text = f"launch {launch.launch_id} is held: check at {launch.provider} whether its instance exists"
             command = f"gpuwatch launches resolve {launch.launch_id} --absent"
             yield NeedView(kind=HELD, text=text, command=command, subject=launch.launch_id)
-    repository = SqlLaunchRepository(store)
+    unknown_instances = SqlLaunchRepository(store).unknown_instances()
     for name in settings.providers:
-        for unknown in repository.unknown_instances(name):
-            text = f"instance {unknown.instance_id} at {name} has gpuwatch's label and belongs to no launch"
-            command = f"gpuwatch launches adopt {shlex.quote(unknown.instance_id)} --provider {name}"
-            yield NeedView(
-                kind="unknown_instance", text=text, command=command, subject=unknown.instance_id, reason=name
-            )
+        for instance_id in (unknown.instance_id for unknown in unknown_instances if unknown.provider == name):
+            text = f"instance {instance_id} at {name} has gpuwatch's label and belongs to no launch"
+            command = f"gpuwatch launches adopt {shlex.quote(instance_id)} --provider {name}"
+            yield NeedView(kind="unknown_instance", text=text, command=command, subject=instance_id, reason=name)
 
 
 def _idle_needs(

@@ -82,13 +82,14 @@ def matches(
     for offer in offers:
         if offer.gpu in names and offer.rentable and watch.gpu_count_min <= offer.gpu_count <= watch.gpu_count_max:
             price = price_for(watch, offer, commissions)
-            # compared first: `accepts` would state by how much the many dearer offers exceed the limit
-            is_affordable = price.price_microusd_hour <= threshold_microusd(
-                watch.max_price_usd_gpu_hour, offer.gpu_count
-            )
-            if is_affordable and accepts(watch, offer, price, now):
+            if _is_affordable(watch, offer, price) and accepts(watch, offer, price, now):
                 found.append(match_of(watch, offer, price))
     return tuple(sorted(found, key=rank))
+
+
+def _is_affordable(watch: Watch, offer: Offer, price: OfferPrice) -> bool:
+    """Compared first: `accepts` would state by how much the many dearer offers exceed the limit."""
+    return price.price_microusd_hour <= threshold_microusd(watch.max_price_usd_gpu_hour, offer.gpu_count)
 
 
 def without_country(
@@ -114,11 +115,8 @@ def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Com
         max_job_cost_usd=None if job is None else job * by,
         past=past,
     )
-    return any(
-        accepts(wider, offer, price_for(wider, offer, commissions), now)
-        for offer in offers
-        if offer.gpu in wider.gpu_names
-    )
+    priced = ((offer, price_for(wider, offer, commissions)) for offer in offers if offer.gpu in wider.gpu_names)
+    return any(_is_affordable(wider, offer, price) and accepts(wider, offer, price, now) for offer, price in priced)
 
 
 def rank(match: Match) -> tuple[float, float, str, str, str, int, bool, str]:

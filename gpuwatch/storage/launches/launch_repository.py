@@ -292,8 +292,12 @@ class SqlLaunchRepository:
         with self._database.read() as connection:
             return frozenset(connection.execute(select(foreign_installation.c.install_id)).scalars())
 
-    def unknown_instances(self, provider: str) -> list[UnknownInstance]:
-        """Return instances that block renting there until they are settled, oldest first. Raises StoreError."""
+    def unknown_instances(self, provider: str | None = None) -> list[UnknownInstance]:
+        """Return instances that block renting there until they are settled, oldest first. Raises StoreError.
+
+        Args:
+            provider: None: all.
+        """
         with self._database.read() as connection:
             return load_unknown(connection, provider)
 

@@ -225,8 +225,9 @@ class SqlSkippedScopes:
 _OLDEST_FIRST = select(unknown_instance).order_by(_UNKNOWN.first_listed_ms, _UNKNOWN.instance_id)
 
 
-def load_unknown(connection: Connection, provider: str) -> list[UnknownInstance]:
-    """Return those of one provider, oldest first."""
+def load_unknown(connection: Connection, provider: str | None) -> list[UnknownInstance]:
+    """Return those of one provider, or of all, oldest first."""
+    query = _OLDEST_FIRST if provider is None else _OLDEST_FIRST.where(_UNKNOWN.provider == provider)
     return [
         UnknownInstance(
             provider=row.provider,
@@ -235,7 +236,7 @@ def load_unknown(connection: Connection, provider: str) -> list[UnknownInstance]
             label=row.label,
             first_listed_at=from_ms(row.first_listed_ms),
         )
-        for row in connection.execute(_OLDEST_FIRST.where(_UNKNOWN.provider == provider))
+        for row in connection.execute(query)
     ]
 
 
