@@ -14,6 +14,7 @@ import math
 import struct
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -203,22 +204,31 @@ def merge_sketches(sketches: Iterable[bytes]) -> SketchWeights:
     for sketch in sketches:
         width, first, count = _HEAD.unpack_from(sketch)
         start = _HEAD.size + count - 1
-        weights = array(_TYPES[width])
-        weights.frombytes(sketch[start : start + width * count])
-        if _MUST_SWAP:
-            weights.byteswap()
+        weights = _weights(sketch[start : start + width * count], width)
         for step, weight in zip(accumulate(sketch[_HEAD.size : start], initial=first), weights, strict=True):
             total[step] = get(step, 0) + weight
     return total
 
 
-def quantile(weights: SketchWeights, share: float) -> int | None:
-    """Return the price (micro-dollars) under which this share of the time lies, or None without any weight."""
-    remaining = sum(weights.values()) * share
-    if not weights or not any(weights.values()):
-        return None
-    for step in sorted(weights):
-        remaining -= weights[step]
-        if weights[step] and remaining <= 0:
-            return price_of_step(step)
-    return price_of_step(max(weights))
+def _weights(packed: bytes, width: int) -> Sequence[int]:
+    if width == 1:
+        return packed
+    weights = array(_TYPES[width])
+    weights.frombytes(packed)
+    if _MUST_SWAP:
+        weights.byteswap()
+    return weights
+
+
+def quantiles(weights: SketchWeights, shares: Sequence[float]) -> list[int]:
+    """Return the prices (micro-dollars) under which these shares of the time lie; empty without any weight.
+
+    Args:
+        shares: in ascending order.
+    """
+    steps = sorted(step for step, weight in weights.items() if weight)
+    if not steps:
+        return []
+    until = list(accumulate(weights[step] for step in steps))
+    places = (bisect_left(until, until[-1] * share) for share in shares)
+    return [price_of_step(steps[min(place, len(steps) - 1)]) for place in places]

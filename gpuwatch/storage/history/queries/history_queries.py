@@ -20,7 +20,7 @@ from gpuwatch.domain.history.hourly_rollup import (
     Segment,
     SketchWeights,
     merge_sketches,
-    quantile,
+    quantiles,
     step_of,
 )
 from gpuwatch.domain.history.market_history import MarketFilter
@@ -221,15 +221,16 @@ def _point(
     rows = [row for hour in by_hour for row in hour]
     if not rows:
         return PricePeriod(starts_at=starts_at, hours=period.hours, polled=known_hours > 0, known_hours=known_hours)
-    (q1, median, q3), (q1_priced, median_priced, q3_priced) = _quartiles(rows, rates)
+    lows = min(row.min_microusd for _, row in rows), _low(rows, rates)
+    (q1, median, q3), (q1_priced, median_priced, q3_priced) = _quartiles(rows, rates, lows)
     return PricePeriod(
         starts_at=starts_at,
         hours=period.hours,
         polled=True,
         known_hours=known_hours,
         offers=max(sum(row.offers for _, row in hour) for hour in by_hour),
-        min_microusd=min(row.min_microusd for _, row in rows),
-        min_with_commission_microusd=_low(rows, rates),
+        min_microusd=lows[0],
+        min_with_commission_microusd=lows[1],
         q1_microusd=q1,
         median_microusd=median,
         q3_microusd=q3,
@@ -247,15 +248,24 @@ def _low(rows: SourceAggregates, rates: Mapping[str, float]) -> int:
     return min(round(low * rates.get(provider_of_source(name), 1.0)) for name, low in lows.items())
 
 
-def _quartiles(rows: SourceAggregates, rates: Mapping[str, float]) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the quartiles as listed and with commission; with several commissions these are accurate to 1 %."""
-    by_rate: dict[float, list[bytes]] = {}
+def _quartiles(
+    rows: SourceAggregates, rates: Mapping[str, float], lows: tuple[int, int]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the quartiles as listed and with commission; with several commissions these are accurate to 1 %.
+
+    Args:
+        lows: the lowest price as listed, and with commission.
+    """
+    by_name: dict[str, list[bytes]] = {}
     for name, row in rows:
-        by_rate.setdefault(rates.get(provider_of_source(name), 1.0), []).append(row.sketch)
+        by_name.setdefault(name, []).append(row.sketch)
+    by_rate: dict[float, list[bytes]] = {}
+    for name, sketches in by_name.items():
+        by_rate.setdefault(rates.get(provider_of_source(name), 1.0), []).extend(sketches)
     merged = {} if len(rows) == 1 else {rate: merge_sketches(sketches) for rate, sketches in by_rate.items()}
     if merged:
         total = _shifted_sum((weights, 0) for weights in merged.values())
-        listed = _quartiles_of(total, lowest_microusd=min(row.min_microusd for _, row in rows))
+        listed = _quartiles_of(total, lowest_microusd=lows[0])
     else:
         aggregate = rows[0][1]
         listed = aggregate.q1_microusd, aggregate.median_microusd, aggregate.q3_microusd
@@ -263,7 +273,7 @@ def _quartiles(rows: SourceAggregates, rates: Mapping[str, float]) -> tuple[Sequ
         (rate,) = by_rate
         return listed, [round(price * rate) for price in listed]
     shifted = _shifted_sum((weights, round(math.log(rate) / math.log(STEP))) for rate, weights in merged.items())
-    return listed, _quartiles_of(shifted, lowest_microusd=_low(rows, rates))
+    return listed, _quartiles_of(shifted, lowest_microusd=lows[1])
 
 
 def _shifted_sum(parts: Iterable[tuple[SketchWeights, int]]) -> SketchWeights:
@@ -277,7 +287,7 @@ def _shifted_sum(parts: Iterable[tuple[SketchWeights, int]]) -> SketchWeights:
 
 def _quartiles_of(weights: SketchWeights, lowest_microusd: int) -> Sequence[int]:
     """The middles of their steps; in the step of the lowest price that price itself, as its middle may be lower."""
-    prices = [quantile(weights, share) or 0 for share in (0.25, 0.5, 0.75)]
+    prices = quantiles(weights, (0.25, 0.5, 0.75)) or [0, 0, 0]
     return [lowest_microusd if step_of(price) <= step_of(lowest_microusd) else price for price in prices]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.history.hourly_rollup import encode_sketch, merge_sketches, price_of_step, quantile, step_of
+from gpuwatch.domain.history.hourly_rollup import encode_sketch, merge_sketches, price_of_step, quantiles, step_of
 from gpuwatch.domain.history.price_series import PeriodLength
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.storage.history.prune import prune
@@ -220,7 +220,7 @@ def test_sketches_merge_as_if_they_had_been_one(hours: list[dict[int, int]]) -> 
 
 
 def test_the_median_of_nothing_is_nothing() -> None:
-    assert quantile({}, 0.5) is None
+    assert quantiles({}, (0.5,)) == []
 
 
 @pytest.mark.parametrize("name", ["Asia/Kolkata", "Asia/Kathmandu", "Australia/Adelaide"])
