@@ -143,15 +143,22 @@ def default_provider(name: str) -> ProviderSection:
     return _provider(name, provider_table(providers.info(name))())
 
 
+def default_commission(name: str) -> Commission:
+    """The commission of a provider without a section of its own."""
+    info = providers.info(name)
+    return replace(info.commission, min_billing_s=info.billing.minimum_s, billing_step_s=info.billing.step_s)
+
+
 def _provider(name: str, table: Any) -> ProviderSection:
     """One provider with its defaults."""
     info = providers.info(name)
     options, secrets = _without_secrets(info.options, values_in(table.options))
-    commission = info.commission
+    commission = default_commission(name)
     if table.commission is not None:
-        commission = Commission(format(table.commission.rate, "f"), table.commission.mode)
-    min_billing_s = info.billing.minimum_s if table.min_billing is None else table.min_billing
-    commission = replace(commission, min_billing_s=min_billing_s, billing_step_s=info.billing.step_s)
+        rate_text = format(table.commission.rate, "f")
+        commission = replace(commission, rate_text=rate_text, mode=table.commission.mode)
+    if table.min_billing is not None:
+        commission = replace(commission, min_billing_s=table.min_billing)
     return ProviderSection.of(table, name=name, commission=commission, options=options, secrets=secrets)
 
 

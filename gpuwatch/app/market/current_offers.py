@@ -18,7 +18,7 @@ from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPrice, price_of, threshold_microusd
 from gpuwatch.domain.market.offer import Identity, ListedOffer, Offer, OfferKind
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.settings.validate import default_provider
+from gpuwatch.settings.validate import default_commission
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, kind_of_source, provider_of_source
 
 if TYPE_CHECKING:
@@ -235,4 +235,4 @@ def _commission(settings: Settings, name: str) -> Commission:
     """The commission as configured; for a provider that is not enabled, its default."""
     if (options := settings.providers.get(name)) is not None:
         return options.commission
-    return default_provider(name).commission if name in providers.names() else Commission()
+    return default_commission(name) if name in providers.names() else Commission()
