@@ -293,11 +293,7 @@ class SqlLaunchRepository:
             return frozenset(connection.execute(select(foreign_installation.c.install_id)).scalars())
 
     def unknown_instances(self, provider: str | None = None) -> list[UnknownInstance]:
-        """Return instances that block renting there until they are settled, oldest first. Raises StoreError.
-
-        Args:
-            provider: None: all.
-        """
+        """Return instances that block renting there, or anywhere, until they are settled. Raises StoreError."""
         with self._database.read() as connection:
             return load_unknown(connection, provider)
 
