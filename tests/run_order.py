@@ -18,7 +18,12 @@ import pytest
 from tests.own_process import PLACES, Paths, place_of
 
 # each row: files whose tests share what takes seconds to start; apart, each test would start it again
-SHARED_STARTS = (("tests/web/test_pages.py",), ("tests/test_layout.py",), ("tests/documents/test_site.py",))
+SHARED_STARTS = (
+    ("tests/web/test_pages.py",),
+    ("tests/web/test_every_page.py",),
+    ("tests/test_layout.py",),
+    ("tests/documents/test_site.py",),
+)
 TOGETHER = PLACES + SHARED_STARTS
 
 

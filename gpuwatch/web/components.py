@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
+from itertools import groupby, pairwise
 from typing import Any
 
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from gpuwatch.app.history.svg_plots import stacked_bars, survival_chart
@@ -171,14 +172,22 @@ def chart(data: Mapping[str, Any], label: str, inside: Markup | str = "", cls: s
     """A large chart, drawn by the browser.
 
     Args:
-        data: what `charts.js` reads.
+        data: what `charts.js` reads; `x` are seconds since 1970, rising.
         label: for screen readers.
         inside: the same as SVG, for readers without JavaScript.
         cls: "small": less high.
     """
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    whole = Markup('<div class="{}" tabindex="0" role="group" aria-label="{}" data-chart="{}">{}</div>')
+    text = htmlsafe_json_dumps(
+        {**data, "x": _in_steps(data["x"])}, separators=(",", ":"), ensure_ascii=False
+    )  # without quotation marks that would be escaped
+    whole = Markup('<div class="{}" tabindex="0" role="group" aria-label="{}" data-chart=\'{}\'>{}</div>')
     return whole.format(f"chart {cls}".rstrip(), label, text, inside)
+
+
+def _in_steps(times: Sequence[float]) -> list[Any]:
+    """The first time, then [step, how often] of each run of equal steps: most charts have one."""
+    steps = groupby(after - before for before, after in pairwise(times))
+    return [*times[:1], *([step, len(list(run))] for step, run in steps)]
 
 
 def _drawn(draw: Callable[..., str]) -> Callable[..., Markup]:

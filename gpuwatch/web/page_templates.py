@@ -86,6 +86,7 @@ def environment() -> jinja2.Environment:
         extensions=["jinja2.ext.i18n"],
     )
     jinja_environment.policies["ext.i18n.trimmed"] = True
+    jinja_environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     # not "newstyle", which would take every % of a text for a field
     jinja_environment.install_gettext_callables(translate, translate_plural, newstyle=False)  # type: ignore[attr-defined]
     jinja_environment.filters |= {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from gpuwatch.app.history.svg_axes import Tick, figure_ticks
@@ -139,25 +140,21 @@ def survival_plot(
     def y(share: float) -> float:
         return floor - (floor - _TOP) * min(max(share, 0.0), 1.0)
 
-    shown = [step for step in steps if step.hours <= until]
+    shown = _apart([step for step in steps if step.hours <= until], x)
 
     def line(values: Iterable[float]) -> str:
-        path = "".join(
-            f"H{number(x(step.hours))}V{number(y(value))}" for step, value in zip(shown, values, strict=True)
-        )
-        return f"M{number(x(0))} {number(y(1))}{path}H{number(x(until))}"
+        path = "".join(f"H{round(x(step.hours))}V{round(y(value))}" for step, value in zip(shown, values, strict=True))
+        return f"M{_LEFT} {_TOP}{path}H{right}"
 
     parts = list(_levels([Tick(part / 4, f"{25 * part} %") for part in range(5)], y, right))
     ticks = _hour_ticks(until)
     parts += [_text(x(hours), _SURVIVAL_HEIGHT - 6, f"{hours} h", _anchor(hours, until)) for hours in ticks]
     if shown:
         # back along the lower edge: each value holds from its step to the next, which is where the path comes from
-        lows = [(x(step.hours), y(step.low)) for step in shown]
-        ends = [*(at for at, _ in lows[1:]), x(until)]
-        back = "".join(
-            f"L{number(end)} {number(low)}H{number(at)}" for (at, low), end in zip(lows[::-1], ends[::-1], strict=True)
-        )
-        parts.append(f'<path class="s-box" d="{line(step.high for step in shown)}{back}V{number(y(1))}Z"/>')
+        lows = [(round(x(step.hours)), round(y(step.low))) for step in shown]
+        ends = [*(at for at, _ in lows[1:]), right]
+        back = "".join(f"L{end} {low}H{at}" for (at, low), end in zip(lows[::-1], ends[::-1], strict=True))
+        parts.append(f'<path class="s-box" d="{line(step.high for step in shown)}{back}V{_TOP}Z"/>')
     parts.append(f'<path class="p-line" d="{line(step.share for step in shown)}"/>')
     if median_hours is not None and median_hours <= until:
         at, half = x(median_hours), number(y(0.5))
@@ -168,6 +165,11 @@ def survival_plot(
         else:  # the curve falls, so the corner is free
             parts.append(_text(right, y(1.0) + 14, note, "end", "a-note halo"))
     return SvgChart(title, _SURVIVAL_HEIGHT, "".join(parts), _SURVIVAL_WIDTH)
+
+
+def _apart(steps: Sequence[SurvivalStep], x: Callable[[float], float]) -> list[SurvivalStep]:
+    """One step in two units of the axis, the last one: more are drawn upon each other."""
+    return [list(run)[-1] for _units, run in groupby(steps, key=lambda step: int(x(step.hours) / 2))]
 
 
 def _hour_ticks(until: float) -> list[int]:

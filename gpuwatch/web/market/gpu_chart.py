@@ -128,7 +128,7 @@ def _data(points: Sequence[PricePeriod], ends_at: datetime, zone: ZoneInfo, watc
 def _column(points: Sequence[PricePeriod], name: str) -> list[float | None]:
     """Dollars of each point; the last one extends to the end."""
     values = [getattr(point, f"{name}_with_commission_microusd") for point in (*points, points[-1])]
-    return [None if value is None else round(value / MICRO, 4) for value in values]
+    return [None if value is None else round(value / MICRO, 3) for value in values]
 
 
 def _shown(point: PricePeriod) -> float | None:

@@ -14,8 +14,14 @@
     pen.moveTo(0, size); pen.lineTo(size, 0); pen.moveTo(-ratio, ratio); pen.lineTo(ratio, -ratio); pen.moveTo(size - ratio, size + ratio); pen.lineTo(size + ratio, size - ratio); pen.stroke();
     return ctx.createPattern(tile, "repeat");
   }
+  function read(text) { // times: the first, then [step, how often]
+    const given = JSON.parse(text), [at, ...runs] = given.x;
+    given.x = at === undefined ? [] : [at];
+    for (const [step, times] of runs) for (let k = 0; k < times; k++) given.x.push(given.x.at(-1) + step);
+    return given;
+  }
   function draw(place) {
-    let given = JSON.parse(place.dataset.chart);
+    let given = read(place.dataset.chart);
     const format = formats[given.format] ?? formats.plain, texts = JSON.parse(document.body.dataset.texts);
     const when = new Intl.DateTimeFormat(document.documentElement.lang === "en" ? "en-GB" : document.documentElement.lang, { timeZone: given.zone, weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
     const font = (weight) => `${weight} 12px ${getComputedStyle(document.body).fontFamily}`;
@@ -97,7 +103,7 @@
     chart.take = (text) => { // newer data: the cursor stays
       const at = chart.cursor.left;
       place.dataset.chart = text;
-      given = JSON.parse(text);
+      given = read(text);
       chart.setData([given.x, ...given.series.map((s) => s.values)]);
       // the region around it is replaced after this event
       setTimeout(() => { readout = readoutOf(); rest = readout?.innerHTML ?? ""; if (at >= 0) chart.setCursor({ left: at, top: 10 }); });

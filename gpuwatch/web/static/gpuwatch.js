@@ -134,7 +134,7 @@
       source.addEventListener(kind, () => { if (KINDS[kind]) say(texts[KINDS[kind]]); soon(200 + 800 * Math.random()); }); // not all at once
     }
     source.onerror = missed;
-    source.onopen = () => soon(0);
+    source.onopen = () => { if (lost_ms !== null) soon(0); };
   }
 
   function tick() {
@@ -218,7 +218,7 @@
     }
   });
 
-  // --- copying, chips of fields, menus
+  // --- copying, menus
   async function copy(button) {
     const field = button.parentElement.querySelector("input");
     try {
@@ -230,45 +230,9 @@
     say(texts.copied);
     button.classList.add("done");
   }
-  function chips(field) {
-    const box = document.createElement("div"), typed = field.cloneNode(), label = document.querySelector(`label[for="${field.id}"]`);
-    box.className = "tokens";
-    for (const name of ["name", "data-chips", "value"]) typed.removeAttribute(name);
-    typed.value = "";
-    field.type = "hidden";
-    field.removeAttribute("id");
-    field.before(box);
-    const values = () => field.value.split(",").map((one) => one.trim()).filter(Boolean);
-    const set = (wanted) => {
-      field.value = [...new Set(wanted)].join(", ");
-      box.replaceChildren(...values().map((value) => {
-        const token = document.createElement("span"), remove = document.createElement("button");
-        token.className = "token";
-        token.append(value + " ");
-        remove.type = "button";
-        remove.setAttribute("aria-label", `${label?.textContent ?? ""}: ${value} ✕`);
-        remove.append("✕");
-        remove.onclick = () => { set(values().filter((one) => one !== value)); typed.focus(); field.dispatchEvent(new Event("input", { bubbles: true })); };
-        token.append(remove);
-        return token;
-      }), typed);
-    };
-    const take = () => {
-      if (!typed.value.trim()) return;
-      set([...values(), ...typed.value.split(",").map((one) => one.trim()).filter(Boolean)]);
-      typed.value = "";
-      field.dispatchEvent(new Event("input", { bubbles: true }));
-    };
-    typed.addEventListener("change", () => { take(); });
-    typed.addEventListener("keydown", (event) => {
-      if (event.key === "," || (event.key === "Enter" && typed.value)) { event.preventDefault(); take(); typed.focus(); }
-      if (event.key === "Backspace" && !typed.value && values().length) { set(values().slice(0, -1)); typed.focus(); }
-    });
-    set(values());
-  }
   function prepare(within) {
     for (const button of all("[data-copy]", within)) button.hidden = false;
-    all("input[data-chips]", within).forEach(chips);
+    within.dispatchEvent(new Event("gpuwatch:prepared", { bubbles: true }));
   }
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
@@ -291,7 +255,7 @@
     setInterval(() => { if (source.readyState === EventSource.CLOSED) connect(); soon(0); }, 15000);
     document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(0); });
     addEventListener("pagehide", () => source.close());
-    addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+    addEventListener("pageshow", (event) => { if (event.persisted) { connect(); soon(0); } });
   }
   tick();
   setInterval(tick, 1000);
