@@ -98,6 +98,24 @@ _SENTENCE_END = re.compile(r"(?<=[.!?]) ")
 _SEPARATORS = ("; ", ": ", ", ", " · ", " (", " = ")
 _DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:([\d.]+)s)?")
 _RATE = re.compile(r"(\$[\d.,]+)(/h|/GPU-h)\b")
+# What a text adds for the terminal and for programs: a setting, a reason or a command in brackets, such as
+# "(max_active = 1)" and "(first_match)", and the command that helps, at the end of a sentence.
+_SETTING = r"(?:\[[\w.]+\] \w+|[a-z]+(?:_[a-z0-9]+)+|launch(?:\.\w+)+)"
+_ASIDE = re.compile(
+    rf" \((?:{_SETTING}(?: = [^():]*| (?:in|в) \[[^()]*)?"
+    r"|[a-z][\w.]{2,} = [^():]*|cheaper|restocked|holding|gpuwatch [^()]*)\)"
+)
+_COMMAND = re.compile(
+    r"[;,] (?:[\w ,']+: |run |see |with )*gpuwatch "
+    r"(?:launches|approvals|jobs|watches|check|alerts|providers|doctor|run|init|store|config|service|plan|history|offers|costs|status|web)\b[^;]*$"
+)
+# settings that an error or a stored reason names within a sentence
+_IN_WORDS = {
+    "max_runtime": "longest runtime", "max_duration": "longest runtime", "max_price": "limit", "max_usd": "cost limit",
+    "max_price_cap": "highest limit", "dry_run = true": "dry run", "depends_on": "what it depends on",
+    "self_destruct": "its own end",
+}  # fmt: skip
+_SETTING_WORD = re.compile(rf"\b(?:{'|'.join(sorted(_IN_WORDS, key=len, reverse=True))})\b(?! =)")
 _MOST_LENGTH = 1000  # of a composed text; longer ones are somebody else's
 _MANY_LETTERS = 10
 _SHORT_VALUE = re.compile(r"\S*|[^a-z]*", re.DOTALL)
@@ -116,15 +134,32 @@ class _TextPattern(NamedTuple):
     many: str | None  # None: it has no plural
 
 
-def translate_composed(text: str) -> str:
-    """Return a text that was composed in English from the texts of the catalogue, in the language of the context.
+def translate_composed(text: str, *, with_commands: bool = False) -> str:
+    """Return a text that was composed in English for its owner to read, in the language of the context.
+
+    Names of settings and reasons in brackets, and commands at the end, are for the terminal: they are left out, and
+    other names of settings get words.
 
     Alerts, the reasons of ends and refusals, and events are stored in English, so that a store has one language and
     each reader his own. They are recognised by the texts that they were made of, whole, by sentences, or by parts;
     what is not recognised, such as the words of a host, stays as it is.
+
+    Args:
+        with_commands: keep the commands at the end: the text is what the reader can do.
     """
     language = _language.get()
-    return text if language == ENGLISH or len(text) > _MOST_LENGTH else _composed(language, text)
+    if not text or len(text) > _MOST_LENGTH:
+        return text
+    if language == ENGLISH:
+        text = _SETTING_WORD.sub(lambda setting: _IN_WORDS[setting[0]], text)
+    else:
+        text = _recognised(language, text) or _composed(language, _without_asides(text, with_commands))
+    return _without_asides(text, with_commands)
+
+
+def _without_asides(text: str, with_commands: bool) -> str:
+    plain = _ASIDE.sub("", text)
+    return plain if with_commands else _COMMAND.sub("", plain)
 
 
 @lru_cache(maxsize=4096)

@@ -115,7 +115,7 @@ def _quote(approval: Approval) -> str:
     offer, price = approval.match.offer, approval.match.price.price_microusd_hour
     offer_text = f"{offer.gpu} × {offer.gpu_count} at {offer.provider}"
     per_gpu = price_text(usd(price) / offer.gpu_count)
-    return f"{approval.watch}: {offer_text}, {dollars(usd(price))} per hour (${per_gpu} per GPU-hour)"
+    return f"{approval.watch}: {offer_text}, {dollars(usd(price))}/h (${per_gpu}/GPU-h)"
 
 
 # --- launches ---------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def _wanted_text(watch: Watch) -> str:
     more_text = f" and {more} more" if more > 0 else ""
     if watch.unlimited:
         return f"{gpus}{more_text} by its price history"
-    return f"{gpus}{more_text} at or under ${price_text(watch.max_price_usd_gpu_hour, most=6)} per GPU-hour"
+    return f"{gpus}{more_text} at or under ${price_text(watch.max_price_usd_gpu_hour, most=6)}/GPU-h"
 
 
 def offers(context: ChatContext, argument: str) -> ChatReply:
@@ -151,7 +151,7 @@ def offers(context: ChatContext, argument: str) -> ChatReply:
     items = [
         (
             f"${price_text(match.price_microusd_gpu_hour / MICRO)}",
-            f" per GPU-hour · {offer.gpu} × {offer.gpu_count}{', spot' if offer.spot else ''} · "
+            f"/GPU-h · {offer.gpu} × {offer.gpu_count}{', spot' if offer.spot else ''} · "
             f"{offer.place or 'place unknown'} · {offer.provider}, offer {offer.offer_id}",
         )
         for match in listed[:_OFFERS_SHOWN]

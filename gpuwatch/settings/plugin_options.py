@@ -24,7 +24,13 @@ PREFIX = "GPUWATCH_"  # of the variables
 KeyPath = tuple[str, ...]  # path of a setting: ("providers", "vastai", "api_key")
 HEARTBEAT_URL: KeyPath = ("watchdog", "heartbeat_url")
 _SECRETS: tuple[KeyPath, ...] = (("database_url",), HEARTBEAT_URL, ("web", "password_hash"), ("web", "tokens"))
-TOP_LEVEL = ("language", "timezone", "database_url", "dry_run")  # TOML reads these as keys of a preceding [table]
+TOP_LEVEL = (
+    "owner",
+    "language",
+    "timezone",
+    "database_url",
+    "dry_run",
+)  # TOML reads these as keys of a preceding [table]
 
 
 def _windows(value: object) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from gpuwatch import __version__
 from gpuwatch.app.launches.glance import Glance
 from gpuwatch.app.reader_text import as_datetime, clock_text, exact_text, moment_text, reader_clock, span
-from gpuwatch.domain.alerts.alert import translated_alert
+from gpuwatch.domain.alerts.alert import alert_for_reading
 from gpuwatch.domain.market.figure_text import decimal_text, percent_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
@@ -94,7 +94,7 @@ def environment() -> jinja2.Environment:
         "percent": percent_text,
         "span": span,
         "spoken": spoken,
-        "translated": translated_alert,
+        "translated": partial(alert_for_reading, has_page=True),
         "clean": clean,
         "query": query,
     }

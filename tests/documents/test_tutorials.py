@@ -136,7 +136,7 @@ def test_tell_me_when_it_is_cheap(market: Marketplace, tmp_path: Path) -> None:
         with reader.runs():
             wait_for(lambda: _alert_of(double))
             follow(reader, page["While it runs"], run=_never)
-        assert "Listed: $1.50 per GPU-hour" in _alert_of(double)
+        assert "Listed: $1.50/GPU-h" in _alert_of(double)
 
 
 def _alert_of(double: TelegramDouble) -> str:

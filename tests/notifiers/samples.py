@@ -17,7 +17,7 @@ from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
 from gpuwatch.daemon.task_supervisor import task_alert
 from gpuwatch.domain.alerts import guard_texts, service_texts
-from gpuwatch.domain.alerts.alert import event_json
+from gpuwatch.domain.alerts.alert import alert_for_reading, event_json
 from gpuwatch.domain.alerts.launch_texts import HELD, OVER, RUNNING
 from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import EndReason, LaunchState
@@ -98,7 +98,7 @@ def _alerts_by_kind() -> dict[AlertKind, Alert]:
     )
     orphan = Instance(instance_id="90001", label="gpuwatch-k3f7q2mzt5ab", state=InstanceState.RUNNING, status="running")
     budget = guard_texts.BUDGET_NEARLY.alert(
-        _id(), NOON, whose=guard_texts.BUDGET_OF_ALL, name="max_usd_day", limit="$100.00 in 2026-11-21", spent="$80.12",
+        _id(), NOON, budget=guard_texts.BUDGET_NAMES["max_usd_day"], limit="$100.00 in 2026-11-21", spent="$80.12",
         billed="", by_end="$104.50", words="3 launches", did=guard_texts.BUDGET_WARNS, severity=Severity.WARNING,
     )  # fmt: skip
     hanging = TaskFault(
@@ -134,9 +134,10 @@ def _audit() -> Alert:
 
 def golden_files() -> Mapping[Path, str]:
     """Every golden file with its expected content."""
+    shown = {kind: (alert, alert_for_reading(alert)) for kind, alert in alerts_by_kind().items()}
     return {
-        FOLDER / f"{kind.value}.{ending}": rendering(alert).rstrip("\n") + "\n"
-        for kind, alert in alerts_by_kind().items()
+        FOLDER / f"{kind.value}.{ending}": rendering(stored if ending == "webhook.json" else read).rstrip("\n") + "\n"
+        for kind, (stored, read) in shown.items()
         for ending, rendering in RENDERINGS.items()
     }
 

@@ -51,7 +51,7 @@ def test_an_event_is_one_signed_request_with_its_id_and_kind(channel: WebhookCha
     (call,) = posted.calls
     body = call.request.content
     assert json.loads(body) == json.loads(json.dumps(event_json(an_alert())))
-    assert json.loads(body)["facts"]["Threshold"] == "$3.50 per GPU-hour"
+    assert json.loads(body)["facts"]["Threshold"] == "$3.50/GPU-h"
     headers = call.request.headers
     assert {name: text for name, text in headers.items() if name.startswith(("x-", "content-type"))} == {
         "content-type": "application/json",
@@ -189,4 +189,4 @@ def test_the_receiver_in_the_documents_takes_what_is_genuine_and_nothing_else(
         thread.join()
         server.server_close()
     printed = capsys.readouterr().out
-    assert printed.count("h100-night: H100 SXM × 2 at $3.48 per GPU-hour") == 1
+    assert printed.count("h100-night: H100 SXM × 2 at $3.48/GPU-h") == 1

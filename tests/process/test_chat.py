@@ -199,7 +199,7 @@ def test_every_command_answers_and_offers_what_it_needs_as_buttons(
         assert "cheap: H100" in said("/watches", "1 watch").text
         offered = said("/offers", "Which GPU?")
         pressed(double, offered, "H100")
-        assert "per GPU-hour" in edited(double, offered, "▸").text
+        assert "/GPU-h" in edited(double, offered, "▸").text
         assert "commission included" in said("/offers@gpuwatch_bot H100", "of H100 at").text
         assert "available" not in said("/offers Q9000", "Q9000").text
         assert launch_id in said("/launches", "Launches").text

@@ -14,6 +14,7 @@ from gpuwatch.domain.market.money import Commission, CommissionMode
 from gpuwatch.errors import SettingsError
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load
+from gpuwatch.settings.reference import json_schema
 
 WATCH = '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 3.60\n'
 
@@ -50,6 +51,19 @@ def test_the_real_environment_wins_over_dotenv(loaded: Any) -> None:
 
 def test_an_empty_variable_is_as_if_it_were_not_there(loaded: Any) -> None:
     assert loaded('timezone = "Asia/Tokyo"', env={"GPUWATCH_TIMEZONE": ""}).timezone == "Asia/Tokyo"
+
+
+def test_every_plain_setting_at_the_top_is_set_by_its_variable(loaded: Any) -> None:
+    """A text, a number or a switch as it is, without JSON."""
+    given = {"owner": "mine", "timezone": "Asia/Tokyo", "language": "ru", "dry_run": "false"}
+    given["database_url"] = "sqlite:////srv/other.db"
+    tables = ("array", "object")
+    plain = {
+        name for name, one in json_schema()["properties"].items() if one.get("type") not in tables and "$ref" not in one
+    }
+    assert set(given) == plain, "a new setting: what could its variable hold?"
+    settings = loaded("", env={f"GPUWATCH_{name.upper()}": text for name, text in given.items()})
+    assert {name: getattr(settings, name) for name in given} == given | {"dry_run": False}
 
 
 def test_tables_and_lists_in_the_environment_are_json(loaded: Any) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch import notifiers
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.domain.alerts.alert import translated_alert, without_numbers
+from gpuwatch.domain.alerts.alert import alert_for_reading, without_numbers
 from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.engine.alerts.page_links import page_path, with_page_links
@@ -50,9 +50,9 @@ def kind_word(kind: AlertKind) -> str:
 
 def event_text(alert: Alert) -> str:
     """What happened, in the language of the context; whose it is stands beside it, by `event_owner`."""
-    text = translated_alert(alert).headline
+    text = alert_for_reading(alert).headline
     if alert.watch is not None:
-        text = text.removeprefix(f"{alert.watch}: ")
+        text = text.removeprefix(f"{event_owner(alert)}: ")
     return text[:1].upper() + text[1:]
 
 

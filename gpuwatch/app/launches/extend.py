@@ -80,7 +80,7 @@ def _extend(
     is_known = _fits_contract(settings, launch, ends_at)
     extended = repository.extend(launch, by_s, settings.budget, watch_budget, real_now(), audit=audit)
     if isinstance(extended, LaunchRefusal):
-        raise UsageError(f"launch {launch_id} was not extended: {extended.text}")
+        raise UsageError(f"launch {launch_id} was not extended: {extended.said}")
     more = round(extended.bound_microusd_hour * by_s / 3600)
     return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
 

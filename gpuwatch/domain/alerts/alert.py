@@ -17,10 +17,16 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch.domain.market.json_view import JsonView, Moment
-from gpuwatch.language import ENGLISH, current_language, translate_composed
+from gpuwatch.language import translate, translate_composed
 
 KEY_LENGTH = 200  # of a `once_key`, as stored
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_OF_JOB = re.compile(r"job:(\S+): ")
+# commands for which the pages have buttons and links
+_ON_A_PAGE = re.compile(
+    r"gpuwatch (?:launches(?: stop (?!--)| resolve| costs| extend|$)|approvals (?:approve|deny)"
+    r"|jobs (?:show|logs|retry|cancel)|watches resume|check\b|alerts$|providers$)"
+)
 
 
 class Severity(StrEnum):
@@ -173,20 +179,32 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "subject", self.watch)
 
 
-def translated_alert(alert: Alert) -> Alert:
-    """Return the alert, which is composed and stored in English, in the language of the context."""
-    if current_language() == ENGLISH:
-        return alert
+def alert_for_reading(alert: Alert, *, has_page: bool = False) -> Alert:
+    """Return the alert, which is composed and stored in English, as its owner reads it, in the language of the context.
+
+    Args:
+        has_page: a page shows what it is about, with buttons: the commands for the same are left out. An alert with the
+            address of its page has one.
+    """
+    has_page = has_page or alert.page_url is not None
+    can_do = [line for line in alert.can_do if not (has_page and _ON_A_PAGE.search(line))]
     return msgspec.structs.replace(
         alert,
-        headline=translate_composed(alert.headline),
+        headline=_headline(alert.headline),
         facts=tuple((translate_composed(label), translate_composed(value)) for label, value in alert.facts),
         offers=tuple(map(_translated_offer, alert.offers)),
         why=translate_composed(alert.why),
         did=translate_composed(alert.did),
-        can_do=tuple(map(translate_composed, alert.can_do)),
-        parts=tuple(map(translated_alert, alert.parts)),
+        can_do=tuple(translate_composed(line, with_commands=True) for line in can_do),
+        parts=tuple(alert_for_reading(part, has_page=has_page) for part in alert.parts),
     )
+
+
+def _headline(text: str) -> str:
+    """A job's watch is named like its job."""
+    said = translate_composed(text)
+    found = _OF_JOB.match(said)
+    return said if found is None else translate("job {job}: {text}").format(job=found[1], text=said[found.end() :])
 
 
 def _translated_offer(offer: OfferLine) -> OfferLine:

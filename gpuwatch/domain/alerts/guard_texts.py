@@ -16,7 +16,7 @@ from gpuwatch.domain.alerts.launch_texts import about_launch
 _SAVE = "Save its results"
 _END_NOW = "End it now: gpuwatch launches stop {launch}"
 _STOP_BILLING = "End it and stop its billing: gpuwatch launches stop {launch}"
-_RENT_ELSEWHERE = "Rent elsewhere next time: launch.relaunch = true"
+_RENT_ELSEWHERE = "Let its watch rent elsewhere next time (launch.relaunch = true)"
 
 
 def _event(once: str, headline: str, why: str, *can_do: str, **texts: Any) -> AlertSpec:
@@ -31,17 +31,17 @@ def _still(headline: str, why: str, *can_do: str, kind: AlertKind) -> AlertSpec:
 # a new key after an extension
 RUNTIME = _event(
     "runtime:{max_runtime_s:.0f}:{launch}",
-    "max_runtime ends at {ends:%H:%M %Z}",
-    "Most of its max_runtime has passed; it ends at {end}.",
+    "its longest runtime ends at {ends:%H:%M %Z}",
+    "Most of its longest runtime has passed; it ends at {end}.",
     _SAVE,
     _END_NOW,
 )
 CLOSING = _event(
     "closing:{closes:%Y%m%dT%H%M}:{launch}",
     "its active windows close soon",
-    "They close at {close}, and stop_outside = true ends it then.",
+    "They close at {close}, and it ends then (stop_outside = true).",
     _SAVE,
-    "Keep it running: stop_outside = false",
+    "Let it run outside its hours (stop_outside = false)",
 )
 CONTRACT = _event(
     "contract:{near}:{ends:%Y%m%dT%H}:{launch}",
@@ -51,7 +51,7 @@ CONTRACT = _event(
     _END_NOW,
 )
 IN_LESS_THAN_AN_HOUR, AT = "in less than an hour", "at {end}"
-RUNTIME_IS_LONGER = "; its max_runtime extends to {end}"
+RUNTIME_IS_LONGER = "; its longest runtime extends to {end}"
 MAINTENANCE = _event(
     "maintenance:{begins:%Y%m%dT%H}:{launch}",
     "its host announces maintenance at {begin}",
@@ -68,7 +68,7 @@ CHEAPER_ELSEWHERE = _event(
     "Save its results first: the data on its disk is lost",
     facts=(
         ("Offer", "{offer} at {provider_there}"),
-        ("Price there", "${price} an hour"),
+        ("Price there", "${price}/h"),
         ("Assumed", "{assumed}"),
     ),
     did="Nothing: gpuwatch does not move running launches, and does not rent a second one in the meantime.",
@@ -83,7 +83,7 @@ STILL_STOPPED = _still(
 STILL_OUTBID = _still(
     "still outbid",
     "It waits until its bid wins again; its disk is billed in the meantime. Since {since}.",
-    "Allow a higher bid: launch.bid.max",
+    "Allow a higher bid (launch.bid.max)",
     _RENT_ELSEWHERE,
     _STOP_BILLING,
     kind=AlertKind.RENT,
@@ -97,23 +97,23 @@ STILL_OFFLINE = _still(
     kind=AlertKind.HELD,
 )
 DISK_PRICE, DISK_PRICE_UNKNOWN = "{usd_day} a day", "its price is unknown"
-BID, BID_UNKNOWN = "{bid} an hour, listed; ${least} would run", "unknown"
+BID, BID_UNKNOWN = "{bid}/h, listed; ${least}/h would run", "unknown"
 UNMEASURED = _event(
     "unmeasured:{launch}",
     "its GPUs and its network could not be measured",
     "Its SSH port answers, but the login failed: {error}.",
-    "Check launch.ssh_key, and that the provider has its public key",
+    "Check the SSH key of its watch (launch.ssh_key), and that the provider has its public key",
     did="gpuwatch keeps it: a failed login does not prove a faulty machine.",
 )
 # once a day of the launch, and again after it recovered: a restart repeats no alert on the same day
 WASTE = _event(
     "waste:{day}:{recovered}:{launch}",
     "low GPU utilisation: {mean:.0f} %",
-    "Mean of {minutes} min: {mean:.0f} %; wasteful_below = {below:g}.",
+    "Mean of {minutes} min: {mean:.0f} %; less than the {below:g} % that you expect (wasteful_below).",
     "Follow it: gpuwatch launches",
     "End it: gpuwatch launches stop {launch}",
     facts=(("Useful hour", "{useful}"), ("Wasted so far", "{wasted}")),
-    did="Nothing: wasteful_below only alerts; idle_below ends the launch.",
+    did="Nothing: this limit only alerts; another one ends idle machines (idle_below).",
 )
 # the answer was given by the owner's policy; a new key once it is confirmed
 PRICE_RAISED = _event(
@@ -129,24 +129,25 @@ PRICE_RAISED_UNANSWERED = msgspec.structs.replace(
     kind=AlertKind.HELD,
     can_do=(
         "Accept or reject it at {provider}",
-        "Let gpuwatch reply: set launch.on_price_increase",
+        "Let gpuwatch answer such proposals (launch.on_price_increase)",
         "End it: gpuwatch launches stop {launch}",
     ),
 )
 NOT_ANSWERED = "Nothing was sent: the decision is yours."
-ACCEPTED = "Accepted: the new price is at or under max_price, and the budget allows it."
+ACCEPTED = "Accepted: the new price is at or under the limit, and the budget allows it."
 REJECTED = "Rejected; the instance ends before the new price applies."
 ACCEPTING = "Accepting it; the provider has not confirmed yet. gpuwatch retries every minute."
 NOT_CONFIRMED = "The provider did not confirm the rejection; the instance ends before the new price applies."
-EXTRA_PER_DAY, EXTRA_IN_ALL = "{extra} per day", "{extra} until its max_runtime ends"
+EXTRA_PER_DAY, EXTRA_IN_ALL = "{extra} per day", "{extra} until its longest runtime ends"
 UNKNOWN_TIME, UNKNOWN_AMOUNT = "an unknown time", "the provider does not state the amount"
 
-BUDGET_OF_ALL, BUDGET_OF_WATCH = "budget", "{watch}: budget"
+BUDGET_NAMES = {"max_usd_hour": "hourly budget", "max_usd_day": "daily budget", "max_usd_month": "monthly budget"}
+OWN_BUDGET = "{watch}: its {budget}"
 # once in each window and for each limit
 BUDGET_NEARLY = AlertSpec(
     kind=AlertKind.BUDGET,
     once="budget:nearly:{name}:{window}:{limit_microusd}:{of}",
-    headline="{whose} {name} is used to 80 %",
+    headline="{budget} is used to 80 %",
     facts=(
         ("Limit", "{limit}"),
         ("Billed", "{billed}"),
@@ -160,9 +161,9 @@ BUDGET_NEARLY = AlertSpec(
 BUDGET_REACHED = msgspec.structs.replace(
     BUDGET_NEARLY,
     once="budget:full:{name}:{window}:{limit_microusd}:{of}",
-    headline="{whose} {name} is reached",
+    headline="{budget} is reached",
 )
 BUDGET_WARNS = 'No launch ends (on_reached = "warn"). gpuwatch rents nothing beyond the budget.'
-BUDGET_WILL_STOP = 'Nothing yet: on_reached = "stop" ends running launches when the budget is reached.'
-BUDGET_STOPS_NEWEST = 'on_reached = "stop": ends the newest launches until the others fit.'
-BUDGET_STOPS_ALL = 'on_reached = "stop": ends every launch under this budget.'
+BUDGET_WILL_STOP = 'Nothing yet: running launches end when the budget is reached (on_reached = "stop").'
+BUDGET_STOPS_NEWEST = 'Ends the newest launches until the others fit (on_reached = "stop").'
+BUDGET_STOPS_ALL = 'Ends every launch under this budget (on_reached = "stop").'

@@ -21,15 +21,15 @@ _CHECK_KEY = "Check the key's permissions: gpuwatch doctor"
 LAUNCH_FACTS = (  # `of` is the launch
     ("Launch", "{launch}"),
     ("GPU", "{of.gpu} × {of.gpu_count}{spot}"),
-    ("Price", "${price} per hour; listed ${listed}"),
+    ("Price", "${price}/h; listed ${listed}/h"),
     ("Provider", "{provider}, offer {of.offer_id}, machine {machine}"),
-    ("Reserved", "{reserved} per hour"),
+    ("Reserved", "{reserved}/h"),
     ("Offer", "{reserved_offer}"),
     ("Instance", "{instance}"),
     ("Log in", "{login}"),
     ("Cost", "{cost}"),
     ("Cost so far", "{cost_so_far}"),
-    ("Cost at its latest end", "{cost_at_end}, in {left}"),
+    ("Cost at its latest end", "{cost_at_end}, {left} from now"),
     ("Self-destruct", "{own_end}"),
 )
 INTERRUPTIBLE = ", interruptible (spot)"
@@ -63,7 +63,7 @@ FOUND = about_launch("rented; found by its label", _FOUND)
 FOUND_TO_END = about_launch("found by its label; ending it", _FOUND)
 RUNNING = about_launch("running", "The instance started.")
 BID_RAISED = about_launch(
-    "its bid was raised", "It was outbid; the bid was raised to ${bid} an hour, listed, without its disk."
+    "its bid was raised", "It was outbid; the bid was raised to ${bid}/h, listed, without its disk."
 )
 ENDING = about_launch("ending: {end}", "{reason}")
 OVER = about_launch("{end}", "{reason}")
@@ -72,14 +72,14 @@ _ADOPTED = "The owner assigned instance {assigned} to it."
 ADOPTED = about_launch("adopted by the owner", _ADOPTED)
 ADOPTED_TO_END = about_launch("adopted by the owner; ending it", _ADOPTED)
 TAKEN_OVER = about_launch(
-    "adopted", "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now."
+    "adopted", "You adopted it. Its earlier cost is in no launch; its longest runtime counts from now."
 )
 STARTED_BY_COMMAND = about_launch(
     "started by its command",
-    "{cause} gpuwatch does not see what it rented, and counts the watch's limit until max_runtime.",
+    "{cause} gpuwatch does not see what it rented, and counts the watch's limit until its longest runtime has passed.",
 )
 COMMAND_TIME_OVER = about_launch(
-    "its max_runtime is over",
+    "its longest runtime is over",
     "Its reservation is released. gpuwatch ended nothing: check that what the command rented is gone.",
 )
 
@@ -98,7 +98,7 @@ STOPPED = _flapping(
 )
 OFFLINE = _flapping("its host is offline", "The provider lost contact with the machine, which may come back.")
 RUNS_AGAIN = _flapping("running again", "The provider lists it as running.")
-_PRICES = "The provider's list shows ${before} → ${after} an hour, listed."
+_PRICES = "The provider's list shows ${before} → ${after}/h, listed."
 PRICE_ROSE = _flapping("its price rose", _PRICES)
 PRICE_FELL = _flapping("its price fell", _PRICES)
 
@@ -117,7 +117,7 @@ _RESOLVE = (
 )
 ASKED_TO_END = about_launch(
     "an agent asks to end it",
-    "gpuwatch mcp: {why}",
+    "The agent says (gpuwatch mcp): {why}",
     kind=AlertKind.RENT,
     did="Nothing: you rented it, so the decision is yours.",
     once="asked-to-end:{launch}:{now:%Y-%m-%dT%H}",
@@ -190,7 +190,7 @@ OTHER_ACCOUNT = about_launch(
     kind=AlertKind.HELD,
     once="other-account:{launch}:{now:%Y-%m-%d}",
     can_do=(
-        "Set its original key as previous_api_key in [providers.{provider}]",
+        "Give gpuwatch its original key as well (previous_api_key in [providers.{provider}])",
         "If both keys belong to one account: gpuwatch providers accounts --same --provider {provider}",
         "Or end instance {instance} at {provider} manually",
     ),
@@ -223,12 +223,12 @@ ABANDONED = AlertSpec(
         "Until this is resolved, gpuwatch rents nothing for the new watches {new_watches}.",
     ),
     can_do=(
-        'If it has a new name: set renamed_from = "{watch}" in that watch, then reload the settings',
+        'If it has a new name: write the old one into that watch (renamed_from = "{watch}"), then reload the settings',
         "{both}",
         "If you do not need it: gpuwatch launches stop {launch}",
     ),
 )
-RULES_UNKNOWN = "max_runtime and budgets still end it; the other rules of its watch are unknown."
+RULES_UNKNOWN = "Its longest runtime and budgets still end it; the other rules of its watch are unknown."
 RULES_KEPT = "gpuwatch follows it by the settings it was rented with, but calls none of its hooks."
 UNSERVED = AlertSpec(
     kind=AlertKind.HELD,
@@ -254,7 +254,7 @@ LISTS_DIFFER = AlertSpec(
         "If the lists are to be separate: set a different `owner` on the hosts of one of them",
     ),
 )
-BOTH_INTENDED = 'If both are intended: renamed_from = "" in the new watch'
+BOTH_INTENDED = 'If both are intended: write into the new watch that it had no other name (renamed_from = "")'
 ID_UNKNOWN = "not known yet"
 HOOK_FAILED = about_launch(
     "its hook {event} failed",
@@ -272,7 +272,7 @@ HOOK_FAILED_ONCE = msgspec.structs.replace(HOOK_FAILED, why="It ran once; gpuwat
 DAY_LIMIT = AlertSpec(
     kind=AlertKind.REFUSED,
     once="max_per_day:{watch:.150}:{now:%Y-%m-%d}",
-    headline="{watch}: no more launches today, max_per_day = {max_per_day} is reached",
+    headline="{watch}: no more launches today; it has rented {max_per_day}, as many as you allowed",
     facts=(("Next launch", "from 00:00 UTC on"),),
     why="It found an offer, but did not rent: {refusal}.",
     did="gpuwatch rents nothing for this watch until then. Its alerts about offers continue.",
@@ -320,7 +320,7 @@ LIST_MISSING = AlertSpec(
     headline="{subject} does not list its instances: state of {launches} unknown",
     facts=(("Provider", "{subject}"), ("Last error", "{error}")),
     why="gpuwatch could not list instances for 10 minutes. Their state and price are unknown.",
-    did="gpuwatch still ends instances by id at max_runtime or their deadline. It sends no order twice.",
+    did="gpuwatch still ends instances by id at their longest runtime or their deadline. It sends no order twice.",
     can_do=(_CHECK_KEY, "Check your instances at {subject}"),
     resolved=LIST_BACK,
 )
@@ -355,7 +355,7 @@ UNKNOWN_STATUS = AlertSpec(
     headline="{subject}: unknown status of an instance: {newest}",
     facts=(("Provider", "{subject}"), ("Status", "{words}")),
     why="The provider's own client did not know it when this gpuwatch was written. Each word is reported once.",
-    did="gpuwatch changes nothing because of it. An instance that is not running within `ready_within` is ended.",
+    did="gpuwatch changes nothing because of it. An instance that is not running in time is ended (ready_within).",
     can_do=("See what the provider's own page says: gpuwatch launches", "Check for a newer gpuwatch"),
 )
 

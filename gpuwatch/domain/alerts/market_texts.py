@@ -15,7 +15,7 @@ AND_MORE = "{shown}; and {count} more"
 SHORT = "less than a minute"
 _NEWER = "Check for a newer gpuwatch"
 _PROVIDER = ("Provider", "{subject}")
-_FEWER_ROWS = "Use fewer rows: raise sweep_every, or record fewer GPUs"
+_FEWER_ROWS = "Use fewer rows: poll the whole market less often (sweep_every), or record fewer GPUs"
 _SEE_PLAN = "See the plan: gpuwatch providers"
 
 
@@ -49,7 +49,7 @@ LANE_TEXTS = {
 ANSWERS_AGAIN = AlertSpec(
     kind=AlertKind.RECOVERED,
     headline="{subject} answers again, after {span}",
-    facts=(_PROVIDER, ("Searches", "{lane.searches}"), ("Not answering since", "{since}"), ("Back", "{back}")),
+    facts=(_PROVIDER, ("Searches", "{lane.searches}"), ("Not answering since", "{since}"), ("Back since", "{back}")),
     why="A complete answer arrived.",
     did="gpuwatch evaluates all its watches again. The gap stays visible in the history.",
 )
@@ -71,7 +71,7 @@ NOT_ANSWERING = AlertSpec(
 UNDERSTOOD_AGAIN = msgspec.structs.replace(
     ANSWERS_AGAIN,
     headline="{subject} is understood again, after {span}",
-    facts=(_PROVIDER, ("Searches", "{lane.searches}"), ("Not understood since", "{since}"), ("Back", "{back}")),
+    facts=(_PROVIDER, ("Searches", "{lane.searches}"), ("Not understood since", "{since}"), ("Back since", "{back}")),
 )
 NOT_UNDERSTOOD = msgspec.structs.replace(
     NOT_ANSWERING,
@@ -93,20 +93,20 @@ QUOTA_USED = AlertSpec(
 OWN_ROWS_USED = AlertSpec(
     kind=AlertKind.DAEMON,
     once="rows:{subject}:{resets_at:%Y-%m-%d}",
-    headline="gpuwatch does not poll {subject} until {resets}: rows_per_day is used up",
+    headline="gpuwatch does not poll {subject} until {resets}: the day's rows are used up",
     facts=(
         _PROVIDER,
-        ("Rows used today", "{rows_used} of rows_per_day = {rows_per_day}"),
+        ("Rows used today", "{rows_used} of {rows_per_day} (rows_per_day)"),
         ("Polls again", "{resets}"),
     ),
-    why="Your setting providers.{subject}.rows_per_day limits the rows that gpuwatch requests in a UTC day.",
+    why="Your settings limit the rows that gpuwatch requests in a UTC day (rows_per_day).",
     did="gpuwatch polls and rents nothing there until then. The provider itself has not refused anything.",
-    can_do=("Allow more rows: providers.{subject}.rows_per_day", _FEWER_ROWS, _SEE_PLAN),
+    can_do=("Allow more rows a day (rows_per_day in [providers.{subject}])", _FEWER_ROWS, _SEE_PLAN),
 )
 OFFERS_AGAIN = AlertSpec(
     kind=AlertKind.RECOVERED,
     headline="{subject} lists offers again, after {span}",
-    facts=(_PROVIDER, ("Empty since", "{since}"), ("Back", "{back}")),
+    facts=(_PROVIDER, ("Empty since", "{since}"), ("Back since", "{back}")),
     why="An answer with offers arrived.",
     did="gpuwatch evaluates all its watches again.",
 )

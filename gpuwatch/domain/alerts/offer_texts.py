@@ -36,13 +36,13 @@ ONE_MORE, MORE = "1 more fits.", "{count} more fit."
 
 MATCH = AlertSpec(
     kind=AlertKind.MATCH,
-    headline="{watch}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour{marks}",
+    headline="{watch}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour}/GPU-h{marks}",
     facts=(
         ("GPU", "{line.gpu} × {line.gpu_count}"),
-        ("Price", "${line.price_usd_gpu_hour} per GPU-hour"),
+        ("Price", "${line.price_usd_gpu_hour}/GPU-h"),
         ("Rank", "{rank.text}, {rank_among}"),
-        ("Listed", "${line.listed_usd_gpu_hour} per GPU-hour, before {commission:g} % commission"),
-        ("Total", "{total} per hour for {line.gpu_count} GPUs"),
+        ("Listed", "${line.listed_usd_gpu_hour}/GPU-h, before {commission:g} % commission"),
+        ("Total", "{total}/h for {line.gpu_count} GPUs"),
         ("Until its end", "{until_end} at most, {runtime} after it starts"),
         ("Rental", "{rental}"),
         ("Job", "{job_cost} in all: {job_parts}"),
@@ -52,8 +52,8 @@ MATCH = AlertSpec(
         ("New low", "{new_low.how} {new_low.basis}"),
         ("Drop", "{drop_by.how} {drop_by.basis}"),
         ("Percentile", "{percentile.how} {percentile.basis}"),
-        ("Quote", "${quote} per hour, or less; open until {open_until}"),
-        ("At most", "${at_most} per hour, if its bid has to be raised"),
+        ("Quote", "${quote}/h, or less; open until {open_until}"),
+        ("At most", "${at_most}/h, if its bid has to be raised"),
         ("Place", "{line.place}"),
         ("Machine", "{machine}"),
         ("Network", "{network}"),
@@ -89,7 +89,7 @@ JOB_SPAN = "{low} to {high}"
 SPOT, ON_DEMAND = "spot (interruptible)", "on demand"
 AMONG_SPOT, AMONG_ON_DEMAND = "{what} on spot at {provider}", "{what} on demand at {provider}"
 OF_JOB = "{cost} for the whole job"
-PER_GPU_HOUR = "${limit} per GPU-hour"
+PER_GPU_HOUR = "${limit}/GPU-h"
 AUTO = "{limit} now, never above ${cap} (auto)"
 JOB_PARTS = {"work": "work", "ready": "getting ready", "restarts": "restarts", "minimum": "least billing"}
 TRAFFIC_PART = "traffic"
@@ -102,7 +102,7 @@ SIZES = {
 }
 SPEEDS = {"download_mbps": "{} Mbit/s down", "upload_mbps": "{} Mbit/s up"}
 MOVED = {"download": "{} GB down", "upload": "{} GB up"}
-VERIFIED = {True: ", verified", False: ", not verified", None: ""}
+VERIFIED = {True: "verified", False: "not verified"}
 OFFER, OFFER_ON_MACHINE = "{offer} at {provider}", "{offer} at {provider}, machine {machine}"
 SOON = "less than an hour"
 PRICE_KINDS = {"listed": "list price; stock is unknown", "history": "past price"}  # by the value of `OfferKind`
@@ -127,14 +127,14 @@ NOT_TICKED = " Not ticked in the checklist: {items}."
 # --- what its owner can do --------------------------------------------------------------------------------------------
 
 NOT_READY = ("Check key, credit and instances: gpuwatch doctor",)
-TO_RENT = "To rent for real, set dry_run = false"
+TO_RENT = "To rent for real, end the dry run (dry_run = false)"
 END_IT = "End it: gpuwatch launches stop {launch}"
 # by the value of `RefusalReason`
 AFTER_REFUSAL = {
     "checklist": ("Tick completed items: gpuwatch watches checklist tick {name} ITEM",),
     "breaker": ("See what failed: gpuwatch launches", "Resume renting now: gpuwatch watches resume {name}"),
     "machine_failed": ("See blocked machines and clear them: gpuwatch providers machines",),
-    "max_per_day": ("See today's launches: gpuwatch launches", "Allow more: max_per_day in watch {name}"),
+    "max_per_day": ("See today's launches: gpuwatch launches", "Allow more a day in watch {name} (max_per_day)"),
 }
 RESUME, RESUME_WATCH = "Resume renting: gpuwatch watches resume", "Resume renting: gpuwatch watches resume {name}"
 AFTER_ANY_REFUSAL = ("See launches and their cost: gpuwatch launches",)

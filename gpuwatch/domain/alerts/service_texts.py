@@ -52,7 +52,7 @@ NEW_ADDRESS = AlertSpec(
     facts=(("Old {option}", "{old}"), ("New {option}", "{new}")),
     why="The channel reported its new address.",
     did="gpuwatch remembers the new address and uses it from now on.",
-    can_do=('Set [notify.{subject}] {option} = "{new}"',),
+    can_do=('Write the new address {new} into the settings ([notify.{subject}] {option} = "{new}")',),
 )
 TEST = AlertSpec(
     kind=AlertKind.TEST,
@@ -67,7 +67,7 @@ DATABASE = AlertSpec(
     headline="gpuwatch cannot write its database: it rents nothing",
     facts=(("Database", "{error}"),),
     why="A launch, alert or price that cannot be stored could be lost or paid for twice.",
-    did="gpuwatch rents nothing, and most alerts wait. Launches still end at max_runtime. Recovery is automatic.",
+    did="gpuwatch rents nothing, and most alerts wait. Launches still end in time. Recovery is automatic.",
     can_do=(DOCTOR,),
 )
 
@@ -149,11 +149,11 @@ KEEP_UNDECIDED = AlertSpec(
     once="keep:undecided",
     headline="the store has older rows than gpuwatch keeps by default: decide how long they stay",
     facts=(("Would be deleted", "{rows}"),),
-    why="This store is older than the setting [history] keep, which is not set.",
+    why="This store is older than the setting for how long prices stay, which is not set ([history] keep).",
     did="Nothing is deleted, and the store grows, until you set it.",
     can_do=(
-        "To keep a copy first: gpuwatch store backup FILE, or a lake: [history] lake = FOLDER",
-        "Then set, for example: [history] keep = {keep}",
+        "To keep a copy first: gpuwatch store backup FILE, or a lake ([history] lake = FOLDER)",
+        "Then set how long, for example {keep} ([history] keep = {keep})",
         "See each table and its growth: gpuwatch store stats",
     ),
 )

@@ -281,11 +281,23 @@ class RefusalReason(StrEnum):
 
 
 class LaunchRefusal(msgspec.Struct, frozen=True):
-    """A launch that was not started. `text` is one line for a person."""
+    """A launch that was not started.
+
+    Attributes:
+        text: one line for the terminal and for programs; it may name settings and commands.
+        of_watch: PAUSED: by a pause of this watch alone.
+        words: the same for its owner, see `refusal_words`; empty: the text is.
+    """
 
     reason: RefusalReason
     text: str
-    of_watch: bool = False  # PAUSED: by a pause of this watch alone
+    of_watch: bool = False
+    words: str = ""
+
+    @property
+    def said(self) -> str:
+        """Why, as the rest of a sentence of an alert, a mail or a chat."""
+        return self.words or self.text
 
 
 class LaunchConflict(GpuwatchError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -21,6 +20,7 @@ class RuleCheck(msgspec.Struct, frozen=True, kw_only=True):
         until: when it ends by itself.
         why: the owner's words, or what failed.
         of_watch: whether it is a rule of this watch alone.
+        lasts_s: the time that the cost covers.
     """
 
     rule: RefusalReason
@@ -31,8 +31,4 @@ class RuleCheck(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     why: str = ""
     of_watch: bool = False
-
-
-def first_refusal(checks: Iterable[RuleCheck]) -> LaunchRefusal | None:
-    """Return the refusal of the first rule that refuses, or None. Later rules are not examined."""
-    return next((check.refusal for check in checks if check.refusal is not None), None)
+    lasts_s: float = 0.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.alerts.alert import OutboxAlert, translated_alert
+from gpuwatch.domain.alerts.alert import OutboxAlert, alert_for_reading
 from gpuwatch.domain.alerts.service_texts import LATE, NEW_ADDRESS
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.engine.alerts.alert_routing import AlertRouting, OutgoingMessage, messages
@@ -235,7 +235,7 @@ class AlertDelivery:
         """Send it and store the result; return how many failures this adds to the batch."""
         alert = with_page_links(message.alert, self._public_url)
         if not isinstance(channel, OneByOneChannel):  # that is a program
-            alert = translated_alert(alert)
+            alert = alert_for_reading(alert)
         try:
             if self._routing.is_below(channel.name, alert) and isinstance(channel, SilentChannel):
                 channel.send_silently(alert, message.taken)

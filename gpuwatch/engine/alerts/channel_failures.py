@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.domain.alerts.alert import AlertSpec, OutboxAlert, translated_alert
+from gpuwatch.domain.alerts.alert import AlertSpec, OutboxAlert, alert_for_reading
 from gpuwatch.domain.alerts.service_texts import DATABASE, REFUSES, REFUSES_IN_PART, SILENT
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.engine.alerts.alert_routing import AlertRouting
@@ -203,6 +203,6 @@ class FallbackAlerts:
     def _send(self, channel: Channel, alert: Alert) -> None:
         try:
             with use_language(self._language):
-                channel.send(alert if isinstance(channel, OneByOneChannel) else translated_alert(alert))
+                channel.send(alert if isinstance(channel, OneByOneChannel) else alert_for_reading(alert))
         except Exception as error:  # a channel may raise anything, and there is no other way to report it
             log.error("%s did not deliver %r: %s", channel.name, alert.headline, redact(str(error)))  # noqa: TRY400

@@ -240,7 +240,7 @@ def _machine_values(offer: Offer, zone: tzinfo) -> dict[str, Any]:
         "machine": _stated(texts.SIZES, offer),
         "network": _stated(texts.SPEEDS, offer),
         "cuda": offer.cuda_max,
-        "verified": texts.VERIFIED[offer.verified],
+        "verified": "" if offer.verified is None else f", {texts.VERIFIED[offer.verified]}",
         "available_until": None if until is None else format_moment(until, zone),
         "available_for": format_duration(left_h * 3600) if left_h else texts.SOON,
         "offer": texts.OFFER_ON_MACHINE.format(machine=offer.machine_id, **own_id)

@@ -177,7 +177,7 @@ class ClusterJobs:
                 secrets = {name: self._parts.variables(job)[name] for name in job.definition.secret_env}
                 refused = self._launches.may_send(launch, now)
                 if refused is not None:
-                    self._apply(launch, NothingCreated(EndReason.PAUSED.text(refused.text)))
+                    self._apply(launch, NothingCreated(EndReason.PAUSED.text(refused.said)))
                     return
                 self._parts.obligations.record_order(launch, 0.0)
             except (SettingsError, StoreError) as error:

@@ -350,7 +350,7 @@ class Evaluator:
                 break
         self._slots.note_reservation(watch.name, refusal)
         if refusal is not None and refusal.reason is RefusalReason.MAX_PER_DAY:
-            limit = {"watch": watch.name, "max_per_day": watch.max_per_day, "refusal": refusal.text}
+            limit = {"watch": watch.name, "max_per_day": watch.max_per_day, "refusal": refusal.said}
             uow.enqueue(DAY_LIMIT.outbox(self._new_id(), now, can_do=next_steps(watch, (), refusal), **limit))
         launches = [launch for launch, _, _ in reserved]
         done = reservation_summary(launches, refusal, why) + command_summary(reserved)

@@ -57,7 +57,8 @@ from gpuwatch.domain.launches.life.launch_record import terms_of
 from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.domain.launches.life.refused_scopes import scope_refusal, scopes_in_force
 from gpuwatch.domain.launches.money.budgets import all_budgets_refusal
-from gpuwatch.domain.launches.rule_check import RuleCheck, first_refusal
+from gpuwatch.domain.launches.refusal_words import first_refusal
+from gpuwatch.domain.launches.rule_check import RuleCheck
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
@@ -134,10 +135,10 @@ def reserve(
     lease.verify(connection)
     watch = intent.watch
     stored = connection.execute(_STANDING_QUERIES[_relaunches(watch)], {"of_watch": watch.name}).one()
-    if (renamed := _rename_refusal(connection, watch, stored.watch_id)) is not None:
+    if (renamed := first_refusal(_rename_checks(connection, watch, stored.watch_id))) is not None:
         return renamed
     watch_id = stored.watch_id or identify(connection, watch.name, now)
-    if (no_job := _job_refusal(connection, watch, watch_id)) is not None:
+    if (no_job := first_refusal(_job_checks(connection, watch, watch_id))) is not None:
         return no_job
     installation = stored.install_id or ensure_installation(connection, now).install_id
     standing = _standing(connection, stored, watch, now)
@@ -161,9 +162,8 @@ def checks_of_rehearsal(connection: Connection, intent: Intent, budget: Budget, 
     """Yield what each rule of `reserve` would say about this intent now, in their order. Writes and locks nothing."""
     stored = connection.execute(_STANDING_QUERIES[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
     watch, watch_id = intent.watch, stored.watch_id
-    unidentified = _rename_refusal(connection, watch, watch_id) or _job_refusal(connection, watch, watch_id)
-    if unidentified is not None:
-        yield RuleCheck(rule=unidentified.reason, refusal=unidentified)
+    unidentified = list(_rename_checks(connection, watch, watch_id))
+    yield from unidentified or _job_checks(connection, watch, watch_id)
     yield from Admission(intent, _standing(connection, stored, watch, now), budget, now).checks()
 
 
@@ -187,26 +187,26 @@ def _standing(connection: Connection, stored: Row[Any], watch: Watch, now: datet
     )
 
 
-def _rename_refusal(connection: Connection, watch: Watch, watch_id: str | None) -> LaunchRefusal | None:
-    """Return why a watch must not rent under its name, or None: it may be a renamed one."""
+def _rename_checks(connection: Connection, watch: Watch, watch_id: str | None) -> Iterator[RuleCheck]:
+    """Yield why a watch must not rent under its name: it may be a renamed one."""
     if watch_id is None and watch.renamed_from != "":
         previous_name = renamed_candidate(connection, watch.name)
         if previous_name is not None:
-            return LaunchRefusal(
+            refusal = LaunchRefusal(
                 RefusalReason.RENAMED,
                 f"watch {watch.name!r} is new, and watch {previous_name!r} is gone while one of its launches is "
                 f'active: if it was renamed, set renamed_from = "{previous_name}", else renamed_from = ""',
             )
-    return None
+            yield RuleCheck(rule=refusal.reason, refusal=refusal)
 
 
-def _job_refusal(connection: Connection, watch: Watch, watch_id: str | None) -> LaunchRefusal | None:
-    """Return why the job of a watch does not rent, or None."""
+def _job_checks(connection: Connection, watch: Watch, watch_id: str | None) -> Iterator[RuleCheck]:
+    """Yield why the job of a watch does not rent."""
     if watch_id is not None and watch.purpose.job is not None:
         state = connection.scalar(_JOB_STATE, {"of_job": watch_id})
         if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was created
-            return LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it does not rent")
-    return None
+            refusal = LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it does not rent")
+            yield RuleCheck(rule=refusal.reason, refusal=refusal)
 
 
 def admit_retarget(  # noqa: PLR0913 everything that it depends on

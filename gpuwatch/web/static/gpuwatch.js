@@ -218,6 +218,19 @@
     }
   });
 
+  document.addEventListener("click", async (event) => { // a question that is a page of its own opens here, too
+    const link = event.target.closest("a[data-sheet]");
+    if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    if (link.dataset.sending) return;
+    link.dataset.sending = "yes";
+    const answer = await fetch(link.href, { credentials: "same-origin", headers: { Accept: "text/html" } }).catch(() => null);
+    delete link.dataset.sending;
+    const found = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main .sheet");
+    if (found) show(sheet(), found);
+    else location.assign(link.href);
+  });
+
   // --- copying, menus
   async function copy(button) {
     const field = button.parentElement.querySelector("input");

@@ -12,8 +12,16 @@ import msgspec
 from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.reader_text import clock_text, distance, moment_text, percent
 from gpuwatch.app.watches import pauses
-from gpuwatch.app.watches.why.watch_words import does_text, limit_microusd, limit_text, pause_text, wanted_text, why_not
+from gpuwatch.app.watches.why.watch_words import (
+    ON_PAGES,
+    does_text,
+    limit_microusd,
+    limit_text,
+    wanted_text,
+    why_not,
+)
 from gpuwatch.domain.launches.life.admission import BlockReason
+from gpuwatch.domain.launches.refusal_words import pause_words
 from gpuwatch.domain.market.money import dollars, rate_text, usd
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import translate as _
@@ -168,7 +176,7 @@ def why_line(
 def _pause_why(status: WatchStatus, paused: Sequence[Pause]) -> str:
     for pause in paused:
         if pause.watch in {None, status.watch.name}:
-            return pause_text(pause.until, pause.why, of_watch=pause.watch is not None)
+            return pause_words(pause.until, pause.why, of_watch=pause.watch is not None, times=ON_PAGES)
     if status.blocked is not None:
         return why_not(status.watch, status.blocked)
     return _("several launches in a row failed")  # its circuit breaker, without an offer now

@@ -12,7 +12,7 @@ from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_definition import JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
 from gpuwatch.domain.launches.money.budgets import budget_checks
-from gpuwatch.domain.launches.rule_check import first_refusal
+from gpuwatch.domain.launches.refusal_words import first_refusal
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Action, SpotPolicy

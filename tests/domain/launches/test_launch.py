@@ -26,7 +26,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.launches.life.admission import cooldown_refusal, free_slot
 from gpuwatch.domain.launches.money.budgets import budget_checks
 from gpuwatch.domain.launches.money.launch_costs import billed_time, cost_microusd
-from gpuwatch.domain.launches.rule_check import first_refusal
+from gpuwatch.domain.launches.refusal_words import first_refusal
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, an_offer, changed

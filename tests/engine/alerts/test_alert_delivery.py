@@ -357,7 +357,7 @@ def test_a_moved_chat_is_used_reported_and_known_after_a_restart(db: Database) -
         bench.enqueue()
         bench.send_due(1)
         bench.send_due(2)
-        assert any('chat_id = "-1007"' in text for text in box.texts())  # type: ignore[attr-defined]
+        assert any("the new address -1007 into the settings" in text for text in box.texts())  # type: ignore[attr-defined]
     with both_servers(db) as (bot, _box, bench):
         bot.chats = {"-1007"}  # type: ignore[attr-defined]
         bench.enqueue("a2", after_s=10)

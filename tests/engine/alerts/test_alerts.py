@@ -67,14 +67,14 @@ def facts(alert: Alert) -> dict[str, str]:
 def test_an_offer_is_reported_with_every_number_that_decides() -> None:
     """Listed 6.00 for two GPUs is 3.00 a GPU, and 3.60 with 20 %."""
     alert = reported()
-    assert alert.headline == "h100-night: H100 SXM × 2 at $3.60 per GPU-hour"
+    assert alert.headline == "h100-night: H100 SXM × 2 at $3.60/GPU-h"
     assert facts(alert) == {
         "GPU": "H100 SXM × 2",
-        "Price": "$3.60 per GPU-hour",
-        "Listed": "$3.00 per GPU-hour, before 20 % commission",
-        "Total": "$7.20 per hour for 2 GPUs",
+        "Price": "$3.60/GPU-h",
+        "Listed": "$3.00/GPU-h, before 20 % commission",
+        "Total": "$7.20/h for 2 GPUs",
         "Rental": "on demand",
-        "Threshold": "$3.60 per GPU-hour",
+        "Threshold": "$3.60/GPU-h",
         "Place": "Iceland, IS",
         "Machine": "80 GiB per GPU",
         "Reliability": "99.2 %, verified",
@@ -154,7 +154,7 @@ def test_a_jobs_traffic_is_shown_apart() -> None:
 # --- several alerts in one --------------------------------------------------------------------------------------------
 def test_two_alerts_of_one_watch_are_not_two_watches() -> None:
     group = grouped_alert([reported(alert_id="first"), reported(a_match(5.0), alert_id="second")])
-    assert group.headline == "h100-night: 2 alerts, from $3.00 per GPU-hour"
+    assert group.headline == "h100-night: 2 alerts, from $3.00/GPU-h"
 
 
 def test_one_alert_stays_as_it_is() -> None:
@@ -165,7 +165,7 @@ def test_several_alerts_become_one_that_names_the_cheapest() -> None:
     other = msgspec.structs.replace(WATCH, name="h100-day")
     dear, cheap = reported(a_match(7.0), alert_id="dear"), reported(a_match(5.0), alert_id="cheap", watch=other)
     group = grouped_alert([dear, cheap])
-    assert group.headline == "2 watches have offers, from $3.00 per GPU-hour"
+    assert group.headline == "2 watches have offers, from $3.00/GPU-h"
     text = as_text(group)
     assert text.index("alert dear") < text.index("alert cheap")
 

@@ -33,7 +33,7 @@ def test_a_plain_offer_has_none_of_these_facts() -> None:
 
 def test_a_list_price_says_so_in_subject_fact_line_and_advice() -> None:
     alert = reported(sold("azure", kind=OfferKind.LISTED, terms=OfferTerms(instance_type="ND96isr H100 v5")))
-    assert alert.headline.endswith("per GPU-hour (listed)")
+    assert alert.headline.endswith("/GPU-h (listed)")
     assert dict(alert.facts)["Kind"] == "list price; stock is unknown"
     assert alert.can_do[0] == "Check whether azure has it in stock: ND96isr H100 v5"
     beside = as_text(reported(sold("vastai"), sold("azure", kind=OfferKind.LISTED)))

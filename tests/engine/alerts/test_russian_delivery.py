@@ -105,5 +105,5 @@ def _english_mail(mail: object) -> Iterator[tuple[str, str]]:
     assert '<html lang="ru">' in html
     texts.feed(html)
     for where, text in (("subject", subject), ("text", plain.get_content()), ("html", "\n".join(texts.lines))):
-        assert re.search("[а-я]{3}", text), where
+        assert re.search("[а-я]", text), where
         yield from ((where, line) for line in _english(text))

@@ -140,7 +140,7 @@ def test_an_alert_of_a_rent_names_what_helps_with_this_very_launch() -> None:
         f"End it: gpuwatch launches stop {bench.started[0].launch.launch_id}" in bench.uow_factory.alerts[0][0].can_do
     )
     dry.sees(h100())
-    assert dry.uow_factory.alerts[0][0].can_do[0] == "To rent for real, set dry_run = false"
+    assert dry.uow_factory.alerts[0][0].can_do[0] == "To rent for real, end the dry run (dry_run = false)"
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_watch_that_asks_puts_one_question_with_its_alert_and_starts_nothing()
     assert (ask.match.offer.machine_id, ask.deadline) == ("2", NOON + timedelta(hours=2))
     assert f"Rent it: gpuwatch approvals approve {ask.approval_id}" in alert.can_do
     assert f"Reject it: gpuwatch approvals deny {ask.approval_id}" in alert.can_do
-    assert dict(alert.facts)["Quote"] == "$3.00 per hour, or less; open until 2026-11-21 14:00 UTC"
+    assert dict(alert.facts)["Quote"] == "$3.00/h, or less; open until 2026-11-21 14:00 UTC"
     assert (bench.started, bench.uow_factory.launches) == ([], [])
 
 

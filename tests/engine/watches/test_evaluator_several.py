@@ -104,7 +104,7 @@ def test_a_cheaper_offer_where_gpuwatch_cannot_rent_is_passed_over_and_named() -
         "A cheaper offer was skipped: gpuwatch cannot rent at azure; there is no key for runpod."
     )
     rented, _ = world.uow_factory.alerts[-1]
-    assert rented.headline == "h100: H100 SXM × 1 at $3.00 per GPU-hour", "headed by what is rented"
+    assert rented.headline == "h100: H100 SXM × 1 at $3.00/GPU-h", "headed by what is rented"
     assert [line.provider for line in rented.offers] == ["vastai", "azure", "runpod"]
 
 

@@ -94,7 +94,7 @@ def test_the_daemon_tells_the_cheapest_job_first_with_what_it_costs() -> None:
     (decision,) = evaluate(an_evaluator(watch, uow_factory), [watch], an_answer(a100(), h100()), False, NOON)
     assert decision.reason is DecisionReason.FIRST_MATCH
     ((alert, _),) = uow_factory.alerts
-    assert alert.headline == "tune: H100 SXM × 4 at $4.20 per GPU-hour, job $403.20"
+    assert alert.headline == "tune: H100 SXM × 4 at $4.20/GPU-h, job $403.20"
     facts = dict(alert.facts)
     assert facts["Threshold"] == "$420.00 for the whole job"
     assert facts["Job"] == "$403.20 in all: work $403.20"

@@ -65,7 +65,7 @@ def test_headers_say_who_what_and_when() -> None:
     (mail,) = box.mails
     assert mail["From"] == "gpuwatch <watch@example.org>"
     assert mail["To"] == "a@example.org, b@example.org"
-    assert mail["Subject"] == "[gpuwatch] h100-night: H100 SXM × 2 at $3.48 per GPU-hour"
+    assert mail["Subject"] == "[gpuwatch] h100-night: H100 SXM × 2 at $3.48/GPU-h"
     assert mail["Message-ID"] == "<abcdefgh2345.gpuwatch@example.org>"
     assert mail["Date"] == "Sat, 21 Nov 2026 12:00:00 +0000"
     assert mail["Auto-Submitted"] == "auto-generated"

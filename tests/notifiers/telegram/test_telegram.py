@@ -51,7 +51,7 @@ def test_an_alert_is_shown_with_all_its_parts(channel: TelegramChannel, posted: 
     channel.send(an_alert())
     (seen,) = shown(posted)
     for part in (
-        "h100-night", "H100 SXM × 2", "$3.48", "Listed: $2.90", "$6.96 per hour", "$3.50", "Iceland, IS", "99.2 %",
+        "h100-night", "H100 SXM × 2", "$3.48", "Listed: $2.90", "$6.96/h", "$3.50", "Iceland, IS", "99.2 %",
         "first_match", "Alerted only.", "gpuwatch check h100-night", "abcdefgh2345",
     ):  # fmt: skip
         assert part in seen.text

@@ -83,7 +83,7 @@ def test_a_short_value_is_not_taken_for_a_part_of_the_headline() -> None:
 
 def test_the_first_offer_is_the_message_and_the_others_are_a_list() -> None:
     text = as_text(an_alert(offers=(a_line(), a_line(offer_id="2", price_usd_gpu_hour="3.49"))))
-    assert "Next cheapest\n2. $3.49 per GPU-hour · H100 SXM × 2 · Iceland, IS · 99.2 % · vastai, offer 2" in text
+    assert "Next cheapest\n2. $3.49/GPU-h · H100 SXM × 2 · Iceland, IS · 99.2 % · vastai, offer 2" in text
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tests.notifiers.alerts import an_alert
 
 MATCH = {"match": "<b>$watch</b> $price ($rank)\n$place $$ $headline"}
 FILLED = (
-    "<b>h100-night</b> $3.48 per GPU-hour (cheapest 4 % of 30 days (n = 702 hours of H100 SXM on demand at vastai))\n"
-    "Iceland, IS $ h100-night: H100 SXM × 2 at $3.48 per GPU-hour"
+    "<b>h100-night</b> $3.48/GPU-h (cheapest 4 % of 30 days (n = 702 hours of H100 SXM on demand at vastai))\n"
+    "Iceland, IS $ h100-night: H100 SXM × 2 at $3.48/GPU-h"
 )
 
 
@@ -41,7 +41,7 @@ def _part(mail: EmailMessage, kind: str) -> str:
 def test_a_template_is_filled_in_by_every_channel() -> None:
     assert render(an_alert(), MATCH) == FILLED  # its own tags are Telegram's
     assert _part(_mail(MATCH), "plain").strip() == FILLED
-    assert "&lt;b&gt;h100-night&lt;/b&gt; $3.48 per GPU-hour" in _part(_mail(MATCH), "html")  # there they are text
+    assert "&lt;b&gt;h100-night&lt;/b&gt; $3.48/GPU-h" in _part(_mail(MATCH), "html")  # there they are text
     assert custom_text(MATCH, an_alert(), plain) == FILLED
 
 

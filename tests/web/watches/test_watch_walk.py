@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from gpuwatch.bootstrap.settings_loading import load_settings
 from tests.web import chromium
 from tests.web.served import Served, file_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = [chromium.needs_browser, pytest.mark.slow]
 
@@ -54,13 +59,26 @@ def test_a_watch_is_added_changed_paused_and_silenced(web: Served, has_script: b
         assert "max_price = 1.10" in file_of(web)
         reload(web)
 
-        page.goto("/watches/a100-night")
-        page.get_by_role("link", name="Silence…").click()
-        page.get_by_role("button", name="6 hours").click()
-        page.get_by_text("is silenced until").wait_for()
-        page.get_by_role("link", name="Pause…").click()
-        page.get_by_label("For how long", exact=True).fill("8")
-        page.get_by_label("Why").fill("budget")
-        page.get_by_role("button", name="Pause").click()
-        page.get_by_text("Watch a100-night is paused.").wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth") <= chromium.PHONE[0]
+        pause_and_silence(page, has_script=has_script)
+
+
+def pause_and_silence(page: Page, *, has_script: bool) -> None:
+    """From the watch's page: a sheet with a form in it, or a page."""
+    page.goto("/watches/a100-night")
+    page.get_by_role("link", name="Silence…").click()
+    page.get_by_role("button", name="6 hours").wait_for()
+    assert (page.locator("dialog[open]").count() == 1) is has_script
+    page.get_by_role("button", name="6 hours").click()
+    page.get_by_text("is silenced until").wait_for()
+    page.get_by_role("link", name="Pause…").click()
+    page.get_by_label("For how long", exact=True).fill("long")
+    assert (page.locator("dialog[open]").count() == 1) is has_script
+    page.get_by_role("button", name="Pause", exact=True).click()
+    wrong = page.locator('[aria-invalid="true"]')
+    wrong.wait_for()
+    assert wrong.input_value() == "long", "the sheet stays open, and keeps what was typed"
+    wrong.fill("8")
+    page.get_by_label("Why", exact=True).fill("budget")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_text("Watch a100-night is paused.").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= chromium.PHONE[0]

@@ -8,7 +8,7 @@ from html import escape
 from xml.etree import ElementTree as ET
 
 from gpuwatch.app.alerts.alert_days import kind_word, newest_events
-from gpuwatch.domain.alerts.alert import translated_alert
+from gpuwatch.domain.alerts.alert import alert_for_reading
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.language import translate as _
@@ -43,7 +43,7 @@ def alert_feed(settings: Settings, own_url: str, now: datetime) -> bytes:
 
 
 def _add_entry(root: ET.Element, event: StoredEvent) -> None:
-    alert, entry = translated_alert(event.alert), _add(root, "entry")
+    alert, entry = alert_for_reading(event.alert, has_page=True), _add(root, "entry")
     _add(entry, "id", f"urn:gpuwatch:alert:{clean(alert.alert_id)}")
     _add(entry, "title", clean(alert.headline, _TITLE_LENGTH))
     _add(entry, "updated", _moment(alert.created_at))

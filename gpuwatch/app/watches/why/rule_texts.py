@@ -12,19 +12,14 @@ import msgspec
 from gpuwatch.app.reader_text import clock_text, moment_text, span
 from gpuwatch.app.watches.blocked import Condition, RuleState
 from gpuwatch.app.watches.nearest import provider_title
-from gpuwatch.app.watches.why.watch_words import (
-    amount,
-    budget_name,
-    limit_microusd,
-    limit_text,
-    longest_text,
-    why_not,
-)
+from gpuwatch.app.watches.why.watch_words import ON_PAGES, amount, budget_name, limit_microusd, limit_text, why_not
 from gpuwatch.domain.launches.launch import RefusalReason
 from gpuwatch.domain.launches.life.admission import BlockReason
+from gpuwatch.domain.launches.refusal_words import hours_text
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import translate as _
+from gpuwatch.language import translate_composed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,7 +145,7 @@ def _provider(status: WatchStatus) -> str:
 
 def _ready_figure(rule: WatchRule) -> str:
     if rule.block is not None:
-        return rule.block.text
+        return translate_composed(rule.block.text)
     return _("nothing is missing") if rule.state is RuleState.MET else "–"
 
 
@@ -200,4 +195,4 @@ def _budget_figure(status: WatchStatus, rule: WatchRule) -> str:
         text = _("{cost} of {left}/h left")
         return text.format(cost=rate_text(check.cost, left), left=rate_text(left, check.cost))
     text = _("{time} cost {cost} of {left} left")
-    return text.format(time=longest_text(status.watch, check), cost=amount(check.cost), left=amount(left))
+    return text.format(time=hours_text(check, ON_PAGES), cost=amount(check.cost), left=amount(left))

@@ -42,7 +42,8 @@ from gpuwatch.domain.launches.life.owner_decisions import (
 )
 from gpuwatch.domain.launches.life.refused_scopes import SkippedScope, scope_refusal, scopes_in_force
 from gpuwatch.domain.launches.money.budgets import DAY, all_budget_checks
-from gpuwatch.domain.launches.rule_check import RuleCheck, first_refusal
+from gpuwatch.domain.launches.refusal_words import first_refusal
+from gpuwatch.domain.launches.rule_check import RuleCheck
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.setup.durations import format_duration
@@ -282,8 +283,8 @@ def free_slot(spec: LaunchSpec, watch: str, active: Sequence[Launch], total: int
         total: the number of launches it ever rented, including `active`. With `relaunch`, launches that ended because
             they were outbid do not count: each may have one replacement, which does.
     """
-    refusal = active_check(spec, watch, active).refusal or total_check(spec, watch, total).refusal
-    return refusal or free_slot_number(spec, active) or 0
+    checks = (active_check(spec, watch, active), total_check(spec, watch, total))
+    return first_refusal(checks) or free_slot_number(spec, active) or 0
 
 
 def free_slot_number(spec: LaunchSpec, active: Sequence[Launch]) -> int | None:

@@ -26,7 +26,8 @@ from gpuwatch.domain.launches.launch import (
     RefusalReason,
 )
 from gpuwatch.domain.launches.money.launch_costs import billed_spans, billed_time, cost_microusd, proof_time
-from gpuwatch.domain.launches.rule_check import RuleCheck, first_refusal
+from gpuwatch.domain.launches.refusal_words import first_refusal
+from gpuwatch.domain.launches.rule_check import RuleCheck
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import amount_text, dollars, microusd, price_text, usd
 from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy
@@ -84,13 +85,16 @@ def budget_checks(
         used, cost = sum(map(highest_rate_microusd_hour, alive)), highest_rate_microusd_hour(new)
         yield _limit_check(RefusalReason.MAX_USD_HOUR, (used, cost), budget.max_usd_hour, "an hour", whose)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    lasts_s = new.max_runtime_s or DAY.total_seconds()
     if budget.max_usd_day is not None:
         used, cost = _bound(alive, ended, midnight, DAY, now), _bound([new], (), midnight, DAY, now)
-        yield _limit_check(RefusalReason.MAX_USD_DAY, (used, cost), budget.max_usd_day, "today", whose)
+        check = _limit_check(RefusalReason.MAX_USD_DAY, (used, cost), budget.max_usd_day, "today", whose)
+        yield msgspec.structs.replace(check, lasts_s=min(lasts_s, DAY.total_seconds()))
     if budget.max_usd_month is not None:
         first = midnight.replace(day=1)
         used, cost = _bound(alive, ended, first, LONGEST_MONTH, now), _bound([new], (), first, LONGEST_MONTH, now)
-        yield _limit_check(RefusalReason.MAX_USD_MONTH, (used, cost), budget.max_usd_month, "this month", whose)
+        check = _limit_check(RefusalReason.MAX_USD_MONTH, (used, cost), budget.max_usd_month, "this month", whose)
+        yield msgspec.structs.replace(check, lasts_s=lasts_s)
 
 
 def _count_check(new: Launch, alive: Sequence[Launch], limit: int, whose: str) -> RuleCheck:

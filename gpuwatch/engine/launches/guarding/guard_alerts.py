@@ -111,6 +111,7 @@ class GuardAlerts:
         """Report a budget at 80 % and when it is used up, once in each window and for each limit."""
         is_rate = one.name == "max_usd_hour"
         limit, spent = dollars(usd(one.limit_microusd)), dollars(usd(one.spent_microusd))
+        budget = texts.BUDGET_NAMES[one.name]
         spec = texts.BUDGET_REACHED if one.is_full else texts.BUDGET_NEARLY
         self._reporter.report_spec(
             spec,
@@ -122,9 +123,9 @@ class GuardAlerts:
             window=one.window,
             limit_microusd=one.limit_microusd,
             of=one.watch or "",
-            whose=(texts.BUDGET_OF_WATCH if one.watch else texts.BUDGET_OF_ALL).format(watch=one.watch),
-            limit=f"{limit} per hour" if is_rate else f"{limit} in {one.window}",
-            billed=f"{spent} per hour" if is_rate else "",
+            budget=budget if one.watch is None else texts.OWN_BUDGET.format(watch=one.watch, budget=budget),
+            limit=f"{limit}/h" if is_rate else f"{limit} in {one.window}",
+            billed=f"{spent}/h" if is_rate else "",
             spent="" if is_rate else spent,
             by_end="" if is_rate else dollars(usd(one.by_end_microusd)),
             words=one.words,

@@ -188,7 +188,7 @@ class PriceGuard:
         if refusal is None:
             return None
         end = EndReason.PRICE_RAISED if launch.state is LaunchState.RUNNING else EndReason.BUDGET
-        return end, refusal.text
+        return end, refusal.said
 
     def _met(self, launch: Launch, proposal: PriceIncrease, now: datetime) -> None:
         raised = raised_microusd_hour(launch, proposal.new_usd_hour)

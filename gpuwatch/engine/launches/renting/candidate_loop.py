@@ -283,7 +283,7 @@ class CandidateLoop:
             return EndReason.NO_CREDIT.text(poor)
         refusal = self._repository.may_send(launch, self._clock())
         if refusal is not None:
-            return _END_OF.get(refusal.reason, EndReason.PAUSED).text(refusal.text)
+            return _END_OF.get(refusal.reason, EndReason.PAUSED).text(refusal.said)
         context.job_key(launch)  # without the key nobody could log in
         context.obligations.record_order(launch, longest_hook_s(self._watch.launch))
         return None

@@ -111,7 +111,7 @@ def reservation_summary(started: Sequence[Launch], refusal: LaunchRefusal | None
         left_out: why cheaper matches are left out.
     """
     if not started:
-        return texts.NOT_RENTED.format(why=refusal.text) if refusal else ""
+        return texts.NOT_RENTED.format(why=refusal.said) if refusal else ""
     text = texts.RENTING if len(started) == 1 else texts.RENTING_SEVERAL
     if started[0].dry_run:
         text = texts.DRY_RUN

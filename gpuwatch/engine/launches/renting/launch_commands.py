@@ -153,7 +153,7 @@ class LaunchCommands:
             self._apply(launch, CommandNotRun(EndReason.NOT_RUN.text(str(error))), self._clock())
             return
         if refusal is not None:
-            self._apply(launch, CommandNotRun(EndReason.PAUSED.text(refusal.text)), self._clock())
+            self._apply(launch, CommandNotRun(EndReason.PAUSED.text(refusal.said)), self._clock())
             return
         if not self._repository.lease.is_held:  # the process may have slept since the last check
             self._apply(launch, CommandNotRun(EndReason.NOT_RUN.text("another host leads")), self._clock())

@@ -111,7 +111,7 @@ def request_approval(
             log.info("watch %s: every offer was denied recently; no alert", watch.name, extra={"watch": watch.name})
         return None
     if isinstance(got, LaunchRefusal):
-        return ApprovalRequest(decision=decision, ask=None, did=texts.NOT_ASKED.format(why=got.text))
+        return ApprovalRequest(decision=decision, ask=None, did=texts.NOT_ASKED.format(why=got.said))
     mine = next(quote for quote in quotes if quote.offer.identity == got.match.offer.identity)
     others = tuple(match for match in decision.matches if match.offer.identity != mine.offer.identity)
     first = msgspec.structs.replace(decision, matches=(mine, *others))

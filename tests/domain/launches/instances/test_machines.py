@@ -29,7 +29,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.launches.life.admission import replaced_launch_id
 from gpuwatch.domain.launches.life.owner_decisions import Pause, pause_refusal
 from gpuwatch.domain.launches.money.budgets import all_budgets_refusal, budget_checks
-from gpuwatch.domain.launches.rule_check import first_refusal
+from gpuwatch.domain.launches.refusal_words import first_refusal
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.past_limits import MachineRecord

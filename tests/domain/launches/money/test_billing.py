@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, Promise, new_launch
 from gpuwatch.domain.launches.money.budgets import budget_checks, remaining_microusd
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S, billed_time, cost_microusd, predicted_cost
-from gpuwatch.domain.launches.rule_check import first_refusal
+from gpuwatch.domain.launches.refusal_words import first_refusal
 from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.decide import Match

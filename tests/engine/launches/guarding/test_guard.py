@@ -72,7 +72,7 @@ def test_waste_is_reported_with_what_it_wasted_once_a_day_and_anew_after_it_reco
         world.pass_(minutes=10)
     (alert,) = world.alerts()
     assert alert.headline == "h100: low GPU utilisation: 15 %"
-    assert alert.why == "Mean of 30 min: 15 %; wasteful_below = 70."
+    assert alert.why == "Mean of 30 min: 15 %; less than the 70 % that you expect (wasteful_below)."
     facts = dict(alert.facts)
     assert facts["Useful hour"] == "$26.67 per useful GPU-hour, at $4.00 per GPU-hour"
     assert facts["Wasted so far"] == "$1.70"  # 85 % of half an hour
@@ -130,7 +130,7 @@ def test_the_end_of_its_time_is_reported_once(database: Database) -> None:
         world.look(launch)
         world.start_process()
     (alert,) = world.alerts()
-    assert alert.headline == "h100: max_runtime ends at 22:00 UTC"
+    assert alert.headline == "h100: its longest runtime ends at 22:00 UTC"
     assert alert.can_do[-1] == f"End it now: gpuwatch launches stop {launch.launch_id}"
 
 
@@ -144,7 +144,7 @@ def test_a_contract_that_ends_too_early_is_reported_and_again_in_its_last_hour(d
     world.look(launch, ends_at=ends_at)
     early, soon = world.alerts()
     assert early.headline == "h100: its host ends the contract at 2026-11-21 18:00 UTC"
-    assert "its max_runtime extends to 2026-11-21 22:00 UTC" in early.why
+    assert "its longest runtime extends to 2026-11-21 22:00 UTC" in early.why
     assert soon.headline == "h100: its host ends the contract in less than an hour"
 
 
@@ -177,7 +177,7 @@ def test_outbid_says_what_would_run(database: Database) -> None:
     world.look(launch, state=InstanceState.STOPPED, bid_usd_hour=1.0, min_bid_usd_hour=1.25)
     (alert,) = world.alerts()
     assert alert.headline == "h100: still outbid"
-    assert dict(alert.facts)["Bid"] == "$1.00 an hour, listed; $1.25 would run"
+    assert dict(alert.facts)["Bid"] == "$1.00/h, listed; $1.25/h would run"
     assert dict(alert.facts)["Its disk"] == "its price is unknown"
 
 
@@ -207,13 +207,13 @@ def test_a_budget_is_reported_at_80_percent_and_at_its_end_and_only_reported(dat
         world.refresh()
         assert world.look(launch) is None
     nearly, full = world.alerts()
-    assert nearly.headline == "budget max_usd_day is used to 80 %"
+    assert nearly.headline == "daily budget is used to 80 %"
     assert dict(nearly.facts) == {
         "Limit": "$10.00 in 2026-11-21",
         "Spent": "$8.00",
         "If all launches continue": "$48.00",
     }
-    assert full.headline == "budget max_usd_day is reached"
+    assert full.headline == "daily budget is reached"
     assert (full.kind, full.severity, full.did.partition(" (")[0]) == (
         AlertKind.BUDGET,
         Severity.CRITICAL,
@@ -231,7 +231,7 @@ def test_a_budget_that_stops_ends_what_runs_and_says_so(database: Database) -> N
     assert world.look(launch) == (EndReason.BUDGET_REACHED, words)
     assert world.guard.due(launch, world.now) == (EndReason.BUDGET_REACHED, words)
     (alert,) = world.alerts()
-    assert alert.did == 'on_reached = "stop": ends every launch under this budget.'
+    assert alert.did == 'Ends every launch under this budget (on_reached = "stop").'
 
 
 def test_the_budget_of_a_watch_is_its_own(database: Database) -> None:
@@ -241,7 +241,7 @@ def test_the_budget_of_a_watch_is_its_own(database: Database) -> None:
     world.pass_(minutes=150)
     world.refresh()
     (alert,) = world.alerts()
-    assert (alert.headline, alert.watch) == ("h100: budget max_usd_day is reached", "h100")
+    assert (alert.headline, alert.watch) == ("h100: its daily budget is reached", "h100")
     assert world.guard.due(launch, world.now) is not None
 
 
@@ -253,7 +253,7 @@ def test_what_ended_meanwhile_still_counts(database: Database) -> None:
     stopping = world.repository.transition(launch, LaunchState.STOPPING, "x", world.now, end_reason="x")
     world.repository.transition(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)
     world.refresh()
-    assert [alert.headline for alert in world.alerts()] == ["budget max_usd_day is reached"]
+    assert [alert.headline for alert in world.alerts()] == ["daily budget is reached"]
 
 
 def test_an_hour_that_costs_too_much_ends_the_newest(database: Database) -> None:
@@ -268,8 +268,8 @@ def test_an_hour_that_costs_too_much_ends_the_newest(database: Database) -> None
     world.refresh()
     assert [world.guard.due(one, world.now) is not None for one in (first, second, third)] == [False, False, True]
     (alert,) = world.alerts()
-    assert alert.did == 'on_reached = "stop": ends the newest launches until the others fit.'
-    assert dict(alert.facts)["Billed"] == "$12.00 per hour"
+    assert alert.did == 'Ends the newest launches until the others fit (on_reached = "stop").'
+    assert dict(alert.facts)["Billed"] == "$12.00/h"
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, -1.0, 1e300, 0.0])

@@ -26,7 +26,7 @@ def test_times_are_reported_in_the_owners_zone() -> None:
     alerts.contract_ends(launch, NOON + timedelta(minutes=30), "", NOON)
     alerts.maintenance(launch, NOON, NOON)
     runtime, contract, maintenance = (one.alert for one in stored)
-    assert runtime.headline.endswith(": max_runtime ends at 14:00 CET")
+    assert runtime.headline.endswith(": its longest runtime ends at 14:00 CET")
     assert contract.headline.endswith(": its host ends the contract at 2026-11-21 13:30 CET")
-    assert "its max_runtime extends to 2026-11-21 14:00 CET" in contract.why
+    assert "its longest runtime extends to 2026-11-21 14:00 CET" in contract.why
     assert maintenance.headline.endswith(": its host announces maintenance at 2026-11-21 13:00 CET")

@@ -48,7 +48,7 @@ def test_a_proposal_is_reported_at_once_with_what_it_costs_and_once(database: Da
     facts = dict(alert.facts)
     assert facts["New price"] == "$4.00 → $5.00 an hour"
     assert facts["Takes effect"] == "2026-11-21 16:00 UTC"
-    assert facts["Additional cost"] == "$6.00 until its max_runtime ends"  # six of its ten hours
+    assert facts["Additional cost"] == "$6.00 until its longest runtime ends"  # six of its ten hours
     assert alert.did == "Nothing was sent: the decision is yours."
     assert world.host.answers == []
     assert world.guard.due(launch, LATER) is None
@@ -98,7 +98,7 @@ def test_a_price_under_the_threshold_is_accepted_once(database: Database) -> Non
     assert world.host.answers == [("999", True)]
     assert world.guard.due(launch, LATER) is None
     (alert,) = world.alerts()
-    assert alert.did == "Accepted: the new price is at or under max_price, and the budget allows it."
+    assert alert.did == "Accepted: the new price is at or under the limit, and the budget allows it."
     assert alert.kind is AlertKind.RENT
 
 
@@ -191,7 +191,7 @@ def test_a_price_raised_within_the_threshold_passes_the_budget_again(database: D
     found = world.look(launch, listed_usd_hour=4.166666)  # 5.00: under the threshold of 6, over the budget
     assert found is not None
     assert found[0] is EndReason.PRICE_RAISED
-    assert "max_usd_hour = 4.50" in found[1]
+    assert "the hourly budget has $4.50/h left" in found[1]
 
 
 def test_a_raised_price_that_the_budget_allows_ends_nothing(database: Database) -> None:
