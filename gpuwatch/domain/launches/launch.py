@@ -281,17 +281,11 @@ class RefusalReason(StrEnum):
 
 
 class LaunchRefusal(msgspec.Struct, frozen=True):
-    """A launch that was not started.
-
-    Attributes:
-        text: one line for the terminal and for programs; it may name settings and commands.
-        of_watch: PAUSED: by a pause of this watch alone.
-        words: the same for its owner, see `refusal_words`; empty: the text is.
-    """
+    """A launch that was not started: `text` for the terminal and programs, `words` for its owner (`refusal_words`)."""
 
     reason: RefusalReason
     text: str
-    of_watch: bool = False
+    of_watch: bool = False  # PAUSED: by a pause of this watch alone
     words: str = ""
 
     @property
