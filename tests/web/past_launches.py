@@ -39,7 +39,7 @@ class _Habit(NamedTuple):
 _HABITS = (
     _Habit("h100-night", "H100 SXM", 1.78, 2, 1, (6.5, 4.2, 7.9, 5.1), EndReason.IDLE),
     _Habit("render", "RTX 4090", 0.31, 3, 9, (9.0, 11.5), EndReason.MAX_RUNTIME),
-    _Habit("job:sft-8b", "H100 PCIe", 1.89, 4, 13, (5.4, 3.1, 6.6), EndReason.STOPPED),
+    _Habit("job:llama-ft", "H100 PCIe", 1.89, 4, 13, (5.4, 3.1, 6.6), EndReason.STOPPED),
     _Habit("a100-ask", "A100 SXM 80GB", 0.89, 5, 18, (4.5, 3.5), EndReason.STOPPED),
 )
 

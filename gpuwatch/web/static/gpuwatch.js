@@ -94,7 +94,7 @@
   async function refresh() {
     waiting = null;
     if (isReading || document.hidden || document.querySelector("dialog[open]")) return;
-    if ("formAnswer" in document.body.dataset) return; // its address takes forms alone: there is nothing to read again
+    if ("once" in document.body.dataset) return; // an error, or the answer to a form, whose address takes forms alone
     isReading = true;
     try {
       const headers = { Accept: "text/html" };

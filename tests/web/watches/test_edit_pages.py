@@ -55,8 +55,8 @@ def test_check_again_writes_nothing_and_shows_the_change(web: Served) -> None:
     assert "max_price = 2.40   # the limit" in shown
     assert 'name="f.max_price" value="3.50"' in shown, "what was typed stays"
     assert "On sale now" in shown
-    assert " data-form-answer>" in shown, "the script does not read an address that takes forms alone"
-    assert " data-form-answer>" not in web.client.get("/watches", headers=PAGE).text
+    assert " data-once>" in shown, "the script does not read an address that takes forms alone"
+    assert " data-once>" not in web.client.get("/watches", headers=PAGE).text
     assert file_of(web) == before
     assert web.reloads == []
 
