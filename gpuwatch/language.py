@@ -169,8 +169,6 @@ def _composed(language: str, text: str) -> str:
     whole = _recognised(language, text) or _duration(language, text)
     if whole is not None:
         return whole
-    if (priced := _RATE.sub(lambda rate: _rate(language, rate), text)) != text:
-        return priced
     sentences = _SENTENCE_END.split(text)
     if len(sentences) > 1:
         return _by_sentences(language, sentences)
@@ -178,6 +176,8 @@ def _composed(language: str, text: str) -> str:
     if splits:  # by the separator that leaves the least in English
         joined = (separator.join(_composed(language, part) for part in parts) for separator, parts in splits)
         return min(joined, key=lambda one: len(_LATIN.findall(one)))
+    if (priced := _RATE.sub(lambda rate: _rate(language, rate), text)) != text:
+        return priced
     inner = text.rstrip(".)")
     return _composed(language, inner) + text[len(inner) :] if inner != text else text
 
