@@ -50,7 +50,7 @@ def render(
         "glance": context.glance() if "read" in access.scopes else Glance(),
         "language": current_language(),
         "path": request.url.path,
-        "is_form_answer": request.method == "POST",
+        "is_once": request.method == "POST" or status >= 400,  # its address has nothing new to read
         "back": getattr(request.state, "back", None) or f"{request.url.path}?{request.url.query}".rstrip("?"),
         "access": access,
         "csrf_token": access.session.csrf_token if access.session else "",

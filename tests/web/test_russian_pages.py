@@ -12,6 +12,7 @@ import pytest
 from gpuwatch.emulator import Marketplace
 from gpuwatch.web.page import pages
 from tests.web.conftest import SETTINGS
+from tests.web.forms import form_fields
 from tests.web.served import PAGE, Served, serving_settings, settings_in
 
 _SETTINGS = f'language = "auto"\n{SETTINGS}'
@@ -94,6 +95,24 @@ def test_no_page_without_a_store_has_an_english_sentence(tmp_path: Path) -> None
     with serving_settings(settings, tmp_path) as web:
         answer = web.client.get("/", headers=_RUSSIAN)
         assert (answer.status_code, english_in(answer.text)) == (503, [])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"f.max_price": "-1"}, {"f.max_price": "cheap"}, {"f.gpu": "H10O"}, {"f.gpu_count_from": "two"},
+        {"f.min_reliability": "300"}, {"f.regions": "Atlantiss"}, {"f.launch.max_runtime": "never"},
+        {"f.launch.image": ""}, {"f.min_vram_gib": "-2"},
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_refused_in_russian(russian: Served, wrong: dict[str, str]) -> None:
+    token = russian.log_in()
+    form = form_fields(_page(russian, "/watches/cheap/edit"), "/watches/save")
+    assert wrong.keys() <= form.keys(), sorted(form)
+    sent = {**form, "csrf_token": token, **wrong}
+    answer = russian.client.post("/watches/preview", data=sent, headers=_RUSSIAN)
+    assert 'aria-invalid="true"' in answer.text or 'role="alert"' in answer.text
+    assert english_in(answer.text) == []
 
 
 def test_english_pages_are_found(russian: Served) -> None:

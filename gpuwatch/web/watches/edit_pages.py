@@ -16,6 +16,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import GpuwatchError, SettingsError, StoreError
 from gpuwatch.language import translate as _
+from gpuwatch.language import translate_composed
 from gpuwatch.web.page import FormAction, FormResult, Moved, Page, Redirect, Rerender, View, is_confirmed
 from gpuwatch.web.watches.edit_fields import ALL_FIELDS, FIELD_OF, FIRST, FOLDS, NAME, EditField
 from gpuwatch.web.watches.edit_texts import (
@@ -145,7 +146,7 @@ def _wrong(error: GpuwatchError | None, typed: _Typed) -> Rerender:
         key = found[1] if found else ""
         field = FIELD_OF.get(key)
         if found and (field is not None or f"{_SET}{key}" in typed.values or key in typed.values):
-            faults.setdefault(field.key if field else key, found[2])
+            faults.setdefault(field.key if field else key, translate_composed(found[2]))
         else:
             others.append(line)
     opened = tuple(fold.name for fold in FOLDS if any(field.key in faults for field in fold.fields))

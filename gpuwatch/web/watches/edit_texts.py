@@ -10,8 +10,8 @@ from gpuwatch.app.watches.why.watch_words import count_range
 from gpuwatch.domain.launches.money.budgets import DAY
 from gpuwatch.domain.market.money import dollars, microusd, rate_text
 from gpuwatch.domain.watches.watch import Action
+from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
-from gpuwatch.language import translate_plural
 from gpuwatch.web.page import Confirm
 from gpuwatch.web.watches.edit_fields import FOLDS
 
@@ -19,6 +19,20 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
 
+# What the settings say of a wrong value, for `translate_composed`: the form shows it at its field.
+FIELD_FAULTS = (
+    mark_text("expected a number"),
+    mark_text("expected a number above {least}"),
+    mark_text("expected a number of at least {least}"),
+    mark_text("expected a number of at most {most}"),
+    mark_text("expected a duration such as 90s, 15m, 6h, 2d or 1h30m"),
+    mark_text("expected one non-empty line of text"),
+    mark_text("expected a unique name; another watch uses it"),
+    mark_text('expected a window in quotes, such as "22:00-08:00"'),
+    mark_text("expected both idle_below and idle_for"),
+    mark_text("unknown GPU {name}; did you mean {near}?"),
+    mark_text("no country, group or provider's region is called {name}; did you mean {near}?"),
+)
 _DAY_H = DAY.total_seconds() / 3600
 
 
