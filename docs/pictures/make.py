@@ -27,6 +27,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from docs.pictures import falling_price
+from gpuwatch.domain.alerts.alert import alert_for_reading
 from gpuwatch.emulator import Marketplace
 from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
@@ -70,7 +71,7 @@ def main() -> None:
         _save("check.svg", f"$ gpuwatch {' '.join(COMMAND)}", Text(_check(market)), width=112)
     _save("alert.svg", "Telegram", telegram_picture(), width=84)
     _save("alerts.svg", "$ gpuwatch alerts", Text(_alerts()), width=80)
-    page = as_html(MATCH)
+    page = as_html(alert_for_reading(MATCH))
     if browser() is None:
         sys.stdout.write("no browser on this machine: the pictures of the mail stay as they are\n")
         return
@@ -82,7 +83,7 @@ def main() -> None:
 
 def telegram_picture() -> Panel:
     """The alert as Telegram shows it."""
-    return Panel(_as_rich(render(MATCH)), border_style="dim")
+    return Panel(_as_rich(render(alert_for_reading(MATCH))), border_style="dim")
 
 
 def _check(market: Marketplace) -> str:

@@ -76,9 +76,7 @@ def test_a_watch_that_blocks_rents_nothing_and_says_what_is_missing(database: Da
     bench.look()
     assert bench.started == []
     (alert,) = bench.reported()
-    assert alert["did"] == (
-        "Not rented: the checklist is not complete: dry_epoch, my own words; see: gpuwatch watches checklist h100."
-    )
+    assert alert["did"] == "Not rented: 2 of 2 items of its checklist are not ticked."
     assert alert["can_do"][0] == "Tick completed items: gpuwatch watches checklist tick h100 ITEM"
     assert not bench.evaluator.may_rent_more(RENTS)  # for days, perhaps: at full pace the day's rows would be gone
 
@@ -106,7 +104,7 @@ def test_a_watch_that_warns_rents_and_says_what_is_missing(database: Database) -
 def test_a_dry_run_is_held_back_as_the_real_one_would_be(database: Database) -> None:
     bench = Bench(database, RENTS, dry_run=True)
     bench.look()
-    assert "the checklist is not complete" in bench.reported()[0]["did"]
+    assert "items of its checklist are not ticked" in bench.reported()[0]["did"]
 
 
 def test_a_watch_that_only_alerts_reminds_its_owner(database: Database) -> None:
