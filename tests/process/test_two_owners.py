@@ -119,7 +119,7 @@ def test_two_lists_rent_send_and_count_for_themselves(
         assert [terminate(child)[0] for child in (first, second)] == [0, 0]
     with own.daemon() as first, lab.daemon() as second:  # a start reads the list again
         market.publish(gpu="H100 SXM", count=1, usd_hour=1.0)  # beyond the budget of its own list
-        wait_for(lambda: any("max_usd_hour" in one.text for one in doubles[0].shown))
+        wait_for(lambda: any("hourly budget" in one.text for one in doubles[0].shown))
         assert [terminate(child)[0] for child in (first, second)] == [0, 0]
     assert in_use(store_url) == {"cheap", "lab::cheap"}
     assert running() == ["cheap", "lab::cheap"]
