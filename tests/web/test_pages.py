@@ -43,7 +43,8 @@ def test_a_quote_is_approved_on_a_phone_runs_and_is_stopped(live: LiveDaemon, br
         assert "Rent it for" in page.get_by_role("dialog").get_by_role("heading").inner_text()
         assert overflow(page) == 0
         assert live.market.ledger.creates == ()
-        page.get_by_role("button", name="Rent it").click()
+        with page.expect_navigation():
+            page.get_by_role("button", name="Rent it").click()
         wait_for(lambda: live.market.ledger.creates)
         assert len(live.market.ledger.creates) == 1
         (launch,) = wait_for(lambda: loopback_client.items(live.url, "launches"))
