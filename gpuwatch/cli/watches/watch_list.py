@@ -91,6 +91,9 @@ def _print_days(details: WatchDetails, timezone: str) -> None:
     from gpuwatch.app.watches.why.rule_texts import under_text
 
     click.echo()
+    if not details.prices.known_hours:
+        click.echo(under_text(details.prices, details.status))
+        return
     columns = (
         left("day", lambda day: local(day.at, timezone)[:10]),
         right("lowest match", lambda day: None if day.low is None else per_gpu_hour(day.low / MICRO, least=3, most=3)),

@@ -90,6 +90,15 @@ def test_a_named_watch_is_shown_in_full_with_its_past(world: Shell) -> None:
     assert world("watches", "cheap", "--json").json[0]["nearest"]["times_under_7d"] == 3
 
 
+def test_before_the_first_poll_nothing_is_claimed_of_the_market(shell: Shell) -> None:
+    shell.settings(SETTINGS)
+    shell.new_store()
+    shown = shell("watches", "cheap").out
+    assert "nothing on sale" not in shown, "unknown is not zero"
+    assert "lowest match" not in shown, "a table of dashes"
+    assert shown.rstrip().endswith("Nothing is recorded of this time.")
+
+
 def test_it_prompts_for_nothing_and_has_the_exit_codes_of_every_command(world: Shell) -> None:
     assert world("watches").code == 0
     assert world("watches", "absent").code == 2

@@ -132,7 +132,7 @@ def _next(rule: WatchRule) -> str:
 def _price_figure(status: WatchStatus) -> str:
     nearest, limit = status.nearest, limit_microusd(status.watch)
     if nearest is None:
-        return _("nothing on sale")
+        return _("nothing on sale") if status.seen_at else "–"
     if limit is None:
         return limit_text(status)
     price = rate_text(nearest.price_microusd_gpu_hour, limit)
