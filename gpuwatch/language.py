@@ -235,7 +235,7 @@ def _has_known_values(language: str, pattern: _TextPattern, values: tuple[str, .
     """Whether each value is short, a name, or a text of the catalogue itself."""
     return all(
         _SHORT_VALUE.fullmatch(value)
-        or (field[1:-1] in _NAMES and len(value.split()) <= _NAME_WORDS)
+        or (field[1:-1].rpartition(".")[2] in _NAMES and len(value.split()) <= _NAME_WORDS)
         or _recognised(language, value) is not None
         for field, value in zip(pattern.fields, values, strict=True)
     )

@@ -16,6 +16,7 @@ from gpuwatch.language import (
     current_language,
     preferred_language,
     translate,
+    translate_composed,
     translate_plural,
     use_language,
 )
@@ -35,6 +36,12 @@ def test_a_text_is_english_outside_a_block_and_in_another_thread() -> None:
         thread.join()
         assert (current_language(), translate("Why now")) == ("ru", "Почему сейчас")
     assert (seen, current_language(), translate("Why now")) == (["en"], "en", "Why now")
+
+
+def test_the_name_of_a_gpu_with_small_letters_keeps_no_text_in_english() -> None:
+    with use_language("ru"):
+        shown = translate_composed("cheap: A100 PCIe 80GB × 1 at $0.81/GPU-h")
+    assert shown == "cheap: A100 PCIe 80GB × 1 по $0.81/GPU-ч"
 
 
 def test_auto_and_a_language_without_a_catalogue_are_english() -> None:

@@ -12,6 +12,7 @@ from gpuwatch.app.history.svg_charts import SvgChart
 from gpuwatch.app.history.svg_small import number
 from gpuwatch.app.history.svg_style import text_width
 from gpuwatch.domain.market.money import dollars
+from gpuwatch.language import translate as _
 
 _LEFT: Final = 40
 _TOP: Final = 10
@@ -148,11 +149,14 @@ def survival_plot(
 
     parts = list(_levels([Tick(part / 4, f"{25 * part} %") for part in range(5)], y, right))
     ticks = _hour_ticks(until)
-    parts += [_text(x(hours), _SURVIVAL_HEIGHT - 6, f"{hours} h", _anchor(hours, until)) for hours in ticks]
+    parts += [
+        _text(x(hours), _SURVIVAL_HEIGHT - 6, _("{hours} h").format(hours=hours), _anchor(hours, until))
+        for hours in ticks
+    ]
     if shown:
         # back along the lower edge: each value holds from its step to the next, which is where the path comes from
         lows = [(round(x(step.hours)), round(y(step.low))) for step in shown]
-        ends = [*(at for at, _ in lows[1:]), right]
+        ends = [*(at for at, _low in lows[1:]), right]
         back = "".join(f"L{end} {low}H{at}" for (at, low), end in zip(lows[::-1], ends[::-1], strict=True))
         parts.append(f'<path class="s-box" d="{line(step.high for step in shown)}{back}V{_TOP}Z"/>')
     parts.append(f'<path class="p-line" d="{line(step.share for step in shown)}"/>')

@@ -69,7 +69,7 @@ def _machines(figures: NowFigures) -> Markup:
     if not figures.machines:
         return Markup.escape(_("Nothing is rented."))
     text = translate_plural("{count} machine runs for {rate}.", "{count} machines run for {rate}.", figures.machines)
-    rate = Markup('<b class="nw">{}/h</b>').format(rate_text(figures.rate_microusd_hour))
+    rate = Markup('<b class="nw">{}{}</b>').format(rate_text(figures.rate_microusd_hour), _("/h"))
     return Markup.escape(text).format(count=figures.machines, rate=rate)
 
 
