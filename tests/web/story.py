@@ -1,8 +1,8 @@
 """A daemon with everything in it, for the pictures of the pages and for the tests that visit every page.
 
 Two weeks of recorded prices and of ended launches, watches of every action, two machines, a job that runs and one that
-waits, a paused watch, and a quote that awaits its owner. The market is the embedded one; everything else is as in
-production.
+waits, a paused watch, a quote that awaits its owner, and what went wrong (tests/web/story_troubles.py). The market is
+the embedded one; everything else is as in production.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from gpuwatch.web.context import WebContext
 from gpuwatch.web.page import ServingProcess
 from gpuwatch.web.server import WebServer
 from tests.web.past_launches import record_past_launches
+from tests.web.story_troubles import SETTINGS, record_troubles
 
 PLANNED = "/plan?model=llama-3.1-8b&method=qlora&tokens=100&within=48&max_cost=40"
 _WITHIN_S = 120.0  # a slow machine
@@ -46,7 +47,7 @@ gpu = ["H100", "A100", "RTX 4090", "H200", "B200", "L40S"]
 max_usd_hour = 8.0
 max_usd_day = 40.0
 max_usd_month = 400.0
-max_instances = 4
+max_instances = 5
 
 [providers.vastai]
 base_url = "{url}"
@@ -76,7 +77,7 @@ max_price = 0.60
 action = "launch"
 [watch.launch]
 max_runtime = "12h"
-max_active = 1
+max_active = 2
 max_total = 40
 
 [[watch]]
@@ -150,12 +151,13 @@ def story(folder: Path) -> Iterator[Story]:
         market, offer_id = stack.enter_context(demo_market(Path(folder, "machines") if has_jobs else None))
         _publish(market)
         path = folder / "gpuwatch.toml"
-        path.write_text(_SETTINGS.format(folder=folder, url=market.url, key=market.key))
+        path.write_text(_SETTINGS.format(folder=folder, url=market.url, key=market.key) + SETTINGS)
         path.chmod(0o600)
         settings = load(str(path), env={"STATE_DIRECTORY": str(folder)}, cwd=folder)
         import_recorded(settings, real_now(), dry_run=False, progress=_untold, provider=PROVIDER)
         store = stack.enter_context(open_store(settings))
         record_past_launches(store, real_now())
+        record_troubles(settings, store, folder, real_now())
         service = stack.enter_context(running_service(settings, store, {}))
         codes: list[str] = []
         recent_log = RecentLog(redact)
