@@ -208,6 +208,14 @@ def test_a_decision_that_is_named_exists() -> None:
         assert named <= numbers, path
 
 
+def test_contributing_lists_every_decision() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Six tasks")[0]
+    ranges = re.findall(r"\b(\d{4})(?:–(\d{4}))?\b", text)
+    listed = [number for first, last in ranges for number in range(int(first), int(last or first) + 1)]
+    stored = [int(page.name[:4]) for page in (ROOT / "docs" / "decisions").glob("*.md")]
+    assert (sorted(set(stored) - set(listed)), len(listed)) == ([], len(set(listed)))
+
+
 def test_a_test_that_a_page_names_as_evidence_exists() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8") if page.name != "CHANGELOG.md" else ""  # its names stay as they were
