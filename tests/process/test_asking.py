@@ -123,7 +123,7 @@ def test_an_approval_beside_an_instance_of_nobody_rents_nothing(market: Marketpl
     with home.daemon() as child:
         (ask,) = wait_for(lambda: asks(home))
         other = rent_elsewhere(market)
-        wait_for(lambda: "that are not in this database" in home.run("alerts", "--json").stdout)
+        wait_for(lambda: "that are not in this database" in home.log())
         refused = home.run("approve", ask["ask_id"])
         assert refused.returncode == 1
         assert other in refused.stdout + refused.stderr

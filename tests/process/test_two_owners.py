@@ -125,7 +125,10 @@ def test_two_lists_rent_send_and_count_for_themselves(
     assert running() == ["cheap", "lab::cheap"]
     sent = [[one.text for one in double.shown] for double in doubles]
     assert not [text for text in sent[0] if "lab::" in text or "4090" in text]
-    assert not [text for text in sent[1] if "H100" in text or "lab::cheap" not in text]
+    assert not [text for text in sent[1] if "H100" in text]
+    assert [text for text in sent[1] if "lab::cheap" in text]
+    # the picture after an alert names its GPU alone
+    assert not [text for text in sent[1] if "lab::cheap" not in text and not text.startswith("RTX 4090: ")]
     assert {str(row["channel"]) for row in rows(store_url, "SELECT channel FROM delivery")} == {
         "telegram",
         "lab::telegram",

@@ -203,7 +203,7 @@ def test_used_rows_are_reported_as_gpuwatch_s_own_pause_once_a_day() -> None:
     assert world.market.asked == []
     assert world.alerts(AlertKind.BLIND) == []
     (headline,) = world.alerts(AlertKind.DAEMON)
-    assert headline == "gpuwatch does not poll vastai until 2026-11-22 00:00 UTC: rows_per_day is used up"
+    assert headline == "gpuwatch does not poll vastai until 2026-11-22 00:00 UTC: the day's rows are used up"
     assert all(health.blind_since is None for health in world.worker.health_monitor.lanes.values())
     world.now = MIDNIGHT + timedelta(days=1)
     world.live(60)

@@ -62,9 +62,9 @@ def test_a_running_job_is_followed_cancelled_and_retried(tmp_path: Path) -> None
         wait_for(lambda: job_details(settings, job.job_id).job.state is JobState.QUEUED)
 
 
-def test_a_chart_of_one_sample_has_an_axis_of_that_hour(tmp_path: Path) -> None:
+def test_a_chart_of_two_samples_has_an_axis_of_that_hour(tmp_path: Path) -> None:
     with served(tmp_path) as web, started() as browser, page_at(browser, web.url, PHONE) as page:
-        job = a_running_job(web.context.settings, tmp_path, samples=1)
+        job = a_running_job(web.context.settings, tmp_path, samples=2)
         page.add_init_script(_CHARTS)
         page.goto(f"/jobs/{job.job_id}")
         wait_for(lambda: page.evaluate("drawn.length >= 3 && drawn[0].scales.x.min !== null"))

@@ -36,7 +36,7 @@ def test_a_watch_is_added_changed_paused_and_silenced(web: Served, has_script: b
         page.wait_for_url("**/watches")
         reload(web)
         page.goto("/watches?fresh=yes")
-        assert page.get_by_role("link", name="a100-night").count() == 1
+        assert page.get_by_role("link", name="a100-night", exact=True).count() == 1
         assert 'name = "a100-night"' in file_of(web)
 
         page.goto("/watches/a100-night/edit")
