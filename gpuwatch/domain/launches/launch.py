@@ -277,7 +277,7 @@ class RefusalReason(StrEnum):
     BREAKER = "breaker"  # too many launches of this watch failed
     CHECKLIST = "checklist"  # required items are not ticked
     NO_CREDIT = "no_credit"
-    STRANGERS = "strangers"  # word-check: allow - a stored value; a new database, but instances with a gpuwatch label
+    STRANGERS = "strangers"  # word-check: allow - a stored value; labelled instances of no launch
 
 
 class LaunchRefusal(msgspec.Struct, frozen=True):

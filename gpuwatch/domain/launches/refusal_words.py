@@ -60,9 +60,6 @@ def _plain(rule: RefusalReason, text: str) -> str:
         RefusalReason.OFFER_TAKEN: _("another of your machines already has the offer"),
         RefusalReason.MACHINE_FAILED: _("the machine failed lately, or you blocked it"),
         RefusalReason.RENAMED: _("it may be a watch that you renamed while its machine runs"),
-        RefusalReason.STRANGERS: _(  # word-check: allow - a stored value
-            "the database is new, but machines with gpuwatch's label run"
-        ),
     }.get(rule) or translate_composed(text)
 
 
