@@ -76,7 +76,7 @@ class OptionSpec(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
-class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
+class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What an alert channel declares. `check` validates all values together and raises ValueError with one line."""
 
     name: str
@@ -92,7 +92,7 @@ class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
-class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What a provider declares; the settings take their defaults from it."""
 
     name: str

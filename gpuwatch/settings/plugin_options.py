@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, Final
 
 from pydantic import Field, PlainValidator, WithJsonSchema, create_model, model_validator
@@ -126,6 +126,7 @@ def secret_options(table: KeyPath) -> Iterator[KeyPath]:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
+@cache
 def provider_table(info: ProviderInfo) -> type[Table]:
     """`[providers.NAME]` of one provider, with its defaults and its options; those may lack what only polling needs."""
     defaults = {
@@ -139,6 +140,7 @@ def provider_table(info: ProviderInfo) -> type[Table]:
     return table_with(ProviderSection, defaults, options=(options, field))
 
 
+@cache
 def channel_table(info: ChannelInfo) -> type[Table]:
     """`[notify.NAME]` of one channel."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import SEEN, SEEN_PLACES
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports import ChannelSection, ProviderSection, Severity
-from gpuwatch.ports.declarations import OptionSpec
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
 from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
 from gpuwatch.settings.external_values import ExternalValue, database_url, locate_secrets, option_text
@@ -84,7 +85,7 @@ def validate(
 def _table(resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> Any:
     """The table, with each key valid by itself. Raises InvalidSettings."""
     tree = resolved.tree | {key: _sections(key, resolved.tree) for key in ("providers", "notify")}
-    model = _model(tree)
+    model = _model_for(tree)
     errors = list(resolved.faults)
     try:
         root = model.model_validate(tree)
@@ -108,17 +109,21 @@ def _sections(key: str, tree: Mapping[str, Any]) -> Any:
     return {name: {} for name in providers.names() if providers.info(name).on_by_default} | given
 
 
-def _model(tree: Mapping[str, Any]) -> type[Table]:
+def _model_for(tree: Mapping[str, Any]) -> type[Table]:
     """The table of all settings, with the keys of the providers and channels in it."""
     given = {key: tree[key] if isinstance(tree[key], dict) else {} for key in ("providers", "notify")}
-    known: dict[str, Any] = {
-        name: (provider_table(providers.info(name)), ...) for name in providers.names() if name in given["providers"]
-    }
-    channels: dict[str, Any] = {
-        name: (channel_table(notifiers.info(name)), ...) for name in given["notify"] if name in notifiers.names()
-    }
+    return _model(
+        tuple(providers.info(name) for name in providers.names() if name in given["providers"]),
+        tuple(notifiers.info(name) for name in given["notify"] if name in notifiers.names()),
+    )
+
+
+@lru_cache(maxsize=16)  # pydantic takes 20 ms to make one; pages and commands read the settings again and again
+def _model(known: tuple[ProviderInfo, ...], used: tuple[ChannelInfo, ...]) -> type[Table]:
+    tables: dict[str, Any] = {info.name: (provider_table(info), ...) for info in known}
+    channels: dict[str, Any] = {info.name: (channel_table(info), ...) for info in used}
     sections: dict[str, Any] = {
-        "providers": (create_model("Providers", __base__=Table, **known), ...),
+        "providers": (create_model("Providers", __base__=Table, **tables), ...),
         "notify": (create_model("Channels", __base__=options_table(NOTIFY_OPTIONS), **channels), ...),
     }
     return create_model("Settings", __base__=table_of(Settings), **sections)

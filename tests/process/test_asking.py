@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
+from tests.process.audit import rows
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for, wait_for_searches
 from tests.telegram_double import telegram
 
@@ -32,10 +31,7 @@ def asks(home: Home) -> list[dict[str, Any]]:
 
 
 def approve(home: Home, ask_id: str, **env: str) -> int:
-    command = [sys.executable, "-m", "gpuwatch", "approve", ask_id]
-    ran = subprocess.run(
-        command, cwd=home.folder, env=home.env | env, capture_output=True, text=True, timeout=60, check=False
-    )
+    ran = home.run("approve", ask_id, **env)
     assert "Traceback" not in ran.stderr
     return ran.returncode
 
@@ -53,7 +49,7 @@ def test_the_daemon_asks_once_and_follows_what_was_approved_beside_it(market: Ma
             assert f"gpuwatch approvals approve {ask['ask_id']}" in double.shown[0].text
             assert market.ledger.creates == ()
             assert approve(home, ask["ask_id"]) == 0
-            wait_for(lambda: [launch["state"] for launch in home.launches()] == ["running"])
+            wait_for(lambda: home.states() == ["running"])
             assert approve(home, ask["ask_id"]) == 1
             assert terminate(child)[0] == 0
     assert (len(market.ledger.creates), home.launches()[0]["launch_id"]) == (1, ask["ask_id"])
@@ -98,7 +94,7 @@ def test_an_approval_that_dies_is_settled_by_the_daemon_and_never_sent_again(
     assert [(one["ask_id"], one["state"]) for one in asks(home)] == [(ask["ask_id"], "approved")]
     assert approve(home, ask["ask_id"]) == 1
     with home.daemon(**PACE) as child:
-        wait_for(lambda: [launch["state"] for launch in home.launches()] == [state])
+        wait_for(lambda: home.states() == [state])
         terminate(child)
     assert len(market.ledger.creates) == creates
     assert len(market.ledger.alive()) == creates
@@ -123,7 +119,7 @@ def test_an_approval_beside_an_instance_of_nobody_rents_nothing(market: Marketpl
     with home.daemon() as child:
         (ask,) = wait_for(lambda: asks(home))
         other = rent_elsewhere(market)
-        wait_for(lambda: "that are not in this database" in home.log())
+        wait_for(lambda: rows(home.database_url, "SELECT 1 FROM alert WHERE kind = 'orphan'"))
         refused = home.run("approve", ask["ask_id"])
         assert refused.returncode == 1
         assert other in refused.stdout + refused.stderr

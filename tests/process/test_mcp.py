@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -16,11 +17,10 @@ from gpuwatch.storage.setup.daemon_lease import claim_daemon
 from tests.process.daemon_child import Home, bargain, wait_for
 from tests.upgraded_store import open_upgraded
 
-mcp = pytest.importorskip("mcp")
-from mcp import Client  # noqa: E402 the line above skips without the extra
-from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
+if TYPE_CHECKING:
+    from mcp import Client  # loaded by the tests: it takes a second, in each worker
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("mcp") is None, reason="without the extra")]
 READING = {"offers", "market", "history", "advise", "plan_job", "watches", "launches", "costs"}
 ACTING = {"create_watch", "request_launch", "stop"}
 
@@ -36,6 +36,9 @@ def market() -> Iterator[Marketplace]:
 @asynccontextmanager
 async def agent(home: Home) -> AsyncIterator[Client]:
     """An agent that talks to a server of its own."""
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
     parameters = StdioServerParameters(
         command=sys.executable, args=["-m", "gpuwatch", "mcp"], env=home.env, cwd=home.folder
     )
