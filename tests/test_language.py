@@ -55,7 +55,7 @@ def test_english_loads_no_catalogue() -> None:
         "import sys; from gpuwatch.language import translate, translate_plural as plural\n"
         "print(translate('Watches'), plural('one', 'many', 1), plural('one', 'many', 2), 'gettext' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.split() == ["Watches", "one", "many", "False"]
 
 
@@ -138,7 +138,7 @@ def _said(folder: Path, *command: str) -> str:
     env = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "LANG": "ru_RU.UTF-8", "LANGUAGE": "ru"}
     done = subprocess.run(
         [sys.executable, "-m", "gpuwatch", *command],
-        cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     return done.stdout + done.stderr.replace(str(folder), "")
 

@@ -13,7 +13,7 @@ from tests.checkout import ROOT
 def _make(*words: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(
-        ["make", *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False
+        ["make", *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=240, check=False
     )  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def test_two_builds_are_equal_byte_for_byte(wheel: Path, shared: Path, tmp_path:
     """From another folder, with other times and modes of its files."""
     copy = tmp_path / "checkout"
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True, timeout=240).stdout
     for name in filter(None, names.split("\0")):
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -243,7 +243,7 @@ def test_it_answers_in_russian_with_its_own_files(installed: Path, tmp_path: Pat
 
 def _fetched(port: int, path: str) -> str:
     request = Request(f"http://127.0.0.1:{port}{path}", headers={"Accept-Language": "ru", "Accept": "text/html"})
-    with urlopen(request, timeout=60) as answer:
+    with urlopen(request, timeout=240) as answer:
         return str(answer.read().decode("utf-8", "replace"))
 
 

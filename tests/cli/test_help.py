@@ -21,7 +21,7 @@ from tests.cli.conftest import Shell
 def _help(word: str, **env: str) -> str:
     clean = {"PATH": os.defpath, "HOME": "/nonexistent", **env}
     command = [sys.executable, "-m", "gpuwatch", word]
-    return subprocess.run(command, env=clean, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(command, env=clean, capture_output=True, text=True, timeout=240, check=True).stdout
 
 
 def test_a_narrow_terminal_gets_narrow_help() -> None:
@@ -34,7 +34,7 @@ def test_a_reader_that_has_had_enough_is_no_fault(tmp_path: Path) -> None:
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
         command = [sys.executable, "-m", "gpuwatch", "config", "schema"]
-        ran = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60, check=False)
+        ran = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, cwd=tmp_path, timeout=240, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 

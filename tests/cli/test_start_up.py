@@ -25,7 +25,7 @@ def test_answers_without_settings_load_no_pydantic(words: str) -> None:
         "runpy.run_module('gpuwatch', run_name='__main__', alter_sys=True)"
     )
     command = [sys.executable, "-c", program, *([] if completes else words.split())]
-    done = subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout
     assert done.stderr.strip() == "[]"
 
@@ -52,6 +52,6 @@ def test_a_check_loads_nothing_of_the_page_of_metrics_or_of_statistics(market: M
     }  # fmt: skip
     words = ["check", "--gpu", "H100", "--max-price", "2"]
     command = [sys.executable, "-c", _CHECK, _HEAVY, *words]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "loaded: []"

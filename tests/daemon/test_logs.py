@@ -215,7 +215,7 @@ def test_an_unknown_style_is_refused() -> None:
 def test_standard_output_stays_free() -> None:
     """In a process of its own: everything that logs goes to standard error."""
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False, env={**os.environ}
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=240, check=False, env={**os.environ}
     )
     assert done.stdout == ""
     said = [json.loads(line) for line in done.stderr.splitlines()]

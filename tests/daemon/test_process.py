@@ -46,7 +46,7 @@ with claim_store(sys.argv[1]):
 def test_what_creates_a_new_database_does_not_stay_in_memory(tmp_path: Path) -> None:
     """alembic takes 8 MB; with SQLite, SQLAlchemy's PostgreSQL part takes 2 MB."""
     command = [sys.executable, "-c", _FIRST_START, f"sqlite:///{tmp_path}/new.db"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
     assert printed.split("\n")[:3] == ["[] True", "[]", "[]"]
 
 
@@ -54,6 +54,6 @@ def test_a_database_that_cannot_be_created_is_reported_by_the_daemon_itself(tmp_
     """The child prints nothing, and leaves nothing behind."""
     command = [sys.executable, "-c", _FIRST_START, f"sqlite:///{tmp_path}/new.db"]
     limited = ["sh", "-c", "ulimit -f 16; trap '' XFSZ; exec \"$@\"", "sh", *command]
-    done = subprocess.run(limited, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(limited, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 1
     assert done.stderr.count("StoreDiskFailed") == 1

@@ -29,6 +29,6 @@ print(signals.stop, signals.reload)
 )
 def test_a_signal_that_another_thread_got_wakes_the_main_one(name: str, printed: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", CODE.format(name=name)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", CODE.format(name=name)], capture_output=True, text=True, timeout=240, check=True
     )
     assert ended.stdout.strip() == printed

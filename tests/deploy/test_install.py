@@ -39,7 +39,7 @@ def test_an_install_is_one_folder_behind_one_link(tmp_path: Path) -> None:
 
     python = folder / "current/bin/python"
     asked = [python, "-I", "-c", "import apprise, gpuwatch, psycopg; print(gpuwatch.__file__)"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60)
+    found = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=240)
     assert Path(found.stdout.strip()).resolve().is_relative_to((folder / "current").resolve())
 
     again = _install(folder)

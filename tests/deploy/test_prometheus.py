@@ -56,7 +56,7 @@ def test_boards_show_metrics_that_exist_and_every_metric_is_shown() -> None:
 @needs_prometheus
 def test_the_rules_are_valid_and_fire_when_they_should() -> None:
     for command in (["check", "rules", str(RULES)], ["test", "rules", str(RULES.with_name("rules_test.yml"))]):
-        ran = subprocess.run(["promtool", *command], capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(["promtool", *command], capture_output=True, text=True, timeout=240, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
@@ -115,7 +115,7 @@ def _prometheus(folder: Path, target: int) -> Iterator[Any]:
     def ask(expression: str) -> list[Any]:
         address = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
         try:
-            with urllib.request.urlopen(address, timeout=30) as answer:
+            with urllib.request.urlopen(address, timeout=240) as answer:
                 return list(json.load(answer)["data"]["result"])
         except OSError:  # it is starting
             return []
@@ -124,7 +124,7 @@ def _prometheus(folder: Path, target: int) -> Iterator[Any]:
         yield ask
     finally:
         child.terminate()
-        child.wait(timeout=60)
+        child.wait(timeout=240)
         log.close()
 
 

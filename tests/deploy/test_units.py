@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def _analyze(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, timeout=240, check=False)
 
 
 def _verify(root: Path, unit: str) -> subprocess.CompletedProcess[str]:

@@ -46,7 +46,7 @@ class Reader:
         """Run one line of the page, which must succeed; return its output."""
         words = shlex.split(line)
         if words[0] != "gpuwatch":
-            subprocess.run(["/bin/sh", "-c", line], cwd=self.folder, timeout=60, check=True)
+            subprocess.run(["/bin/sh", "-c", line], cwd=self.folder, timeout=240, check=True)
             return ""
         with TemporaryFile() as out:
             child = start_gpuwatch(words[1:], self.folder, self.env, stderr=out, stdout=out)
@@ -67,7 +67,7 @@ class Reader:
         try:
             yield child
             child.send_signal(signal.SIGINT)
-            assert child.wait(timeout=60) in {0, 130}
+            assert child.wait(timeout=240) in {0, 130}
         except BaseException as error:
             error.add_note(self.log())
             raise

@@ -88,7 +88,7 @@ def test_the_module_prints_its_url_serves_and_ends_with_sigterm() -> None:
             assert len(loopback_client.get(f"{url}/api/v0/bundles/").json()["offers"]) == 20
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=240) == 0
 
 
 def test_closing_ends_every_thread_even_with_clients_connected() -> None:

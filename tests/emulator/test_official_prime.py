@@ -42,7 +42,7 @@ def prime(place: PrimeIntellectServer, tmp_path: Path) -> Run:
         home = {"HOME": str(tmp_path), "PRIME_DISABLE_VERSION_CHECK": "1", "COLUMNS": "200", "NO_COLOR": "1"}
         environment = {"PATH": os.environ["PATH"], "PRIME_API_KEY": key, "PRIME_API_BASE_URL": place.url} | home
         command = [str(CLIENT), *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
     return run
 

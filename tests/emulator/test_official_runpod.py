@@ -76,7 +76,7 @@ def reported(cloud: RunPod, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     home = str(tmp_path_factory.mktemp("home"))
     environment = {"PATH": os.environ["PATH"], "HOME": home, "RUNPOD_API_BASE_URL": cloud.url, "COLUMNS": "200"}
     command = [str(PYTHON), "-c", SCRIPT, cloud.key]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

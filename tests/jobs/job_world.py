@@ -161,7 +161,7 @@ class LocalShell:
         env |= {"GPUWATCH_RUNNER_EVERY_S": "0.3", "GPUWATCH_RUNNER_GRACE_S": "20"}
         done = subprocess.run(
             ["/bin/sh", "-c", command], cwd=self._machine.home, env=env, input=stdin, capture_output=True,
-            check=False, timeout=60,
+            check=False, timeout=240,
         )  # fmt: skip
         return RemoteAnswer(
             exit_code=done.returncode, stdout=done.stdout[:max_bytes], stderr=done.stderr.decode(errors="replace")

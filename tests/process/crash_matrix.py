@@ -158,7 +158,7 @@ class Case:
                     wait_for(lambda: _creates(market) > int(self.canary), every_s=0.01)
                     child.kill()
                     child.wait()
-                elif child.wait(timeout=90) != failpoint.DIED:
+                elif child.wait(timeout=240) != failpoint.DIED:
                     return [f"did not die at {point}: code {child.returncode}"]
             except (subprocess.TimeoutExpired, AssertionError):
                 return [f"never came to {point}; launches: {home.states()}"]
@@ -177,7 +177,7 @@ class Case:
             except AssertionError:
                 return [f"does not come to rest: {home.states()}, {len(undelivered(home.database_url))} alerts wait"]
             child.send_signal(signal.SIGTERM)
-            code = child.wait(timeout=60)
+            code = child.wait(timeout=240)
         return [] if code == 0 else [f"ended with code {code}"]
 
     def _at_rest(self, states: Sequence[str]) -> bool:
@@ -237,5 +237,5 @@ def somebody_rents(market: Marketplace, key: str) -> None:
         f"{market.url}/api/v0/asks/{offer_id}/", json.dumps(order).encode(), method="PUT",
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=10) as answered:
+    with urllib.request.urlopen(request, timeout=240) as answered:
         assert json.load(answered)["success"]

@@ -118,7 +118,7 @@ class _Client:
 
     def close(self) -> None:
         self._control.close()
-        self._server.wait(timeout=10)
+        self._server.wait(timeout=240)
 
 
 @cache

@@ -108,7 +108,7 @@ def rent_elsewhere(market: Marketplace) -> str:
         f"{market.url}/api/v0/asks/{offer_id}/", json.dumps(body).encode(), method="PUT",
         headers={"Authorization": "Bearer demo-key", "Content-Type": "application/json"},
     )  # fmt: skip
-    with urllib.request.urlopen(asked, timeout=30) as answer:
+    with urllib.request.urlopen(asked, timeout=240) as answer:
         return str(json.load(answer)["new_contract"])
 
 

@@ -126,7 +126,7 @@ def test_a_daemon_that_dies_makes_one_cluster(new_cluster: Callable[..., Cluster
         cluster.dstack.faults(apply="lost")
     with cluster.home.daemon(GPUWATCH_FAILPOINT=f"{point}@kill") as child:
         cluster.submit()
-        child.wait(timeout=60)
+        child.wait(timeout=240)
     assert f"failpoint {point}" in cluster.home.log()
     cluster.dstack.faults()
     with cluster.home.daemon():
@@ -199,7 +199,7 @@ def test_a_cancelled_cluster_ends_by_the_tool_and_is_confirmed(
         assert cluster.home.launches()[0]["state"] == "stopping", "a run that goes on is no confirmed end"
         assert wait_for(lambda: cluster.alerts("may still be billed")) == ["critical"]
         cluster.dstack.set(name, "terminated", price=10.0, reason="terminated_by_user")
-        assert cancel.wait(timeout=60) == 0
+        assert cancel.wait(timeout=240) == 0
         assert cluster.home.launches()[0]["state"] == "ended"
     assert cluster.job()["state"] == "cancelled"
     assert cluster.dstack.made() == [name]

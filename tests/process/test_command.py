@@ -78,7 +78,7 @@ def test_a_daemon_that_dies_beside_its_command_never_runs_it_again(tmp_path: Pat
         home = CommandHome(tmp_path, market.url)
         bargain(market)
         with home.daemon(GPUWATCH_FAILPOINT=f"{point}@kill") as child:
-            child.wait(timeout=60)
+            child.wait(timeout=240)
         assert f"failpoint {point}" in home.log()
         ran = len(home.runs)
         assert ran == (0 if point == "intent.after_commit" else 1)
@@ -103,7 +103,7 @@ def test_a_daemon_killed_while_its_command_runs_holds_it_too(tmp_path: Path) -> 
         with home.daemon() as child:
             wait_for(lambda: home.runs)
             child.kill()
-            child.wait(timeout=60)
+            child.wait(timeout=240)
         with home.daemon():
             wait_for(lambda: home.states() == ["held"])
             wait_for_searches(market)

@@ -57,7 +57,7 @@ class Stage:
 
     def dies_at(self, point: str, **env: str) -> None:
         with self.home.daemon(GPUWATCH_FAILPOINT=f"{point}@kill", **(env or FAST)) as child:
-            assert child.wait(timeout=90) == -signal.SIGKILL
+            assert child.wait(timeout=240) == -signal.SIGKILL
         assert f"failpoint {point.partition(':')[0]}\n" in self.home.log()
 
     @contextmanager
@@ -107,7 +107,7 @@ def edit_label(market: Marketplace, instance_id: int) -> None:
         f"{market.url}/api/v0/instances/{instance_id}/", json.dumps({"label": "my training"}).encode(), method="PUT",
         headers={"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"},
     )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=10) as answered:
+    with urllib.request.urlopen(request, timeout=240) as answered:
         assert json.load(answered)["success"]
 
 

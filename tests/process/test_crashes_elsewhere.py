@@ -106,7 +106,7 @@ def ended(child: subprocess.Popen[bytes]) -> None:
 def test_killed_after_the_send_the_one_instance_is_taken_up_by_its_label(markets: Markets) -> None:
     child = markets.daemon(GPUWATCH_FAILPOINT="launch.after_send")
     try:
-        assert child.wait(timeout=60) == DIED
+        assert child.wait(timeout=240) == DIED
     finally:
         ended(child)
     assert markets.launch()["instance_id"] is None

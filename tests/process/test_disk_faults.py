@@ -93,7 +93,7 @@ def test_a_start_on_a_full_disk_waits_for_space_and_is_reported(
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         wait_for(lambda: home.states() == ["running"])
         child.terminate()
-        assert child.wait(timeout=20) == 0
+        assert child.wait(timeout=240) == 0
     finally:
         child.kill()
         child.wait()
@@ -339,7 +339,7 @@ class OwnPostgres:
         """Stop like `pg_ctl stop -m immediate`: no session finishes its work."""
         process = self._server.get_postmaster_info().process
         process.send_signal(signal.SIGQUIT)
-        process.wait(60)
+        process.wait(240)
 
     def start(self) -> None:
         self._server.ensure_postgres_running()

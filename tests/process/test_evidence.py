@@ -28,7 +28,7 @@ def _call(market: Marketplace, method: str, path: str, body: dict[str, Any]) -> 
         f"{market.url}{path}", json.dumps(body).encode(), method=method,
         headers={"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"},
     )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=10) as answered:
+    with urllib.request.urlopen(request, timeout=240) as answered:
         assert json.load(answered)["success"]
 
 

@@ -29,7 +29,7 @@ def home(market: Marketplace, tmp_path: Path) -> Home:
 
 def dies_at(home: Home, point: str) -> None:
     with home.daemon(GPUWATCH_FAILPOINT=point) as child:
-        assert child.wait(timeout=60) == DIED
+        assert child.wait(timeout=240) == DIED
 
 
 def state(home: Home) -> str:

@@ -136,7 +136,7 @@ def test_standbys_cost_little_and_one_of_them_takes_over(
         assert connections < _most_connections(store_url) == 100
         for child in children:
             child.send_signal(signal.SIGTERM)
-        assert [child.wait(timeout=60) for child in children] == [0] * len(children)
+        assert [child.wait(timeout=240) for child in children] == [0] * len(children)
     logs = [home.log() for home in homes.values()]
     assert sum(LEADS_NOW in log for log in logs) == 2
     assert "Traceback" not in "".join(logs)
@@ -222,14 +222,14 @@ def test_a_rate_limit_that_one_host_met_holds_for_the_next(tmp_path: Path, store
         wait_for_searches(market)
         market.faults.add("search", "429", shape="headers", threshold_s=45)
         held = "SELECT kind FROM provider_hold WHERE kind = 'search'"
-        wait_for(lambda: rows(store_url, held), within_s=60)
+        wait_for(lambda: rows(store_url, held), within_s=300)
         refused_s, before = time.monotonic(), len(searches(market))
         first.kill()
         first.wait()
         wait_for(lambda: "this host leads now" in b.log())
         wait_for(lambda: time.monotonic() > refused_s + 35)
         assert len(searches(market)) == before
-        wait_for(lambda: len(searches(market)) > before, within_s=90)
+        wait_for(lambda: len(searches(market)) > before, within_s=300)
         assert terminate(second)[0] == 0
 
 

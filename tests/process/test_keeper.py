@@ -90,7 +90,7 @@ def test_without_a_database_an_instance_whose_id_was_never_learnt_is_found_by_it
 ) -> None:
     home = Home(tmp_path, market.url, max_runtime="2s", ready_within="1s")
     with home.daemon(**SOON, GPUWATCH_FAILPOINT="launch.after_send") as child:
-        child.wait(timeout=60)
+        child.wait(timeout=240)
     assert len(market.instances()) == 1
     assert [line.get("instance_id") for line in lines(home)] == [None]
     ruin_database(home)
@@ -138,13 +138,13 @@ def test_without_a_database_and_with_nothing_to_end_the_start_fails_at_once(
     ruin_database(home)
     (tmp_path / "gpuwatch.db").write_bytes(b"no database" * 500)
     with home.daemon() as child:
-        assert child.wait(timeout=60) == 1
+        assert child.wait(timeout=240) == 1
 
 
 def test_killed_between_the_file_and_the_order_the_next_start_settles_both(market: Marketplace, tmp_path: Path) -> None:
     home = Home(tmp_path, market.url)
     with home.daemon(GPUWATCH_FAILPOINT="launch.before_send") as child:
-        child.wait(timeout=60)
+        child.wait(timeout=240)
     assert (len(lines(home)), market.instances()) == (1, [])
     market.withdraw(market.offers()[0]["id"])
     with home.daemon(GPUWATCH_TEST_PACE="600"):

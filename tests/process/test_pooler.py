@@ -67,15 +67,15 @@ def test_it_rents_once_and_hands_over_through_a_pooler(tmp_path: Path, postgres:
         somebody_rents(market, KEY)
         a, b = (home_of(tmp_path / name, market.url, pooled, {"cheap": "H100"}) for name in ("a", "b"))
         with a.daemon() as first:
-            wait_for(lambda: "watching" in a.log(), within_s=60)
+            wait_for(lambda: "watching" in a.log(), within_s=300)
             with b.daemon() as second:
-                wait_for(lambda: "this one stands by" in b.log(), within_s=60)
+                wait_for(lambda: "this one stands by" in b.log(), within_s=300)
                 bargain(market)
-                wait_for(lambda: a.states() == ["running"], within_s=60)
+                wait_for(lambda: a.states() == ["running"], within_s=300)
                 assert a.run("hosts", "step-down").returncode == 0
-                wait_for(lambda: "this host leads now" in b.log(), within_s=60)
+                wait_for(lambda: "this host leads now" in b.log(), within_s=300)
                 assert b.run("stop", "--all", "--yes").returncode == 0
-                wait_for(lambda: a.states() == ["ended"], within_s=60)
+                wait_for(lambda: a.states() == ["ended"], within_s=300)
                 assert [terminate(child)[0] for child in (first, second)] == [0, 0]
         assert Audit(market, url, {"cheap": Limits(1, 1)}, None).faults() == []
         for home in (a, b):

@@ -158,7 +158,7 @@ def test_a_leader_in_rescue_mode_hands_over_to_a_healthy_host(
         assert "rescue mode" in a.log()
         bargain(market, 1.2)
         with b.daemon() as healthy:
-            wait_for(lambda: b.states().count("running") == 2, within_s=60)
+            wait_for(lambda: b.states().count("running") == 2, within_s=300)
             assert "a healthy one that stands by will lead" in a.log()
             hosts = json.loads(b.run("hosts", "--json").stdout)
             states = {(one["state"], one["is_rescued"]) for one in hosts}  # and the one that was killed

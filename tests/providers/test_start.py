@@ -21,7 +21,7 @@ SMALL = {"_struct", "base64", "binascii", "shlex", "struct"}  # for start script
 
 def _loaded_for(*names: str) -> set[str]:
     command = [sys.executable, "-c", PROGRAM, *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     return set(done.stdout.split())
 
 

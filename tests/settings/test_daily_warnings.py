@@ -66,7 +66,7 @@ def test_commands_print_the_two_lines_of_lambda_once_and_doctor_always(tmp_path:
 
     def printed(command: str) -> list[str]:
         words = [sys.executable, "-m", "gpuwatch", command]
-        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
         return [line for line in done.stderr.splitlines() if line.startswith('watch "night": lambda')]
 
     assert len(printed("launches")) == 2

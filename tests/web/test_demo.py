@@ -36,7 +36,7 @@ def test_the_demo_stays_with_a_page_until_it_is_interrupted(tmp_path: Path) -> N
             assert answer.status_code == 200, answer.text
             client.close()
             child.send_signal(signal.SIGINT)
-            assert child.wait(60) == 0
+            assert child.wait(240) == 0
         finally:
             child.kill()
             child.wait()

@@ -41,7 +41,7 @@ def lines(*arguments: str, given: str = "", folder: Path) -> subprocess.Complete
     env = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "gpuwatch", *arguments]
     return subprocess.run(
-        command, input=given, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
+        command, input=given, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False
     )
 
 
@@ -168,7 +168,7 @@ def test_the_page_alone_prints_its_address_and_a_code_and_ends_on_sigterm(tmp_pa
         assert loopback_client.get(f"{url[1]}healthz").status_code == 200
         assert loopback_client.get(f"{url[1]}api/v1/offers").status_code == 503
         child.terminate()
-        assert child.wait(30) == 0
+        assert child.wait(240) == 0
 
 
 @pytest.mark.parametrize(

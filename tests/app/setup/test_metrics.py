@@ -98,7 +98,7 @@ def test_a_textfile_is_replaced_whole_and_others_may_read_it(tmp_path: Path) -> 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
 def test_promtool_finds_nothing_to_mend(tmp_path: Path) -> None:
     text = exposition(read_without_store(tmp_path))
-    subprocess.run(["promtool", "check", "metrics"], input=text, check=True, capture_output=True, timeout=60)
+    subprocess.run(["promtool", "check", "metrics"], input=text, check=True, capture_output=True, timeout=240)
 
 
 def test_what_the_daemon_scored_is_counted_by_outcome_and_by_share(database: Database, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_approvals_of_several_processes_at_the_same_moment_rent_once(house: Hous
         for _ in range(3)
     ]
     for process in running:
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     assert sorted(process.returncode for process in running) == [0, 1, 1]
     assert house.rented() == 1
 

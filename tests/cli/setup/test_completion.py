@@ -35,7 +35,7 @@ def completed(shell: Shell, *words: str, kind: str = "bash") -> list[str]:
     }
     ran = subprocess.run(
         [sys.executable, "-m", "gpuwatch"],
-        cwd=shell.folder, env=env, capture_output=True, text=True, timeout=60, check=False,
+        cwd=shell.folder, env=env, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert ran.stderr == ""
     return [line.partition(",")[2] for line in ran.stdout.split()]
@@ -104,7 +104,7 @@ def test_bash_completes_with_the_script(shell: Shell) -> None:
     )
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     ran = subprocess.run(
-        ["bash", "-c", script], cwd=shell.folder, env=env, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", script], cwd=shell.folder, env=env, capture_output=True, text=True, timeout=240, check=False
     )
     assert (ran.stdout, ran.stderr) == ("h100-night\n", "")
 

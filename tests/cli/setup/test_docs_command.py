@@ -51,10 +51,10 @@ def test_the_emulator_serves_until_it_is_interrupted() -> None:
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
-        with urlopen(f"{url}/control/instances", timeout=60) as answer:
+        with urlopen(f"{url}/control/instances", timeout=240) as answer:
             assert answer.status == 200
         server.send_signal(signal.SIGTERM)
-        assert server.wait(20) == 0
+        assert server.wait(240) == 0
 
 
 def _samples() -> Iterator[tuple[str, str, str]]:

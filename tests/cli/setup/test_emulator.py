@@ -19,7 +19,7 @@ def used_port() -> Iterator[int]:
 
 def ran(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.parametrize("words", [("gpuwatch", "emulator"), ("gpuwatch.emulator",)])

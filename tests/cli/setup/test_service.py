@@ -231,7 +231,7 @@ def test_systemd_understands_the_unit(shell: Shell, systemd: Systemd, system: Pa
 def _analyze(*words: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.defpath, "XDG_RUNTIME_DIR": "/tmp", "HOME": "/tmp"}
     return subprocess.run(
-        ["/usr/bin/systemd-analyze", *words], env=env, capture_output=True, text=True, timeout=60, check=False
+        ["/usr/bin/systemd-analyze", *words], env=env, capture_output=True, text=True, timeout=240, check=False
     )
 
 

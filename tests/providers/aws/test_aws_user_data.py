@@ -25,7 +25,9 @@ def _run(script: str, tmp_path: Path) -> str:
     )
     for folder in ("etc/profile.d", "etc/systemd/system", "var/lib/cloud"):
         (tmp_path / folder).mkdir(parents=True)
-    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, timeout=20, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        ["bash"], input=script, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -52,7 +54,7 @@ def test_a_script_of_another_language_is_run_by_its_own_program(tmp_path: Path) 
 def test_it_is_a_shell_script_that_cloud_init_takes() -> None:
     script = user_data("echo hi", {"A": "b"}, NOW + timedelta(hours=1), NOW)
     assert script.startswith("#!/bin/bash\n")
-    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False, timeout=20).returncode == 0
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False, timeout=240).returncode == 0
 
 
 def test_the_machine_ends_itself_by_the_hour_and_before_the_owners_script() -> None:

@@ -13,7 +13,7 @@ VM = "serviceName eq 'Virtual Machines' and priceType eq 'Consumption'"
 
 
 def asked(url: str) -> Any:
-    with urlopen(url, timeout=60) as answer:
+    with urlopen(url, timeout=240) as answer:
         return json.load(answer)
 
 

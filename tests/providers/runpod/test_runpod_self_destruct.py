@@ -48,7 +48,7 @@ class Pod:
     def start(self, script: str) -> subprocess.CompletedProcess[str]:
         env = {"PATH": str(self._bin), "RUNPOD_POD_ID": "pod77", "RUNPOD_API_KEY": KEY}
         bash = shutil.which("bash") or "bash"
-        return subprocess.run([bash, "-c", script], env=env, capture_output=True, text=True, timeout=20, check=False)
+        return subprocess.run([bash, "-c", script], env=env, capture_output=True, text=True, timeout=240, check=False)
 
     def asked(self, count: int) -> list[str]:
         """Return the first commands, once there are this many."""

@@ -13,7 +13,7 @@ from gpuwatch.providers.toolkit.first_boot import first_boot_script
 def _run(script: str | None, home: Path) -> str:
     assert script is not None
     here = script.replace("/etc/", f"{home}/").replace("/root", str(home))
-    done = subprocess.run(["bash", "-c", here], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(["bash", "-c", here], capture_output=True, text=True, timeout=240, check=False)
     assert done.stderr == ""
     return done.stdout
 

@@ -89,7 +89,7 @@ def _self_signed(folder: Path) -> ssl.SSLContext:
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     subprocess.run(
         [*made, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=240,
     )  # fmt: skip
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -106,7 +106,7 @@ def test_certificates_of_the_environment_are_trusted(
     if variable == "SSL_CERT_DIR":
         hashed = subprocess.run(
             ["openssl", "x509", "-hash", "-noout", "-in", str(path)],
-            check=True, capture_output=True, text=True, timeout=60,
+            check=True, capture_output=True, text=True, timeout=240,
         )  # fmt: skip
         path = path.rename(tmp_path / f"{hashed.stdout.strip()}.0").parent
     with serving(lambda request, wire: wire.answer(), tls=_tls(ca, "127.0.0.1")) as server:
