@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -253,8 +252,8 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
     """
     from gpuwatch.storage.setup.migrate import open_read_only
 
-    if (shared := _SHARED.get()) is not None:
-        database = shared.open(settings.database_url)
+    if _SHARED.stores is not None:
+        database = _SHARED.stores.open(settings.database_url)
         database.owner = settings.owner
         yield database
         return
@@ -334,7 +333,13 @@ class _SharedStores:
         return self._databases[url]
 
 
-_SHARED: ContextVar[_SharedStores | None] = ContextVar("shared stores", default=None)
+class _OfThread(threading.local):
+    """What a thread shares: a reading that it begins on another thread opens the store itself."""
+
+    stores: _SharedStores | None = None
+
+
+_SHARED = _OfThread()
 
 
 @contextmanager
@@ -348,11 +353,11 @@ def share_open_stores(opened: OpenStores) -> Iterator[None]:
         opened: the stores of the process.
     """
     with ExitStack() as stack:
-        token = _SHARED.set(_SharedStores(opened, stack))
+        before, _SHARED.stores = _SHARED.stores, _SharedStores(opened, stack)
         try:
             yield
         finally:
-            _SHARED.reset(token)
+            _SHARED.stores = before
 
 
 def build_hooks(

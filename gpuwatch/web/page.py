@@ -36,7 +36,7 @@ class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
         webhooks: receive the updates of messengers for their bots.
         stores: what it reads.
         prices: what it lately read of the watches' past.
-        gpu_pasts: what it read of the GPUs' past within a minute.
+        gpu_pasts: what it read of the GPUs' past within two minutes.
     """
 
     config: str | None = None
@@ -142,8 +142,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         show: returns the values of the template. Raises Moved, UsageError (404, 422), StoreError (503).
         order: its route is tried before those of higher ones: "/watches/new" before "/watches/{name}".
         scripts: files in static/ that only this page needs.
-        shared_s: how long a reading is shared by all clients: each reads its page every 15 s, and all at once after an
-            event, before which readings are forgotten, as after a form.
+        shared_s: how long a reading is shared by all clients (`RecentReadings`): each reads its page every 15 s, and
+            all at once after an event, before which readings are forgotten, as after a form.
     """
 
     name: str

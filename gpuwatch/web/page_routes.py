@@ -47,7 +47,7 @@ class Flashes:
 
 
 def _shared_values(context: WebContext, page: Page, view: View) -> Mapping[str, object]:
-    """Return the values of the page, at most `shared_s` old."""
+    """Return the values of the page, shared as `shared_s` says."""
     shared = context.shared_pages.get(page.path)
     if shared is None or view.query or view.form:
         return _read_values(page, view)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,6 +31,18 @@ def test_within_the_block_a_store_is_opened_once_and_then_closed(tmp_path: Path)
             assert not SqlPauseRepository(second).load().by_hand
     with open_store_read_only(settings) as third:
         assert third is not first
+
+
+def test_a_thread_that_begins_within_the_block_opens_the_store_itself(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+
+    def opened() -> Database:
+        with open_store_read_only(settings) as store:
+            assert not SqlPauseRepository(store).load().by_hand
+            return store
+
+    with share_open_stores(OpenStores()), ThreadPoolExecutor(1) as threads:
+        assert threads.submit(copy_context().run, opened).result(60) is not opened()
 
 
 def test_what_could_not_be_opened_is_tried_again(tmp_path: Path) -> None:

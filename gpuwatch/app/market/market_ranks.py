@@ -101,7 +101,7 @@ class RecentRanks:
         self._recent: RecentReadings[Mapping[str, GpuRank]] = RecentReadings(_KEPT_FOR)
 
     def ranks(self, settings: Settings, spot: bool | None, now: datetime) -> Mapping[str, GpuRank]:
-        """`market_ranks` of a rental type, at most five minutes old. Raises StoreError."""
+        """`market_ranks` of a rental type, at most ten minutes old. Raises StoreError."""
         return self._recent.reading(
             (settings.database_url, spot),
             _rates(settings),

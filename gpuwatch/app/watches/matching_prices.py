@@ -133,6 +133,6 @@ class RecentMatchingPrices:
         self._recent: RecentReadings[MatchingPrices] = RecentReadings(_KEPT_FOR)
 
     def prices(self, settings: Settings, watch: Watch, days: int, now: datetime) -> MatchingPrices:
-        """`matching_prices`, at most five minutes old. Raises StoreError."""
+        """`matching_prices`, at most ten minutes old. Raises StoreError."""
         basis = (watch, settings.database_url, commissions_of(settings), tuple(settings.providers))
         return self._recent.reading((watch.name, days), basis, now, lambda: matching_prices(settings, watch, days, now))

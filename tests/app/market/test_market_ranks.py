@@ -108,13 +108,13 @@ def test_a_minute_of_history_is_too_little(tmp_path: Path, database: Database, d
     assert market_ranks(settings_of(tmp_path, database_url), MarketFilter(spot=True), now) == {}
 
 
-def test_ranks_are_read_again_after_five_minutes(tmp_path: Path, database: Database, database_url: str) -> None:
+def test_ranks_are_read_again_after_ten_minutes(tmp_path: Path, database: Database, database_url: str) -> None:
     now = random_market(database, seed=2, hours=90)
     settings, recent = settings_of(tmp_path, database_url), RecentRanks()
     first = recent.ranks(settings, False, now)
     assert recent.ranks(settings, False, now + timedelta(minutes=4)) is first
     assert recent.ranks(settings, None, now) is not first
-    assert recent.ranks(settings, False, now + timedelta(minutes=6)) is not first
+    assert recent.ranks(settings, False, now + timedelta(minutes=10)) is not first
     dearer = settings_of(tmp_path, database_url, "commission = 0.5")
     assert recent.ranks(dearer, False, now + timedelta(minutes=6)) != first
 

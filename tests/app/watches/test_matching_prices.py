@@ -91,7 +91,7 @@ def test_a_reading_is_kept_for_minutes_and_not_beyond_a_change(settings: Setting
     recent, (watch,) = RecentMatchingPrices(), settings.watches
     first = recent.prices(settings, watch, 1, NOW)
     assert recent.prices(settings, watch, 1, NOW + timedelta(minutes=4)) is first
-    assert recent.prices(settings, watch, 1, NOW + timedelta(minutes=6)) is not first
+    assert recent.prices(settings, watch, 1, NOW + timedelta(minutes=10)) is not first
 
     other = msgspec.structs.replace(watch, verified=False)
     assert min(recent.prices(settings, other, 1, NOW + timedelta(minutes=6)).known) < min(first.known)
