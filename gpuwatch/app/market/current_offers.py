@@ -155,19 +155,17 @@ def _in_store(settings: Settings, offer_filter: OfferFilter, provider_names: Seq
     from gpuwatch.storage.history.queries.poll_queries import last_polls
     from gpuwatch.storage.history.queries.stored_prices import market_at, sources_on_sale
 
+    gpus = offer_filter.gpu_names or None
     with open_store_read_only(settings) as store:
+        read = market_at(store, real_now(), is_now=True, gpus=gpus)
+        on_sale = {(offer.provider, offer.spot) for offer in read} if gpus is None else sources_on_sale(store)
         names = {
             name
-            for name, spot in sources_on_sale(store)
+            for name, spot in on_sale
             if not is_imported_source(name)
             and _is_requested(name, kind_of_source(name), offer_filter, provider_names, spot=spot)
         }
-        now, gpus = real_now(), offer_filter.gpu_names or None
-        requested = [
-            offer
-            for offer in market_at(store, now, is_now=True, gpus=gpus)
-            if offer.provider in names and offer.spot in offer_filter.spots
-        ]
+        requested = [offer for offer in read if offer.provider in names and offer.spot in offer_filter.spots]
         polled = {name: poll.at for name, poll in last_polls(store).items() if name in names}
     newest = max(polled.values(), default=_BEGINNING)
     fresh = {name: at for name, at in polled.items() if newest - at <= max_price_age(settings, name)}

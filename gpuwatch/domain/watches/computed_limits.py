@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -207,4 +207,10 @@ def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Fail
     return Failure(limit.clause, text, max(0.0, is_ / limit.microusd_gpu_hour - 1))
 
 
-RARE_CLAUSES: tuple[Clause, ...] = (_reputation, _limit_per_unit, _conditions, _past)
+# clause → the fields of a watch of which one must be set for it to have an effect
+RARE_CLAUSES: Mapping[Clause, tuple[str, ...]] = {
+    _reputation: ("min_reputation",),
+    _limit_per_unit: ("max_usd_tflop_hour", "max_usd_gib_hour"),
+    _conditions: ("when", "any_of"),
+    _past: ("past",),
+}

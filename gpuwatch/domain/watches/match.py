@@ -21,7 +21,7 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
-_SETTING_OF: dict[Clause, str] = {}  # a clause without an effect unless this field of the watch is set
+_SETTINGS_OF: dict[Clause, tuple[str, ...]] = {}  # a clause without an effect unless one of these fields is set
 _MEMORY_SLACK = 0.99  # a driver reserves up to half a percent: 32607 MiB are sold as 32 GB
 
 
@@ -32,12 +32,15 @@ def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission])
 
 def clauses_of(watch: Watch) -> tuple[Clause, ...]:
     """Return the clauses that may reject an offer, in the order of the settings: without those that are not set."""
-    names = ((clause, _SETTING_OF.get(clause)) for clause in _ALL_CLAUSES)
-    return tuple([clause for clause, name in names if name is None or _is_set(getattr(watch, name))])
+    return tuple([clause for clause in _ALL_CLAUSES if _is_set(watch, clause)])
 
 
-def _is_set(value: object) -> bool:
-    return value is not None and value is not False  # 0 is a value
+def _is_set(watch: Watch, clause: Clause) -> bool:
+    names = _SETTINGS_OF.get(clause)
+    if names is None:
+        return True
+    values = [getattr(watch, name) for name in names]
+    return any(value is not None and value is not False and value != () for value in values)  # 0 is a value
 
 
 def failures(
@@ -296,7 +299,7 @@ def _at_least(clause: str, offer_field: str) -> Clause:
             return None
         return _too_little(clause, has, least)
 
-    _SETTING_OF[clause_holds] = clause
+    _SETTINGS_OF[clause_holds] = (clause,)
     return clause_holds
 
 
@@ -306,7 +309,7 @@ def _boolean_clause(clause: str, holds: Callable[[Offer], bool | None]) -> Claus
             return None
         return Failure(clause, f"{clause}: {'no' if holds(offer) is False else 'unknown'}")
 
-    _SETTING_OF[clause_holds] = clause
+    _SETTINGS_OF[clause_holds] = (clause,)
     return clause_holds
 
 
@@ -370,4 +373,14 @@ _CLAUSES: tuple[Clause, ...] = (
     _rare,
 )
 _ALL_CLAUSES: tuple[Clause, ...] = (*_CLAUSES[:-1], *RARE_CLAUSES)
+_SETTINGS_OF |= RARE_CLAUSES
+_SETTINGS_OF |= {
+    _job: ("max_job_cost_usd",),
+    _memory: ("min_vram_gib",),
+    _verified: ("verified",),
+    _regions: ("regions",),
+    _driver: ("min_driver",),
+    _own_disk: ("disk_gb",),
+    _available: ("available_for_s",),
+}
 _FACT_CLAUSES: tuple[Clause, ...] = (_provider, _gpu, _kind, _count, _spot, _memory, _verified, _regions)

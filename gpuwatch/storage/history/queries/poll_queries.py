@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from gpuwatch.domain.history.hourly_rollup import CoverScope
 from gpuwatch.ports.market import SWEEP
@@ -18,6 +18,52 @@ from gpuwatch.storage.setup.side_tables import seen_value
 from gpuwatch.storage.setup.tables import poll, poll_total, quota_day
 
 _SWEEP_SPAN_S = 86_400  # an older sweep is of GPUs that are no longer swept
+
+# The statements of every page are composed once: composing one takes longer than running it.
+_total = poll_total.c
+_is_complete = _total.lane == SWEEP, _total.complete_s.is_not(None)
+_newest_sweep = (
+    select(_total.provider, func.max(_total.complete_s).label("at_s"))
+    .where(*_is_complete)
+    .group_by(_total.provider)
+    .subquery()
+)
+_LAST_SWEEPS = (
+    select(_total.provider, _newest_sweep.c.at_s, func.sum(_total.complete_rows))
+    .join(_newest_sweep, _newest_sweep.c.provider == _total.provider)
+    .where(*_is_complete, _total.complete_s > _newest_sweep.c.at_s - _SWEEP_SPAN_S)
+    .group_by(_total.provider, _newest_sweep.c.at_s)
+)
+_newer = _total.answered_s.desc(), _total.gpu, _total.spot
+_ranked = (
+    select(
+        poll_total, func.row_number().over(partition_by=(_total.provider, _total.lane), order_by=_newer).label("rank")
+    )
+    .where(_total.answered_s.is_not(None))
+    .subquery()
+)
+_LAST_POLLS = select(_ranked).where(_ranked.c.rank == 1)
+_IS_ANSWERED = poll.c.completeness.in_(("complete", "truncated"))
+_polled = select(_total.provider).distinct().subquery()
+_NOT_UNDERSTOOD = select(
+    _polled.c.provider,
+    select(poll.c.not_understood)
+    .where(poll.c.provider == _polled.c.provider, _IS_ANSWERED)
+    .order_by(poll.c.at_s.desc(), poll.c.id.desc())
+    .limit(1)
+    .scalar_subquery(),
+)
+_ROWS_USED = select(quota_day.c.provider, quota_day.c.rows).where(quota_day.c.day == bindparam("day"))
+_SEARCHES = (
+    select(poll.c.lane, func.count())
+    .where(poll.c.provider == bindparam("provider"), poll.c.at_s > bindparam("since_s"))
+    .group_by(poll.c.lane)
+)
+_FORMAT_CHANGES = (
+    select(seen_value.c.provider, seen_value.c.value, seen_value.c.first_seen_ms)
+    .where(seen_value.c.kind.in_(("field", "unusable")))
+    .order_by(seen_value.c.first_seen_ms, seen_value.c.value)
+)
 
 
 class LastSweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,31 +92,15 @@ class FormatChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def last_sweeps(database: Database) -> dict[str, LastSweep]:
     """Return the last sweep of each provider's market. Raises StoreError."""
-    total = poll_total.c
-    is_complete = total.lane == SWEEP, total.complete_s.is_not(None)
-    newest = select(total.provider, func.max(total.complete_s).label("at_s")).where(*is_complete)
-    last = newest.group_by(total.provider).subquery()
-    complete = (
-        select(total.provider, last.c.at_s, func.sum(total.complete_rows))
-        .join(last, last.c.provider == total.provider)
-        .where(*is_complete, total.complete_s > last.c.at_s - _SWEEP_SPAN_S)
-        .group_by(total.provider, last.c.at_s)
-    )
     with database.read() as connection:
         return {
             provider: LastSweep(at=datetime.fromtimestamp(at_s, UTC), rows=int(rows))
-            for provider, at_s, rows in connection.execute(complete)
+            for provider, at_s, rows in connection.execute(_LAST_SWEEPS)
         }
 
 
 def last_polls_by_lane(database: Database) -> dict[tuple[str, str], LastPoll]:
     """Return (provider, lane) → the last complete poll. Raises StoreError."""
-    total = poll_total.c
-    newer = total.answered_s.desc(), total.gpu, total.spot
-    ranked = select(
-        poll_total, func.row_number().over(partition_by=(total.provider, total.lane), order_by=newer).label("rank")
-    )
-    rank = ranked.where(total.answered_s.is_not(None)).subquery()
     with database.read() as connection:
         return {
             (row.provider, row.lane): LastPoll(
@@ -80,7 +110,7 @@ def last_polls_by_lane(database: Database) -> dict[tuple[str, str], LastPoll]:
                 gpu=row.gpu,
                 lane=row.lane,
             )
-            for row in connection.execute(select(rank).where(rank.c.rank == 1))
+            for row in connection.execute(_LAST_POLLS)
         }
 
 
@@ -96,16 +126,8 @@ def newest_by_provider(polls: Mapping[tuple[str, str], LastPoll]) -> dict[str, L
 
 def last_not_understood(database: Database) -> dict[str, Mapping[str, int]]:
     """Return what the last complete poll of each provider did not understand: reason → rows. Raises StoreError."""
-    polled = select(poll_total.c.provider).distinct().subquery()
-    newest = (
-        select(poll.c.not_understood)
-        .where(poll.c.provider == polled.c.provider, poll.c.completeness.in_(("complete", "truncated")))
-        .order_by(poll.c.at_s.desc(), poll.c.id.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
     with database.read() as connection:
-        return {name: _reasons(text) for name, text in connection.execute(select(polled.c.provider, newest)) if text}
+        return {name: _reasons(text) for name, text in connection.execute(_NOT_UNDERSTOOD) if text}
 
 
 def _reasons(text: str) -> Mapping[str, int]:
@@ -117,9 +139,8 @@ def _reasons(text: str) -> Mapping[str, int]:
 
 def rows_used(database: Database, now: datetime) -> dict[str, int]:
     """Return provider → rows received since 00:00 UTC. Raises StoreError."""
-    query = select(quota_day.c.provider, quota_day.c.rows).where(quota_day.c.day == utc_day(now))
     with database.read() as connection:
-        return {row.provider: row.rows for row in connection.execute(query)}
+        return {row.provider: row.rows for row in connection.execute(_ROWS_USED, {"day": utc_day(now)})}
 
 
 def newest_covers(database: Database, at_s: int) -> dict[CoverScope, int]:
@@ -131,10 +152,7 @@ def newest_covers(database: Database, at_s: int) -> dict[CoverScope, int]:
 def longest_gap(database: Database, provider: str, polls: int) -> timedelta:
     """Return the longest time between two of a provider's newest complete polls, so many of them. Raises StoreError."""
     newest = (
-        select(poll.c.at_s)
-        .where(poll.c.provider == provider, poll.c.completeness.in_(("complete", "truncated")))
-        .order_by(poll.c.at_s.desc())
-        .limit(polls)
+        select(poll.c.at_s).where(poll.c.provider == provider, _IS_ANSWERED).order_by(poll.c.at_s.desc()).limit(polls)
     )
     with database.read() as connection:
         times = connection.execute(newest).scalars().all()
@@ -146,7 +164,7 @@ def recent_sweeps(database: Database, provider: str, since: datetime) -> list[tu
     complete = (
         select(poll.c.gpu, poll.c.spot, poll.c.rows, poll.c.at_s)
         .where(poll.c.provider == provider, poll.c.lane == "sweep", poll.c.at_s >= int(since.timestamp()))
-        .where(poll.c.completeness.in_(("complete", "truncated")))
+        .where(_IS_ANSWERED)
         .order_by(poll.c.at_s, poll.c.id)
     )
     with database.read() as connection:
@@ -156,25 +174,16 @@ def recent_sweeps(database: Database, provider: str, since: datetime) -> list[tu
 
 def searches_since(database: Database, provider: str, since: datetime) -> dict[str, int]:
     """Return the number of searches by lane; one of several pages counts once. Raises StoreError."""
-    counts = (
-        select(poll.c.lane, func.count())
-        .where(poll.c.provider == provider, poll.c.at_s > int(since.timestamp()))
-        .group_by(poll.c.lane)
-    )
+    span = {"provider": provider, "since_s": int(since.timestamp())}
     with database.read() as connection:
-        return {row.lane: row[1] for row in connection.execute(counts)}
+        return {row.lane: row[1] for row in connection.execute(_SEARCHES, span)}
 
 
 def format_changes(database: Database) -> dict[str, list[FormatChange]]:
     """Return the changes of each provider's format since the first poll, oldest first. Raises StoreError."""
-    changes = (
-        select(seen_value.c.provider, seen_value.c.value, seen_value.c.first_seen_ms)
-        .where(seen_value.c.kind.in_(("field", "unusable")))
-        .order_by(seen_value.c.first_seen_ms, seen_value.c.value)
-    )
     found: dict[str, list[FormatChange]] = {}
     with database.read() as connection:
-        for provider, value, ms in connection.execute(changes):
+        for provider, value, ms in connection.execute(_FORMAT_CHANGES):
             change = FormatChange(text=value, first_seen_at=datetime.fromtimestamp(ms / 1000, UTC))
             found.setdefault(provider, []).append(change)
     return found

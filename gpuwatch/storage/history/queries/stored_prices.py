@@ -81,10 +81,13 @@ _SNAPSHOT = (
     .order_by(price_interval.c.series_id, price_interval.c.seen_from_s)
 )  # fmt: skip
 
+_ON_SALE = _SNAPSHOT.where(or_(price_interval.c.ended_s.is_(None), price_interval.c.ended_s > bindparam("at_s")))
+_IS_ON_OFFER = series.c.on_offer == 1
+_ON_SALE_NOW = _ON_SALE.where(_IS_ON_OFFER)
 _SOURCES_ON_SALE = (
     select(segment.c.provider, segment.c.spot)
     .distinct()
-    .where(select(series.c.id).where(series.c.segment_id == segment.c.id, series.c.on_offer == 1).exists())
+    .where(segment.c.id.in_(select(series.c.segment_id).where(_IS_ON_OFFER)))
 )
 
 
@@ -236,11 +239,7 @@ def market_at(
     Raises:
         StoreError: the database cannot be read.
     """
-    at_s = seconds_since_1970(at)
-    ended_s = price_interval.c.ended_s
-    query = _SNAPSHOT.where(or_(ended_s.is_(None), ended_s > bindparam("at_s")))
-    if is_now:
-        query = query.where(series.c.on_offer == 1)
+    at_s, query = seconds_since_1970(at), _ON_SALE_NOW if is_now else _ON_SALE
     if gpus is not None:
         query = query.where(segment.c.gpu.in_(list(gpus)))
     with database.read() as connection:
