@@ -6,7 +6,7 @@ And the JSON Schema of the settings file, for editors. Both include every instal
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 from zoneinfo import available_timezones
@@ -20,14 +20,15 @@ from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.setup.fields import Table, is_duration, is_secret, keys_of, models_in, table_of
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import GpuCount
-from gpuwatch.ports.declarations import ProviderInfo
+from gpuwatch.ports import ProviderSection
+from gpuwatch.ports.declarations import OptionSpec, ProviderInfo
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.plugin_options import (
     NOTIFY_OPTIONS,
     KeyPath,
     channel_table,
+    options_of,
     options_table,
-    provider_table,
     variable_of,
 )
 from gpuwatch.settings.watch_rules import WITHOUT_LIMIT
@@ -56,9 +57,9 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 def setting_rows() -> list[SettingRow]:
     """All settings except those of a watch, with every installed provider and channel."""
     rows = list(_rows(table_of(Settings), (), ("providers", "notify", "watch")))
-    rows += _rows(options_table(NOTIFY_OPTIONS), ("notify",), ())
+    rows += _option_rows(NOTIFY_OPTIONS, ("notify",))
     for name in notifiers.names():
-        rows += _rows(channel_table(notifiers.info(name)), ("notify", name), ())
+        rows += _option_rows(options_of(notifiers.info(name)), ("notify", name))
     for name in providers.names():
         rows += _provider_rows(providers.info(name))
     return rows
@@ -114,23 +115,43 @@ def _rows(model: type[BaseModel], path: KeyPath, excluded: tuple[str, ...]) -> I
 
 def _default_text(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
-    if value == () and field.annotation is Any:  # an option of a provider: an empty list is not the same as none
-        return "[]"
     is_span = isinstance(value, float) and is_duration(field)
-    return f'"{format_duration(value)}"' if is_span else toml_text(value)
+    return _span_text(value) if is_span else toml_text(value)
+
+
+def _span_text(seconds: float) -> str:
+    return f'"{format_duration(seconds)}"'
 
 
 def _provider_rows(info: ProviderInfo) -> Iterator[SettingRow]:
+    """Without the provider's own table: to build those of all providers takes longer than a page may."""
     rate, mode = info.commission.rate_text, info.commission.mode.value
-    defaults = {  # of the keys that its table leaves open
+    defaults = {
         "enabled": str(info.on_by_default).lower(),
-        "min_billing": f'"{format_duration(info.billing.minimum_s)}"',
+        "base_url": toml_text(info.base_url),
+        "poll_every": _span_text(info.poll_every_s),
+        "search_interval": _span_text(info.search_interval_s),
+        "rows_per_day": toml_text(info.rows_per_day),
+        "min_billing": _span_text(info.billing.minimum_s),
         "commission": rate if mode == "on_top" else f'{{ rate = {rate}, mode = "{mode}" }}',
         "sweep_every": '"auto"',
     }
-    for row in _rows(provider_table(info), ("providers", info.name), ("options",)):
-        yield msgspec.structs.replace(row, default=defaults.get(row.path[-1], row.default))
-    yield from _rows(options_table(info.options), ("providers", info.name, "options"), ())
+    path = "providers", info.name
+    for row in _rows(table_of(ProviderSection), path, ("options",)):
+        yield msgspec.structs.replace(row, default=defaults.get(row.path[-1], row.default), needed=False)
+    yield from _option_rows(info.options, (*path, "options"))
+
+
+def _option_rows(specs: Iterable[OptionSpec], path: KeyPath) -> Iterator[SettingRow]:
+    for spec in specs:
+        default = "[]" if spec.default == () else toml_text(spec.default)  # an empty list is not the same as none
+        yield SettingRow(
+            path=(*path, spec.name),
+            default="" if spec.needed else default,
+            text=spec.about,
+            needed=spec.needed,
+            secret=spec.secret,
+        )
 
 
 # --- the JSON Schema --------------------------------------------------------------------------------------------------
