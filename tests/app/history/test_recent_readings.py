@@ -51,7 +51,7 @@ def test_what_is_read_often_is_read_again_before_anybody_waits_for_it() -> None:
     wait_for(lambda: readings.reading("a", None, NOON + timedelta(seconds=3), slow) == "next, in Russian")
 
 
-def test_an_error_of_the_next_reading_is_told_to_who_then_asks() -> None:
+def test_an_error_of_the_next_reading_is_raised_for_who_then_asks() -> None:
     readings, tried = RecentReadings[str](timedelta(seconds=2)), threading.Event()
 
     def broken() -> str:
