@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.checkout import ROOT
+from tests.web import outlines
 from tests.web.chromium import needs_browser, serious_findings
 from tests.web.every_page import Site, enter, every_site, fetch, open_page, tab, too_wide, unfold, weight
 
@@ -41,31 +42,77 @@ def test_no_page_overflows_or_has_a_finding_or_an_error(sites: list[Site], brows
             for visit in site.visits:
                 page.emulate_media(color_scheme="light")
                 wrong = [open_page(page, site, visit)]
-                wrong += _judged(page, has_axe=language == "en")  # it reads no words
+                wrong += _judged(page, visit.name if language == "en" else None)
                 wrong += [one for one in said if visit.status == 200 or f"status of {visit.status}" not in one]
                 said.clear()
                 found += [f"{language} {visit.name} {visit.path}: {one}" for one in wrong if one]
     assert not found, "\n".join(["", *found])
 
 
-def _judged(page: Page, *, has_axe: bool) -> Iterator[str]:
+def _judged(page: Page, name: str | None) -> Iterator[str]:
     """What is wrong with the page that is shown: in the light with its details closed, in the dark with them open.
 
     In the dark nothing but colours differs (test_pages.py).
+
+    Args:
+        name: of the page; None: without axe and the stored pictures, which read no words.
     """
     phone, *others, desktop = WIDTHS
     for width in (desktop, *others, phone):
         yield from (f"at {width}: {one}" for one in too_wide(page, width))
-    if has_axe:
+        if name and width in outlines.WIDTHS:
+            yield from outlines.changed(page, name, width)
+    if name:
         yield from (f"at {phone}: {one}" for one in serious_findings(page))
     unfold(page)
     yield from (f"at {phone}, with details open: {one}" for one in too_wide(page, phone))
-    if not has_axe:
+    if name is None:
         return
     page.emulate_media(color_scheme="dark")
     yield from (f"at {phone}, in the dark: {one}" for one in serious_findings(page, "color-contrast"))
     yield from (f"at {desktop}, with details open: {one}" for one in too_wide(page, desktop))
     yield from (f"at {desktop}, in the dark, with details open: {one}" for one in serious_findings(page))
+    if name in outlines.IN_THE_DARK:
+        yield from outlines.changed(page, name, desktop, "dark")
+
+
+def test_a_stored_picture_tells_looks_from_fonts_and_prices(sites: list[Site], browser: Browser) -> None:
+    story, desktop = sites[0], WIDTHS[-1]
+    with tab(browser, "en", viewport={"width": desktop, "height": 800}) as (page, _said):
+        enter(page.context, story)
+        open_page(page, story, story.visits[0])
+        page.route("**/*", lambda asked: asked.abort())  # a live update would repair what is broken
+
+        def is_changed(does: str = "() => {}", by: object = None) -> bool:
+            page.evaluate(does, by)
+            return bool(outlines.changed(page, "now", desktop))
+
+        for other in (_OTHER_TEXTS, _OTHER_FONT):
+            assert not is_changed(other), other
+        for scheme, expected in (("dark", True), ("light", False)):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            assert is_changed() is expected, scheme
+        for worse, bad, good in (_NO_STYLES, _MIRRORED, _LARGER):
+            assert is_changed(worse, bad), worse
+            assert not is_changed(worse, good), worse
+        assert is_changed(_MOVED)
+        assert not is_changed(_MOVED)
+        assert is_changed("() => document.querySelector('#budgets').remove()")
+
+
+_OTHER_TEXTS = (
+    """() => document.querySelectorAll("main .price b, main time").forEach(one => one.textContent = "12.345")"""
+)
+_OTHER_FONT = """() => document.documentElement.style.setProperty("--font", "DejaVu Serif, serif")"""
+# each with what breaks the page, and what repairs it
+_NO_STYLES = "isOff => [...document.styleSheets].forEach(one => one.disabled = isOff)", True, False
+_MIRRORED = "way => document.querySelector('main .cols').style.direction = way", "rtl", ""
+_LARGER = "size => document.querySelector('#spent').style.fontSize = size", "24px", ""
+# the second panel of the column becomes the first
+_MOVED = """() => {
+  const column = document.querySelector("#budgets").parentElement;
+  column.prepend(column.lastElementChild);
+}"""
 
 
 def test_no_page_weighs_more_than_promised(sites: list[Site]) -> None:
