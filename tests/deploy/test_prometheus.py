@@ -70,7 +70,7 @@ def test_every_panel_has_data_after_a_run_that_rents(tmp_path: Path) -> None:
         home = Home(tmp_path, market.url, extra=web)
         _with_quota(home)
         with home.daemon() as child, _prometheus(tmp_path, port) as ask:
-            wait_for(lambda: [launch["state"] for launch in home.launches()] == ["running"])
+            wait_for(lambda: home.states() == ["running"])
             wait_for(lambda: ask("gpuwatch_reaction_seconds_count == 1"))
             absent = (OF_RUNNING_JOBS, FROM_PAST_DAYS)
             asked = [expression for expression in expressions() if not any(name in expression for name in absent)]

@@ -62,6 +62,11 @@ def launches(database_url: str) -> list[Row]:
     return rows(database_url, "SELECT * FROM launch ORDER BY intended_at_ms")
 
 
+def job_state(database_url: str, name: str) -> str | None:
+    """Return the state of a job; None: there is none of that name."""
+    return next((str(row["state"]) for row in rows(database_url, "SELECT * FROM job") if row["name"] == name), None)
+
+
 def undelivered(database_url: str) -> set[str]:
     """Return the alerts that wait for a channel."""
     waiting = "SELECT alert_id FROM delivery WHERE state = 'pending'"

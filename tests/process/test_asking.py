@@ -119,7 +119,7 @@ def test_an_approval_beside_an_instance_of_nobody_rents_nothing(market: Marketpl
     with home.daemon() as child:
         (ask,) = wait_for(lambda: asks(home))
         other = rent_elsewhere(market)
-        wait_for(lambda: rows(home.database_url, "SELECT 1 FROM alert WHERE kind = 'orphan'"))
+        wait_for(lambda: rows(home.database_url, "SELECT 1 FROM unknown_instance"))
         refused = home.run("approve", ask["ask_id"])
         assert refused.returncode == 1
         assert other in refused.stdout + refused.stderr

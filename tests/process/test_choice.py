@@ -33,7 +33,8 @@ def test_a_page_of_single_gpus_does_not_hide_the_machine_of_eight(tmp_path: Path
         market.publish(gpu="A100 SXM4", count=8, usd_hour=16.0, geolocation="")
         home = Home(tmp_path, market.url, extra=RANGE + ELSEWHERE)
         with home.daemon():
-            (launch,) = wait_for(lambda: [one for one in home.launches() if one["state"] != "intended"])
+            wait_for(lambda: set(home.states()) - {"intended"})
+            (launch,) = home.launches()
             assert (launch["watch"], launch["offer_id"]) == ("range", str(big))
             assert launch["price_usd_hour"] == 11.52
             wait_for(lambda: "watch placeless: offers at vastai state no country" in home.log())
@@ -52,7 +53,7 @@ def test_that_moving_would_pay_is_one_alert_and_nothing_moves(tmp_path: Path) ->
             return [one for one in shown if "moving it to vastai would save" in one["headline"]]
 
         with home.daemon() as child:
-            wait_for(lambda: [one for one in home.launches() if one["state"] == "running"])
+            wait_for(lambda: "running" in home.states())
             cheap = bargain(market, 0.9)
             (found,) = wait_for(findings)
             assert "moving it to vastai would save" in home.run("launches").stderr

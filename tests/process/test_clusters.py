@@ -13,6 +13,7 @@ import pytest
 
 from gpuwatch.emulator import Marketplace
 from tests.checkout import TESTS
+from tests.process.audit import job_state, launches
 from tests.process.daemon_child import Home, wait_for
 from tests.process.dstack_double import DstackDouble
 from tests.process.fork_server import start_gpuwatch
@@ -55,7 +56,6 @@ class Cluster:
 
     def submit(self, nodes: int = 4, limit: str = "max_price = 2.5", more: str = "") -> Any:
         (self.home.folder / "train.toml").write_text(JOB.format(nodes=nodes, limit=limit, more=more))
-        wait_for(lambda: self.home.run("job", "list", "--json").returncode == 0, every_s=0.3)
         ran = self.home.run("job", "submit", "train.toml", "--json")
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout)[0]
@@ -71,7 +71,8 @@ class Cluster:
         return [one["severity"] for one in found if words in one["headline"]]
 
     def until(self, state: str) -> Any:
-        return wait_for(lambda: (one := self.job())["state"] == state and one, every_s=0.3)  # each time a process
+        wait_for(lambda: job_state(self.home.database_url, "train") == state)
+        return self.job()
 
     def name(self) -> str:
         """Return the state of its only run."""
@@ -107,7 +108,7 @@ def test_a_cluster_is_submitted_followed_priced_and_done(new_cluster: Callable[.
         cluster.dstack.set(name, "running", price=15.0)
         cluster.until("running")
         assert "it answers, project main" in cluster.home.run("doctor").stdout
-        wait_for(lambda: cluster.home.launches()[0]["price_usd_hour"] == 60.0)
+        wait_for(lambda: launches(cluster.home.database_url)[0]["price_microusd_hour"] == 60_000_000)
         said = cluster.home.run("job", "logs", "train")
         assert f"dstack logs {name}" in said.stdout + said.stderr
         cluster.dstack.set(name, "done", price=15.0, exit_status=0, cost=12.3456)

@@ -131,7 +131,7 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(tmp_path: Path) -> None:
         home = CommandHome(tmp_path, market.url, dry_run="true")
         bargain(market)
         with home.daemon():
-            wait_for(lambda: "Its command: " in home.run("alerts", "--json").stdout)
+            wait_for(lambda: "Its command: " in home.log())
             wait_for_searches(market)
         assert home.runs == []
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.contracts.benches import BENCHES
+from tests.process.audit import launches
 from tests.process.daemon_child import Home, terminate, wait_for
 
 DIED = 86
@@ -75,6 +76,10 @@ class Markets:
         (found,) = self.home.launches()
         return found
 
+    def known_instances(self) -> list[str]:
+        """Return the instances in the database, without a command for each reading."""
+        return [str(row["instance_id"]) for row in launches(self.home.database_url) if row["instance_id"]]
+
     def daemon(self, **env: str) -> subprocess.Popen[bytes]:
         return self.home.start(**env)
 
@@ -112,7 +117,7 @@ def test_killed_after_the_send_the_one_instance_is_taken_up_by_its_label(markets
     assert markets.launch()["instance_id"] is None
     child = markets.daemon()
     try:
-        wait_for(lambda: markets.launch()["instance_id"])
+        wait_for(markets.known_instances)
         assert markets.launch()["state"] in ("starting", "running")
         code, seconds = terminate(child)
     finally:
@@ -127,7 +132,7 @@ def test_a_lost_answer_at_one_market_is_no_reason_to_rent_at_another(markets: Ma
         place.fail({"runpod": "POST /v2/pods", "lambda": "launch"}[name], None, carried_out=True)
     child = markets.daemon()
     try:
-        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"])
+        wait_for(markets.known_instances)
     finally:
         ended(child)
     assert markets.orders() == 1
@@ -144,7 +149,7 @@ def test_markets_that_never_answer_delay_no_other_and_no_end(markets: Markets) -
     child = markets.daemon()
     try:
         # long before the others answer
-        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"])
+        wait_for(markets.known_instances)
         assert markets.launch()["provider"] == "runpod"
         code, seconds = terminate(child)
     finally:

@@ -85,7 +85,7 @@ def test_settings_that_would_leave_a_running_instance_alone_are_not_taken_up(
     bargain(market)
     home = Home(tmp_path, market.url)
     with home.daemon() as child:
-        wait_for(lambda: [launch for launch in home.launches() if launch["state"] == "running"])
+        wait_for(lambda: home.states() == ["running"])
         text = (tmp_path / "gpuwatch.toml").read_text()
         (tmp_path / "gpuwatch.toml").write_text(text.replace('api_key = "demo-key"', ""))
         child.send_signal(signal.SIGHUP)

@@ -59,7 +59,7 @@ def test_killed_after_the_send_the_one_instance_is_taken_up(home: Home, market: 
 def test_killed_while_it_ends_the_next_daemon_ends_it(home: Home, market: Marketplace, point: str) -> None:
     """K08, K09: the row states that it is to end."""
     with home.daemon():
-        wait_for(lambda: home.launches() and state(home) == "running")
+        wait_for(lambda: home.states() == ["running"])
     (launch,) = home.launches()
     home.env["GPUWATCH_FAILPOINT"] = point
     assert home.run("stop", launch["launch_id"]).returncode == DIED

@@ -95,7 +95,7 @@ def test_a_press_while_a_killed_daemon_is_down_is_answered_within_15_s_of_the_st
     press_id = chat.press(alert, "Approve", OWNER)
     with home.daemon() as child:
         wait_for(lambda: press_id in chat.answers, within_s=300)
-        wait_for(lambda: [launch["state"] for launch in home.launches()] == ["running"])
+        wait_for(lambda: home.states() == ["running"])
         terminate(child)
     assert len(market.ledger.creates) == 1
 

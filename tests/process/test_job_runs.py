@@ -12,6 +12,7 @@ import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.emulator.instances.machine_sshd import has_sshd
+from tests.process.audit import job_state
 from tests.process.daemon_child import Home, wait_for
 from tests.process.test_jobs import an_a100, job
 
@@ -48,15 +49,15 @@ def test_a_job_survives_a_killed_daemon_and_ends_with_its_results(tmp_path: Path
     (tmp_path / "in.txt").write_text("input\n")
     an_a100(market)
     with home.daemon(JOB_TOKEN="word-from-outside") as child:
-        wait_for(lambda: home.run("launches", "--json").returncode == 0)
         assert home.run("job", "submit", "train.toml").returncode == 0
-        found = wait_for(lambda: (one := job(home))["state"] == "running" and one)
+        wait_for(lambda: job_state(home.database_url, "train") == "running")
+        found = job(home)
         os.kill(child.pid, signal.SIGKILL)
     (launch,) = home.launches()
     with home.daemon(JOB_TOKEN="word-from-outside"):
         (machine,) = (tmp_path / "machines").iterdir()
         (machine / "home/gpuwatch" / found["job_id"] / "go").touch()
-        wait_for(lambda: job(home)["state"] == "done")
+        wait_for(lambda: job_state(home.database_url, "train") == "done")
     assert (tmp_path / "results/a.txt").read_text() == "result\n"
     (launch,) = home.launches()
     assert (launch["state"], launch["end_reason"].split(":")[0]) == ("ended", "finished")
@@ -81,10 +82,9 @@ def test_two_small_jobs_are_done_by_one_rent(tmp_path: Path, market: Marketplace
         (tmp_path / f"{name}.toml").write_text(SMALL % name)
     an_a100(market)
     with home.daemon():
-        wait_for(lambda: home.run("launches", "--json").returncode == 0)
         assert home.run("job", "submit", "one.toml", "two.toml").returncode == 0
         plan = json.loads(home.run("job", "plan", "--json").stdout)
-        wait_for(lambda: {job(home, name)["state"] for name in ("one", "two")} == {"done"})
+        wait_for(lambda: {job_state(home.database_url, name) for name in ("one", "two")} == {"done"})
     assert [one["jobs"] for one in plan["merges"]] in ([["one", "two"]], [])  # [] once the first one is done
     uptimes = [float((tmp_path / f"results-{name}/out.txt").read_text().split()[0]) for name in ("one", "two")]
     assert uptimes[0] < uptimes[1]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from tests.process.audit import job_state, launches, rows
 from tests.process.daemon_child import Home, bargain, wait_for, wait_for_searches
 
 JOB = """
@@ -44,6 +45,12 @@ def job(home: Home, name: str = "train") -> dict[str, Any]:
     return found
 
 
+def job_in(home: Home, state: str, name: str = "train") -> dict[str, Any]:
+    """Return a job once it is in that state."""
+    wait_for(lambda: job_state(home.database_url, name) == state)
+    return job(home, name)
+
+
 def an_a100(market: Marketplace, usd_hour: float = 1.5) -> int:
     return int(market.publish(gpu="A100 SXM4", count=1, usd_hour=usd_hour))
 
@@ -52,13 +59,12 @@ def test_a_queued_job_rents_at_its_price_and_cancel_ends_the_instance(tmp_path: 
     home = Home(tmp_path, market.url)
     dear = an_a100(market, 3.0)
     with home.daemon():
-        wait_for(lambda: home.run("launches", "--json").returncode == 0)
         queued = submit(home)
         wait_for_searches(market, 4)
         assert job(home)["state"] == "queued"
         market.withdraw(dear)
         an_a100(market, 1.5)
-        found = wait_for(lambda: (one := job(home))["state"] == "preparing" and one)
+        found = job_in(home, "preparing")
         (launch,) = home.launches()
         assert (launch["watch"], launch["watch_id"]) == ("job:train", queued["job_id"])
         assert found["launch_id"] == launch["launch_id"]
@@ -80,9 +86,8 @@ def test_a_dry_run_rents_nothing_for_a_job(tmp_path: Path, market: Marketplace) 
     home = Home(tmp_path, market.url, dry_run="true")
     an_a100(market)
     with home.daemon():
-        wait_for(lambda: home.run("launches", "--json").returncode == 0)
         submit(home)
-        wait_for(lambda: [launch for launch in home.launches() if launch["watch"] == "job:train"])
+        wait_for(lambda: [launch for launch in launches(home.database_url) if launch["watch"] == "job:train"])
         assert all(launch["dry_run"] for launch in home.launches())
         assert job(home)["state"] == "queued"
         assert market.instances() == []
@@ -91,14 +96,13 @@ def test_a_dry_run_rents_nothing_for_a_job(tmp_path: Path, market: Marketplace) 
 def test_a_job_whose_deadline_passes_fails_and_one_that_waits_for_it_too(tmp_path: Path, market: Marketplace) -> None:
     home = Home(tmp_path, market.url)
     with home.daemon():
-        wait_for(lambda: home.run("launches", "--json").returncode == 0)
         submit(home, more='deadline = "3s"')
         submit(home, "after", more='depends_on = ["train"]')
         an_a100(market, 9.0)
         bargain(market, 9.0)
-        found = wait_for(lambda: (one := job(home))["state"] == "failed" and one)
+        found = job_in(home, "failed")
         assert found["reason"].startswith("its deadline passed before an offer matched")
-        after = wait_for(lambda: (one := job(home, "after"))["state"] == "failed" and one)
+        after = job_in(home, "failed", "after")
         assert after["reason"] == "it depends on 'train', which was not done"
 
 
@@ -106,9 +110,9 @@ def test_the_owner_approves_the_offer_of_a_job(tmp_path: Path, market: Marketpla
     home = Home(tmp_path, market.url)
     an_a100(market)
     with home.daemon():
-        wait_for(lambda: home.run("launches", "--json").returncode == 0)
         submit(home, more='action = "ask"')
-        asked = wait_for(lambda: [one for one in json.loads(home.run("asks", "--json").stdout) if one])
+        wait_for(lambda: rows(home.database_url, "SELECT 1 FROM approval"))
+        asked = json.loads(home.run("asks", "--json").stdout)
         assert asked[0]["watch"] == "job:train"
         assert home.run("approve", asked[0]["ask_id"]).returncode == 0
-        wait_for(lambda: job(home)["state"] == "preparing")
+        job_in(home, "preparing")

@@ -148,7 +148,7 @@ def test_killed_between_the_file_and_the_order_the_next_start_settles_both(marke
     assert (len(lines(home)), market.instances()) == (1, [])
     market.withdraw(market.offers()[0]["id"])
     with home.daemon(GPUWATCH_TEST_PACE="600"):
-        wait_for(lambda: [launch["state"] for launch in home.launches() if launch["state"] in {"failed", "held"}])
+        wait_for(lambda: {"failed", "held"} & set(home.states()))
         state = home.launches()[0]["state"]
         assert state == "held" or lines(home)[-1].get("is_over")
 

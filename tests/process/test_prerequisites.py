@@ -45,8 +45,8 @@ def ec2() -> Iterator[Ec2]:
 
 
 def news(home: Home, kind: str) -> list[str]:
-    found = json.loads(home.run("alerts", "--json").stdout or "[]")  # no database yet
-    return [one["headline"] for one in found if one["kind"] == kind and one["subject"] == "aws"]
+    found = json.loads(home.run("alerts", "--kind", kind, "--json").stdout or "[]")  # no database yet
+    return [one["headline"] for one in found if one["subject"] == "aws"]
 
 
 def searches(place: Ec2) -> int:

@@ -37,7 +37,7 @@ def rented(markets: Markets) -> tuple[dict[str, Any], list[dict[str, Any]], list
     """Return the launch, its events, and the skipped scopes."""
     child = markets.daemon()
     try:
-        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"])
+        wait_for(markets.known_instances)
         launch = markets.launch()
         terminate(child)
     finally:
@@ -103,7 +103,7 @@ def test_from_quota_to_quota_to_the_next_zone_to_the_next_provider(tmp_path: Pat
             wait_for(lambda: looked_after(ec2, "POST /RunInstances", "POST /DescribeInstances"))
             time.sleep(3.0)
             assert markets.home.run("resume").returncode == 0
-            wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"])
+            wait_for(markets.known_instances)
             wait_for(lambda: all(looked_after(places[name], *lines) for name, lines in asked.items()))
             launch = markets.launch()
             terminate(child)

@@ -46,7 +46,7 @@ def test_an_instance_that_vanishes_there_keeps_its_launch_until_something_else_p
             wait_for(lambda: state_of(home) == ["running"])
             market.faults.add("instances", "list_empty", times=None)
             bargain(market, 1.2)
-            wait_for(lambda: "no longer lists it" in home.run("alerts", "--json").stdout)
+            wait_for(lambda: "no longer lists it" in home.log())
             assert state_of(home) == ["running"]
             market.faults.clear()
             wait_for(lambda: not market.instances())

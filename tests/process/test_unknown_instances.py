@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
+from tests.process.audit import rows
 from tests.process.daemon_child import Home, bargain, terminate, wait_for, wait_for_searches
 
 pytestmark = pytest.mark.slow
@@ -53,7 +54,7 @@ def test_a_restored_backup_rents_nothing_beside_what_it_does_not_know(market: Ma
     shutil.copyfile(tmp_path / "backup.db", tmp_path / "gpuwatch.db")
     bargain(market, 1.2)
     with home.daemon() as child:
-        wait_for(lambda: "that are not in this database" in home.run("alerts", "--json").stdout)
+        wait_for(lambda: rows(home.database_url, "SELECT 1 FROM unknown_instance"))
         wait_for_searches(market, 4)
         assert len(market.ledger.creates) == 2
         assert home.run("adopt", lost["instance_id"]).returncode == 0
@@ -75,7 +76,7 @@ def test_a_second_installation_rents_nothing_until_the_other_one_is_known(market
     mine.write(url=market.url, max_total=2)
     bargain(market, 1.2)
     with mine.daemon() as child:
-        wait_for(lambda: "that are not in this database" in mine.run("alerts", "--json").stdout)
+        wait_for(lambda: rows(mine.database_url, "SELECT 1 FROM unknown_instance"))
         wait_for_searches(market, 4)
         assert len(market.ledger.creates) == 2
         assert mine.run("adopt", theirs["instance_id"], "--not-mine").returncode == 0
