@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gpuwatch.chat import deciding, reading
+from gpuwatch.chat import deciding, pausing, reading
 from gpuwatch.chat.jobs import jobs
 from gpuwatch.chat.plan.plan import plan
 from gpuwatch.chat.replies import ChatContext, ChatReply, simple_reply
@@ -31,7 +31,7 @@ class ChatCommand(msgspec.Struct, frozen=True):
 
 COMMANDS: Mapping[str, ChatCommand] = {
     "status": ChatCommand("Providers, launches, pending approvals", reading.status),
-    "watches": ChatCommand("Watches with their limits", reading.watches),
+    "watches": ChatCommand("Watches with their limits: /watches, /watches GROUP", reading.watches),
     "why": ChatCommand("Why a watch does not act: /why WATCH", reading.why_not),
     "market": ChatCommand("What is cheap now, by GPU", reading.market),
     "offers": ChatCommand("Cheapest offers of a GPU: /offers H100", reading.offers),
@@ -44,9 +44,11 @@ COMMANDS: Mapping[str, ChatCommand] = {
     "stop": ChatCommand("End a launch: /stop ID", deciding.stop),
     "extend": ChatCommand("Extend a launch: /extend ID 2h", deciding.extend),
     "resolve": ChatCommand("Settle a held launch: /resolve ID, /resolve ID INSTANCE", deciding.resolve),
-    "pause": ChatCommand("Pause renting: /pause, /pause WATCH 6h because …", deciding.pause),
-    "resume": ChatCommand("Resume renting: /resume, /resume WATCH", deciding.resume),
-    "silence": ChatCommand("Mute the alerts of a watch: /silence WATCH 6h, /silence WATCH end", deciding.silence),
+    "pause": ChatCommand("Pause renting: /pause, /pause WATCH 6h because …, /pause group NAME", pausing.pause),
+    "resume": ChatCommand("Resume renting: /resume, /resume WATCH, /resume group NAME", pausing.resume),
+    "silence": ChatCommand(
+        "Mute alerts: /silence WATCH 6h, /silence group NAME 6h, /silence WATCH end", pausing.silence
+    ),
     "plan": ChatCommand("GPUs that fit a model: /plan 70b, /plan 48gb", plan),
 }
 
@@ -90,13 +92,13 @@ def _of_gpu(run: CommandHandler) -> PressHandler:
 
 
 def _of_watch(run: CommandHandler) -> PressHandler:
-    return lambda context, button: run(context, deciding.watch_of(context, button.subject) or "")
+    return lambda context, button: run(context, pausing.watch_of(context, button.subject) or "")
 
 
 _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.APPROVE: deciding.approve_pressed,
     ButtonAction.DENY: deciding.deny_pressed,
-    ButtonAction.SILENCE: deciding.silence_pressed,
+    ButtonAction.SILENCE: pausing.silence_pressed,
     ButtonAction.WHY: _about(reading.why),
     ButtonAction.WHY_NOT: _of_watch(reading.why_not),
     ButtonAction.STOP: _about(deciding.stop),
@@ -106,8 +108,8 @@ _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.EXTEND_NOW: deciding.extend_confirmed,
     ButtonAction.ABSENT_NOW: deciding.absent_confirmed,
     ButtonAction.COST: _about(reading.cost_of),
-    ButtonAction.PAUSE: deciding.pause_pressed,
-    ButtonAction.RESUME: deciding.resume_pressed,
+    ButtonAction.PAUSE: pausing.pause_pressed,
+    ButtonAction.RESUME: pausing.resume_pressed,
     ButtonAction.OFFERS: _of_gpu(reading.offers),
     ButtonAction.HISTORY: _of_gpu(reading.history),
     ButtonAction.PLAN: _about(plan),

@@ -1,13 +1,10 @@
-"""Actions that change something: approve, stop, extend, pause, silence. Dangerous ones ask for confirmation."""
+"""Actions on what is rented: approve, stop, extend, resolve. Dangerous ones ask for confirmation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.alerts.alerts import end_silence
-from gpuwatch.app.alerts.alerts import silence as silence_watch
 from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.approvals import approve as approve_quote
 from gpuwatch.app.launches.approvals import deny as deny_quote
@@ -15,10 +12,6 @@ from gpuwatch.app.launches.approvals import open_approvals, recent_approvals
 from gpuwatch.app.launches.extend import extend as extend_launch
 from gpuwatch.app.launches.launches import all_launches, resolve_absent, resolve_adopted
 from gpuwatch.app.launches.stop import stop as stop_launches
-from gpuwatch.app.watches.pauses import pause as pause_renting
-from gpuwatch.app.watches.pauses import pause_lines, pauses
-from gpuwatch.app.watches.pauses import resume as resume_renting
-from gpuwatch.app.watches.watch_selection import no_such_watch
 from gpuwatch.chat.jobs.jobs import job_buttons
 from gpuwatch.chat.reading import launch_text
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
@@ -27,15 +20,12 @@ from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_duration, format_moment, parse_duration
-from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.engine.alerts.alert_buttons import (
-    SILENCE_FOR,
     ButtonAction,
     SignedButton,
     approval_binding,
     approval_buttons,
     bound_to,
-    subject_key,
 )
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import UsageError
@@ -270,127 +260,3 @@ def _alive_launches(context: ChatContext, title: str, label: str, action: Button
     items = [(launch.launch_id, f": {launch_text(launch, context.now, context.settings.timezone)}") for launch in alive]
     buttons = [context.button(f"{label} {launch.launch_id}", action, launch.launch_id) for launch in alive]
     return listing(title, items, button_rows(buttons, 1))
-
-
-# --- pauses and silences ----------------------------------------------------------------------------------------------
-
-
-def pause(context: ChatContext, argument: str) -> ChatReply:
-    """Pause renting: everything, or one watch, perhaps for a while. Needs no confirmation: it only saves money."""
-    what, _, why = argument.partition("because ")
-    watch, for_s = _watch_and_time(context, what)
-    _, paused = pause_renting(context.settings, watch, for_s, why.strip() or _FROM, actor=context.actor)
-    return _pauses_reply(context, pause_lines(paused, context.now, context.settings.timezone))
-
-
-def pause_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Pause one watch, or everything."""
-    return pause(context, watch_of(context, button.subject) or _EVERYTHING)
-
-
-def resume(context: ChatContext, argument: str) -> ChatReply:
-    """Resume renting: everything, or one watch, which also closes its circuit breaker."""
-    name = None if argument.lower() in {"", _EVERYTHING} else argument
-    resumed, left = resume_renting(context.settings, name, actor=context.actor)
-    if name is None:
-        text = "Renting is resumed." if resumed else "Renting was not paused."
-    else:
-        text = f"Resumed: watch {name}." if resumed else f"Not paused: watch {name}."
-    return _pauses_reply(context, [text, *pause_lines(left, context.now, context.settings.timezone)])
-
-
-def resume_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Resume what this button names."""
-    return resume(context, watch_of(context, button.subject) or _EVERYTHING)
-
-
-def silence(context: ChatContext, argument: str) -> ChatReply:
-    """Silence a watch's offers for a while; launches and money are still reported."""
-    if not argument:
-        buttons = [
-            context.button(f"{watch.name}, 6 h", ButtonAction.SILENCE, subject_key(watch.name))
-            for watch in context.settings.watches
-        ]
-        return simple_reply("Which watch? For example: /silence NAME 6h", button_rows(buttons, 2))
-    name, _, last = argument.rpartition(" ")
-    watch, for_s = _watch_and_time(context, name if last == _END else argument)
-    if watch is not None and last == _END:
-        was_silenced = end_silence(context.settings, watch, actor=context.actor)
-        text = f"Watch {watch} sends alerts again." if was_silenced else f"Watch {watch} was not silenced."
-        return simple_reply(text, notice=text)
-    if watch is None:
-        raise UsageError("expected a watch: /silence NAME 6h")
-    silences = silence_watch(context.settings, watch, for_s or SILENCE_FOR.total_seconds(), actor=context.actor)
-    until = format_moment(silences.until, ZoneInfo(context.settings.timezone))
-    text = f"No offer alerts for {watch} until {until}. Alerts about launches and money are still sent."
-    return simple_reply(text, notice=text)
-
-
-def silence_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Silence one watch for six hours."""
-    name = watch_of(context, button.subject)
-    if name is None:
-        raise UsageError("expected a watch: /silence NAME 6h")
-    return silence(context, name)
-
-
-def _pauses_reply(context: ChatContext, lines: Sequence[str]) -> ChatReply:
-    held = pauses(context.settings)
-    paused_watches = [pause_.watch for pause_ in held.in_force(context.now)] + [
-        pause_.watch for pause_ in held.open_breakers()
-    ]
-    buttons = [
-        context.button(
-            f"Resume {watch}" if watch else "Resume renting",
-            ButtonAction.RESUME,
-            _EVERYTHING if watch is None else subject_key(watch),
-        )
-        for watch in dict.fromkeys(paused_watches)
-    ]
-    return simple_reply("\n".join(lines) or "Nothing is paused.", button_rows(buttons, 1))
-
-
-def _watch_and_time(context: ChatContext, argument: str) -> tuple[str | None, float | None]:
-    """Parse `NAME 6h`, `NAME`, `6h`, `all`, or nothing: a watch (None: all) and seconds (None: not given)."""
-    text = argument.strip()
-    head, _, last = text.rpartition(" ")
-    for_s = _duration_or_none(last)
-    if for_s is not None and text not in _watch_names(context):
-        text = head.removesuffix("--for").removesuffix(" for").strip()
-    if text.lower() in {"", _EVERYTHING}:
-        return None, for_s
-    known = _watch_names(context)
-    for_s = for_s if text != argument.strip() else None
-    text = text if text in known else owned_name(context.settings.owner, text)
-    if text not in known and text not in _paused_watches(context):
-        raise no_such_watch(text, known)
-    return text, for_s
-
-
-def _duration_or_none(text: str) -> float | None:
-    try:
-        return parse_duration(text)
-    except ValueError:
-        return None
-
-
-def _watch_names(context: ChatContext) -> list[str]:
-    return [*(watch.name for watch in context.settings.watches), *context.settings.left_out]
-
-
-def _paused_watches(context: ChatContext) -> list[str]:
-    """Return the watches paused by hand or by their circuit breaker, also those that are no longer in the settings."""
-    held = pauses(context.settings)
-    names = [*(pause_.watch for pause_ in held.by_hand), *(breaker.watch for breaker in held.breakers)]
-    return [name for name in names if name]
-
-
-def watch_of(context: ChatContext, key: str) -> str | None:
-    """Return the watch that a button stands for; None: everything."""
-    if key == _EVERYTHING:
-        return None
-    names = [*_watch_names(context), *_paused_watches(context)]
-    watch = next((name for name in names if subject_key(name) == key), None)
-    if watch is None:
-        raise UsageError("that watch is no longer in the settings; nothing was done")
-    return watch

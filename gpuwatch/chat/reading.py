@@ -22,7 +22,7 @@ from gpuwatch.app.setup.status import provider_down, status_now
 from gpuwatch.app.watches.blocked import RuleState
 from gpuwatch.app.watches.current_limits import known_limits
 from gpuwatch.app.watches.nearest import nearest_view
-from gpuwatch.app.watches.watch_selection import watch_named
+from gpuwatch.app.watches.watch_selection import in_group, watch_named
 from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
 from gpuwatch.app.watches.why.rule_texts import first_blocking, rule_texts, rules_title, under_text
 from gpuwatch.app.watches.why.watch_details import DAYS, watch_details
@@ -74,18 +74,18 @@ def status(context: ChatContext, argument: str) -> ChatReply:
 
 
 def watches(context: ChatContext, argument: str) -> ChatReply:
-    """List every watch with its limit and action, and why it does not act on what it finds."""
+    """List the watches, or those of a group, with limit and action, and why they do not act on what they find."""
     settings = context.settings
-    statuses = {status.watch.name: status for status in watch_statuses(settings)}
+    selected = in_group(settings, argument.removeprefix("group ").strip() or None)
+    statuses = watch_statuses(settings, selected)
     items = [
-        (watch.name, f": {_wanted_text(watch)}; {watch.action.value}{_found_text(statuses[watch.name])}")
-        for watch in settings.watches
+        (one.watch.name, f": {_wanted_text(one.watch)}; {one.watch.action.value}{_found_text(one)}") for one in statuses
     ]
     if not items:
-        return simple_reply("No watch is defined in the settings.")
+        return simple_reply("No watch is in this group." if argument else "No watch is defined in the settings.")
     buttons = [
         context.button(label, action, subject_key(name))
-        for name in (watch.name for watch in settings.watches)
+        for name in (watch.name for watch in selected)
         for label, action in ((f"Why {name}", ButtonAction.WHY_NOT), (f"Silence {name}", ButtonAction.SILENCE))
     ]
     return listing(count_text(len(items), "watch", "watches"), items, button_rows(buttons, 2))

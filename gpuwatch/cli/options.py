@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SPOT_CHOICES = ("no", "only", "any")
 _FIRST_YEAR = 2000
@@ -41,7 +42,7 @@ class Between(click.FloatRange):
 POSITIVE = Between(min=0, min_open=True)
 
 
-def as_struct(name: str, kind: type[Any], *options: Function) -> Callable[[Function], Function]:
+def as_struct(name: str, kind: type[Any], *options: Function) -> Decorator:
     """Add several options that arrive as one `kind` under `name`."""
 
     def decorate(command: Function) -> Function:
@@ -119,7 +120,7 @@ def _of_group_too(ctx: click.Context, _param: click.Parameter, value: bool) -> b
     return value or (ctx.parent is not None and bool(ctx.parent.params.get("as_json")))
 
 
-def csv_option(text: str = "Print CSV.") -> Callable[[Function], Function]:
+def csv_option(text: str = "Print CSV.") -> Decorator:
     """`--csv`, mutually exclusive with `--json`; arrives as `as_csv: bool`."""
 
     def decorate(command: Function) -> Function:
@@ -134,16 +135,19 @@ def csv_option(text: str = "Print CSV.") -> Callable[[Function], Function]:
     return decorate
 
 
-def provider_option(
-    text: str = "Provider. Default: the only enabled provider.", **more: Any
-) -> Callable[[Function], Function]:
+def provider_option(text: str = "Provider. Default: the only enabled provider.", **more: Any) -> Decorator:
     """`--provider NAME`, with shell completion."""
     return click.option("--provider", metavar="NAME", shell_complete=completes("providers"), help=text, **more)
 
 
+def group_option(text: str) -> Decorator:
+    """`--group NAME` of watches, with shell completion."""
+    return click.option("--group", metavar="NAME", shell_complete=completes("groups"), help=text)
+
+
 def value_option(
     flag: str, kind: click.ParamType[Any], text: str, default: Any = None, *, name: str | None = None, **more: Any
-) -> Callable[[Function], Function]:
+) -> Decorator:
     """An option with a value; the help shows its default, if any.
 
     Args:
@@ -154,14 +158,14 @@ def value_option(
     return click.option(*names, type=kind, default=default, show_default=has_default, help=text, **more)
 
 
-def gpu_option(flag: str, text: str, **more: Any) -> Callable[[Function], Function]:
+def gpu_option(flag: str, text: str, **more: Any) -> Decorator:
     """A GPU name, with shell completion."""
     return click.option(
         flag, **({"metavar": "GPU", "default": None} | more), shell_complete=completes("gpus"), help=text
     )
 
 
-def duration_option(flag: str, name: str, text: str, default: str | None = None) -> Callable[[Function], Function]:
+def duration_option(flag: str, name: str, text: str, default: str | None = None) -> Decorator:
     """A positive duration such as `2h`; arrives in seconds as `name: float | None`."""
     return click.option(
         flag, name, metavar="DURATION", default=default, show_default=default is not None, callback=_seconds, help=text
@@ -265,7 +269,7 @@ class _Spot(click.Choice[str]):
         return str(super().convert(value, param, ctx))
 
 
-def past_options(default_since: str, default_spot: str = "no") -> Callable[[Function], Function]:
+def past_options(default_since: str, default_spot: str = "no") -> Decorator:
     """`--count`, `--spot`, `--provider`, `--since`, `--until`, `--data`; they arrive as `past: PastOptions`.
 
     Without `--since`, a file is read as a whole, because most files end long before now.
@@ -295,13 +299,7 @@ def past_options(default_since: str, default_spot: str = "no") -> Callable[[Func
 
 _PAST_OPTIONS = (
     click.option("--count", default=None, metavar="N|A-B", help="Number of GPUs in an offer. Default: any."),
-    click.option(
-        "--provider",
-        default=None,
-        metavar="NAME",
-        shell_complete=completes("providers"),
-        help="Only this provider; NAME:listed selects its list prices.",
-    ),
+    provider_option("Only this provider; NAME:listed selects its list prices."),
     click.option("--until", default=None, help='End: a day, or a duration back from now ("2d"). Default: now.'),
     click.option(
         "--data",

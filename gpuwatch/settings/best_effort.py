@@ -70,9 +70,9 @@ def load_best_effort(
             return UsableSettings(_alert_only(settings, remaining.left_out), tuple(remaining.lines)), resolved
 
 
-def _alert_only(settings: Settings, left_out: Sequence[str]) -> Settings:
+def _alert_only(settings: Settings, left_out: Mapping[str, str | None]) -> Settings:
     watches = tuple(msgspec.structs.replace(watch, action=Action.ALERT) for watch in settings.watches)
-    return msgspec.structs.replace(settings, dry_run=True, watches=watches, left_out=tuple(left_out))
+    return msgspec.structs.replace(settings, dry_run=True, watches=watches, left_out=dict(left_out))
 
 
 class _RemainingTables:
@@ -83,7 +83,7 @@ class _RemainingTables:
         self._watch_numbers = list(range(len(_watches(tree))))  # of the remaining watches, in the file
         self.tree = tree
         self.lines: list[str] = []
-        self.left_out: list[str] = []
+        self.left_out: dict[str, str | None] = {}
 
     def ignore_value(self, path: KeyPath, text: str) -> None:
         """Ignore a value from outside the file that could not be read."""
@@ -111,10 +111,13 @@ class _RemainingTables:
         watches = _watches(self.tree)
         removed = [number for number, watch in zip(self._watch_numbers, watches, strict=False) if watch is None]
         if removed:
-            names = [
-                one.get("name") for one in map(_watches(self._original).__getitem__, removed) if isinstance(one, dict)
-            ]
-            self.left_out += [name for name in names if isinstance(name, str)]
+            tables = [one for one in map(_watches(self._original).__getitem__, removed) if isinstance(one, dict)]
+            groups = {one.get("name"): one.get("group") for one in tables}
+            self.left_out |= {
+                name: group if isinstance(group, str) else None
+                for name, group in groups.items()
+                if isinstance(name, str)
+            }
             self._watch_numbers = [number for number in self._watch_numbers if number not in removed]
             self.tree = self.tree | {"watch": [watch for watch in watches if watch is not None]}
 
@@ -126,9 +129,10 @@ def _removable_part(tree: Mapping[str, Any], loc: Location) -> Location:
     """
     if loc[0] == "database_url":
         return ()
-    max_depth = {"watch": 4 if loc[2:3] == ("launch",) else 3, "providers": 3, "web": 1}.get(str(loc[0]), 2)
+    of_watch = 4 if loc[2:3] == ("launch",) else 3
+    max_depth = {"watch": of_watch, "defaults": of_watch, "group": of_watch, "providers": 3, "web": 1}
     location = loc[:1]
-    for key in loc[1:max_depth]:
+    for key in loc[1 : max_depth.get(str(loc[0]), 2)]:
         if not _has(_value_at(tree, location), key):
             break
         location = (*location, key)

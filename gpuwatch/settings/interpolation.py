@@ -1,18 +1,23 @@
-"""Resolves the references of `[watch.launch]`: secrets, the start script file, the SSH key file.
+"""What the table of a watch stands for: the keys it inherits, then the references of its launch.
 
-A valid reference becomes a `Secret`; a malformed one stays unchanged: the schema reports the error.
+`[defaults.watch]` holds keys for all watches, `[group.NAME]` for those with `group = "NAME"`: a group's value beats the
+default's, and the watch's own beats both (`domain/setup/layered_tables.py`).
+
+References name secrets, the start script file, the SSH key file. A valid one becomes a `Secret`; a malformed one stays
+unchanged: the schema reports the error.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.setup.layered_tables import KeyOf, merge_layers
 from gpuwatch.domain.watches.launch_text import (
     check_onstart,
     check_secret,
@@ -33,13 +38,118 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 Loc = tuple[int | str, ...]
 
 
+# A key → the inherited ones that it replaces: two ways to say the same.
+_REPLACED: Mapping[KeyOf, tuple[KeyOf, ...]] = {
+    ("max_price",): (("max_job_cost",), ("job",), ("max_price_cap",), ("deadline",)),
+    ("max_job_cost",): (("max_price",), ("max_price_cap",), ("deadline",)),
+    ("job", "hours"): (("job", "tokens"),),
+    ("job", "tokens"): (("job", "hours"), ("job", "on"), ("job", "speedup")),
+    ("launch", "onstart"): (("launch", "onstart_file"),),
+    ("launch", "onstart_file"): (("launch", "onstart"),),
+    ("launch", "template"): (("launch", "image"), ("launch", "runtype")),
+}
+_OF_AUTO = ("max_price_cap",), ("deadline",)
+DEFAULTS: Loc = ("defaults", "watch")
+
+
+class InheritedSettings(msgspec.Struct, frozen=True):
+    """The tables with every watch as it is with its defaults and its group.
+
+    Attributes:
+        places: for each watch, the keys that it does not set itself, and where they are set.
+        faults: places and texts.
+    """
+
+    tree: dict[str, Any]
+    places: tuple[Mapping[KeyOf, Loc], ...] = ()
+    faults: tuple[tuple[Loc, str], ...] = ()
+
+    def place_of(self, loc: Loc) -> Loc:
+        """Where a key of a watch is set: in its own table, its group or the defaults."""
+        if len(loc) > 2 and loc[0] == "watch" and isinstance(loc[1], int) and loc[1] < len(self.places):
+            for length in range(len(loc), 2, -1):
+                place = self.places[loc[1]].get(tuple(map(str, loc[2:length])))
+                if place is not None:
+                    return (*place, *loc[length:])
+        return loc
+
+    def heirs_of(self, loc: Loc) -> list[int]:
+        """The numbers of the watches that get a key, or one below it, from the defaults or a group."""
+        return [
+            number
+            for number, places in enumerate(self.places)
+            if any(place[: len(loc)] == loc[: len(place)] for place in places.values())
+        ]
+
+
+def inherit(tree: dict[str, Any]) -> InheritedSettings:
+    """Merged tables, with the keys of the defaults and of its group in each watch. The given tables do not change."""
+    watches, groups = tree.get("watch"), _groups(tree)
+    defaults = tree.get("defaults")
+    defaults = defaults.get("watch") if isinstance(defaults, dict) else None
+    if not isinstance(watches, list) or not (
+        groups or defaults or any(isinstance(one, dict) and "group" in one for one in watches)
+    ):
+        return InheritedSettings(tree)
+    outer: list[tuple[Loc, Any]] = [(DEFAULTS, defaults if isinstance(defaults, dict) else {})]
+    merged: list[Any] = []
+    places: list[Mapping[KeyOf, Loc]] = []
+    faults: list[tuple[Loc, str]] = []
+    for number, watch in enumerate(watches):
+        name = watch.get("group") if isinstance(watch, dict) else None
+        layers = outer + ([(("group", name), groups[name])] if isinstance(name, str) and name in groups else [])
+        if isinstance(name, str) and name not in groups:
+            faults.append((("watch", number, "group"), unknown_group(name, list(groups))))
+        if not isinstance(watch, dict):
+            merged.append(watch)
+            places.append({})
+            continue
+        found = merge_layers([*(layer for _, layer in layers), watch], _tables(), _replaced_keys)
+        merged.append(found.table)
+        places.append({key: (*layers[at][0], *key) for key, at in found.layer_of.items() if at < len(layers)})
+    return InheritedSettings(tree | {"watch": merged}, tuple(places), tuple(faults))
+
+
+def unknown_group(name: str, groups: list[str]) -> str:
+    """The text of the error for the name of a group that does not exist."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only where a name is wrong
+
+    near = get_close_matches(name, groups, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    names = ", ".join(groups) or f"none; add [group.{name}]"
+    return f"there is no group {name!r}; {hint}groups: {names}"
+
+
+def _groups(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    groups = tree.get("group")
+    return {name: one for name, one in groups.items() if isinstance(one, dict)} if isinstance(groups, dict) else {}
+
+
+def _replaced_keys(layer: Mapping[str, Any]) -> Iterator[KeyOf]:
+    for (*above, name), replaced in _REPLACED.items():
+        table: Any = layer
+        for part in above:
+            table = table.get(part) if isinstance(table, dict) else None
+        if isinstance(table, dict) and name in table:
+            is_auto = table[name] == "auto"
+            yield from (key for key in replaced if not (is_auto and key in _OF_AUTO))
+
+
+def _tables() -> frozenset[KeyOf]:
+    """The keys of a watch that are tables, and merge key by key."""
+    from gpuwatch.settings.watch_rules import watch_tables  # noqa: PLC0415 - most files have neither
+
+    return watch_tables()
+
+
 class ResolvedSettings(msgspec.Struct, frozen=True):
-    """The tables with every reference replaced by its value.
+    """The tables with the inherited keys in each watch, and every reference replaced by its value.
 
     `files` are the files that were read; `faults` are places and texts.
     """
 
     tree: dict[str, Any]
+    inherited: InheritedSettings
     faults: tuple[tuple[Loc, str], ...]
     files: tuple[str, ...]
 
@@ -49,12 +159,14 @@ class ResolvedSettings(msgspec.Struct, frozen=True):
 
 def resolve_references(tree: dict[str, Any], sources: Sources) -> ResolvedSettings:
     """Merged tables, with every reference of every launch resolved. The given tables do not change."""
-    watches = tree.get("watch")
+    inherited = inherit(tree)
+    watches = inherited.tree.get("watch")
     if not isinstance(watches, list):
-        return ResolvedSettings(tree, (), ())
+        return ResolvedSettings(tree, inherited, (), ())
     reader = _ReferenceReader(sources)
     resolved_watches = [reader.watch(watch, index) for index, watch in enumerate(watches)]
-    return ResolvedSettings({**tree, "watch": resolved_watches}, tuple(reader.faults), tuple(reader.files))
+    faults = (*inherited.faults, *reader.faults)
+    return ResolvedSettings({**tree, "watch": resolved_watches}, inherited, faults, tuple(reader.files))
 
 
 def is_reference(value: Any) -> bool:

@@ -128,7 +128,7 @@ def from_flags(  # noqa: PLR0913 - one argument per flag of the command
     config: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Settings:
-    """One watch from flags, instead of the watches of the settings; all other settings apply.
+    """One watch from flags, instead of the watches of the settings, and without their defaults; all else applies.
 
     Args:
         config: the settings file; None searches the default locations.
@@ -139,9 +139,10 @@ def from_flags(  # noqa: PLR0913 - one argument per flag of the command
     """
     watch = _flag_watch(gpu, max_price, count, spot, providers)
     sources = collect(config, env)
-    external = tuple(one for one in sources.external if one.path[0] != "watch")
+    watches = {"watch": [watch], "defaults": {}, "group": {}}
+    external = tuple(one for one in sources.external if one.path[0] not in watches)
     try:
-        return _resolve(msgspec.structs.replace(sources, external=external), (), {"watch": [watch]})
+        return _resolve(msgspec.structs.replace(sources, external=external), (), watches)
     except SettingsError as error:
         from gpuwatch.settings.settings_errors import InvalidSettings  # noqa: PLC0415 - pydantic, which found the error
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -281,6 +282,8 @@ class SettingsKeys:
     ] = None
     providers: Annotated[dict[str, ProviderSection], about("Marketplaces, by name.")] = {}  # noqa: RUF012
     notify: Annotated[dict[str, Any], about("Alert channels, by name.")] = {}  # noqa: RUF012
+    defaults: Annotated[dict[str, Any], about("Keys of a watch, for all of them: [defaults.watch].")] = {}  # noqa: RUF012
+    group: Annotated[dict[str, Any], about('Keys of a watch, for those with group = "NAME": [group.NAME].')] = {}  # noqa: RUF012
 
 
 class Settings(Spec, frozen=True, kw_only=True):
@@ -324,8 +327,9 @@ class Settings(Spec, frozen=True, kw_only=True):
     web: Annotated[WebSettings, about("The web page and the HTTP API.")] = WebSettings()
     mcp: Annotated[McpSettings, about("What agents may do.")] = McpSettings()
     watches: Annotated[tuple[Watch, ...], about("The watches."), Key("watch")] = ()
+    groups: tuple[str, ...] = ()  # the names of all, also of those without a watch
     source_file: str | None  # None: only defaults and environment
-    left_out: tuple[str, ...] = ()  # ignored invalid watches; only in best-effort settings
+    left_out: Mapping[str, str | None] = {}  # ignored invalid watches, and their groups; only in best-effort settings
     rescue: str = ""  # why nothing is rented with these settings, which were salvaged from invalid ones
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.setup.durations import format_duration
-from gpuwatch.domain.setup.fields import Table, is_duration, is_secret, keys_of, models_in, table_of
+from gpuwatch.domain.setup.fields import Table, is_duration, is_secret, keys_of, table_of
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import GpuCount
 from gpuwatch.ports import ProviderSection
@@ -31,7 +31,7 @@ from gpuwatch.settings.plugin_options import (
     options_table,
     variable_of,
 )
-from gpuwatch.settings.watch_rules import WITHOUT_LIMIT
+from gpuwatch.settings.watch_rules import WITHOUT_LIMIT, heritable_table, table_model
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +55,8 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def setting_rows() -> list[SettingRow]:
-    """All settings except those of a watch, with every installed provider and channel."""
-    rows = list(_rows(table_of(Settings), (), ("providers", "notify", "watch")))
+    """All settings except those of a watch and what watches inherit, with every installed provider and channel."""
+    rows = list(_rows(table_of(Settings), (), ("providers", "notify", "defaults", "group", "watch")))
     rows += _option_rows(NOTIFY_OPTIONS, ("notify",))
     for name in notifiers.names():
         rows += _option_rows(options_of(notifiers.info(name)), ("notify", name))
@@ -68,13 +68,6 @@ def setting_rows() -> list[SettingRow]:
 def watch_rows() -> list[SettingRow]:
     """The settings of one `[[watch]]`, its launch included."""
     return list(_rows(table_of(Watch), ("watch",), ()))
-
-
-def table_model(field: FieldInfo) -> type[BaseModel] | None:
-    """The table of a field, if the field can be nothing else."""
-    models = models_in(field.annotation)
-    inline = {"CommissionTable", "GpuCount", "HookSpec", "WebToken"}
-    return models[0] if models and models[0].__name__ not in inline else None
 
 
 def toml_text(value: Any) -> str:
@@ -176,6 +169,11 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": False,
     }
     schema["$defs"]["Watch"]["oneOf"] = _limits()
+    heritable = _simplified(heritable_table().model_json_schema())
+    schema["$defs"] |= heritable.pop("$defs", {}) | {"WatchDefaults": heritable}
+    inherited = {"$ref": "#/$defs/WatchDefaults"}
+    settings["defaults"] |= {"properties": {"watch": inherited}, "additionalProperties": False}
+    settings["group"] |= {"additionalProperties": inherited}
     provider = schema["$defs"]["ProviderSection"]  # whose defaults each provider declares
     del provider["required"]
     for key in ("poll_every", "search_interval", "rows_per_day"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -14,13 +14,17 @@ from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.external_values import ExternalValue
+from gpuwatch.settings.interpolation import ResolvedSettings
 from gpuwatch.settings.model import LaunchingSettings, RecordSettings, Settings
 from gpuwatch.settings.plugin_options import NOTIFY_OPTIONS, KeyPath, unknown_key
 from gpuwatch.settings.sources import Sources
+from gpuwatch.settings.watch_rules import HeritableTable
 
 Location = tuple[int | str, ...]
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
 _KEY = re.compile(r"""\s*([\w\-."']+)\s*=""")
+_MISSING = "required key is missing"
+_MOST_NAMED = 3
 _EXPECTED = {
     "model_type": "expected a table",
     "model_attributes_type": "expected a table",
@@ -73,6 +77,30 @@ def validation_errors(error: ValidationError, root: type[BaseModel]) -> list[tup
     return errors
 
 
+def where_set(errors: Iterable[tuple[Location, str]], resolved: ResolvedSettings) -> list[tuple[Location, str]]:
+    """The errors of watches at the table that sets the key, once, with the watches that it concerns."""
+    unknown = {loc[1] for loc, _ in resolved.inherited.faults}  # without the keys of their group
+    found: dict[Location, tuple[Location, str]] = {}
+    inherited: set[tuple[Location, str]] = set()
+    for loc, text in sorted(errors, key=lambda error: error[0][:1] == ("watch",)):
+        is_missing = len(loc) > 1 and loc[1] in unknown and text.startswith(_MISSING)
+        if is_missing:
+            continue
+        place = resolved.inherited.place_of(loc)
+        if place[:1] in {("defaults",), ("group",)}:
+            found.setdefault(place, (place, text + _concerned(place, resolved)))
+            inherited.add((place[2:], text))
+        elif (loc[2:], text) not in inherited:  # else of an entry that the watch's own list takes over
+            found[(*place, text)] = (place, text)
+    return list(found.values())
+
+
+def _concerned(place: Location, resolved: ResolvedSettings) -> str:
+    names = [_watch_name(resolved.tree, number) for number in resolved.inherited.heirs_of(place)]
+    shown = ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if (more := len(names) - _MOST_NAMED) > 0 else "")
+    return f" (watch{'es' if len(names) > 1 else ''} {shown})" if names else ""
+
+
 def error_line(
     loc: Location, text: str, sources: Sources, tree: Mapping[str, Any], origins: Mapping[KeyPath, ExternalValue]
 ) -> str:
@@ -104,14 +132,14 @@ def key_name(loc: Location, tree: Mapping[str, Any]) -> str:
 def line_number(text: str, loc: Location) -> int | None:
     """Where the file sets a key, a key below it, or the nearest table above it; None: not in the file."""
     best: tuple[int, int | None] = (0, None)
-    for number, path in _keys(text):
+    for number, path in key_lines(text):
         common = next((i for i, (a, b) in enumerate(zip(path, loc, strict=False)) if a != b), min(len(path), len(loc)))
         if common in (len(path), len(loc)) and common > best[0]:
             best = (common, number)
     return best[1]
 
 
-def _keys(text: str) -> Any:
+def key_lines(text: str) -> Iterator[tuple[int, Location]]:
     """(line number, path) of every header and key, read line by line, without a TOML parser."""
     table: Location = ()
     counts: dict[str, int] = {}
@@ -159,7 +187,8 @@ def _dotted(loc: Location) -> str:
 def _right_section(key: str, table: type[BaseModel]) -> str | None:
     """Where a key stands that another section has; None: none has it."""
     owners = [name for name, section in _SECTIONS.items() if key in section.model_fields]
-    if not owners or not (issubclass(table, table_of(Settings)) or table in _SECTIONS.values()):
+    sections: tuple[type[BaseModel], ...] = (table_of(Settings), HeritableTable, *_SECTIONS.values())
+    if not owners or not issubclass(table, sections):
         return None
     return f"unknown key here; {key} belongs in {' or '.join(owners)}"
 
@@ -186,7 +215,7 @@ def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str
         return _unknown_key(loc, table)
     if kind == "missing":
         field = keys_of(table).get(str(loc[-1]))
-        return f"required key is missing; expected: {(field.description if field else None) or 'a value'}"
+        return f"{_MISSING}; expected: {(field.description if field else None) or 'a value'}"
     if kind == "tuple_type" and loc == ("watch",):
         return "expected [[watch]], in double brackets"
     if kind in _EXPECTED:

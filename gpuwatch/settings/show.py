@@ -13,10 +13,11 @@ from gpuwatch import notifiers, providers
 from gpuwatch.domain.setup.durations import EnvText, plain_json
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.settings.external_values import ExternalValue, database_url, origin_text
-from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve_references
+from gpuwatch.settings.interpolation import HOOKS, InheritedSettings, is_reference, resolve_references
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.plugin_options import KeyPath, variable_of
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
+from gpuwatch.settings.settings_errors import Location, key_lines
 from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 from gpuwatch.settings.validate import validate
 
@@ -31,11 +32,18 @@ _ALWAYS_MASKED = {
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """One effective setting. `value` is ready for JSON; `origin`: default, file, env NAME or credential NAME."""
+    """One effective setting. `value` is ready for JSON.
+
+    Attributes:
+        origin: default, file, env NAME or credential NAME.
+        source: the same with the table and line of the file: `watch "a" line 12`, `group night line 4`, `defaults line
+            2`, `line 3`; or `built in`.
+    """
 
     key: str
     value: Any
     origin: str
+    source: str
 
 
 def origins(
@@ -50,33 +58,82 @@ def origins(
     tree, external = merge_sources(parse_file(sources), sources)
     resolved = resolve_references(tree, sources)
     settings = validate(resolved, sources, external, known_spellings)
-    rows = [*_plain(tree, sources, external, settings.providers), *_watches(tree, settings, external)]
+    written = _Written(resolved.inherited, sources, external)
+    rows = [*_plain(written, sources, settings.providers), *_watches(written, settings)]
     return (str(sources.file) if sources.file else None), rows
 
 
-def _plain(
-    tree: Mapping[str, Any], sources: Sources, external: Mapping[KeyPath, ExternalValue], enabled: Collection[str]
-) -> Iterator[Origin]:
+class _Written:
+    """What is written, and where.
+
+    Args:
+        inherited: merged tables before their references are resolved.
+        external: what is set outside the file.
+    """
+
+    def __init__(
+        self, inherited: InheritedSettings, sources: Sources, external: Mapping[KeyPath, ExternalValue]
+    ) -> None:
+        self.tree = inherited.tree
+        self._inherited, self._external = inherited, external
+        self._lines: dict[Location, int] = {}
+        for number, path in key_lines(sources.content.decode("utf-8-sig", "replace")):
+            for length in range(1, len(path) + 1):  # `launch.env.A = …` makes the tables above it
+                self._lines.setdefault(path[:length], number)
+
+    def row(self, row: SettingRow, watch: tuple[int, str] | None = None) -> tuple[Any, str, str]:
+        """Value, origin and source of a setting.
+
+        Args:
+            watch: number and name of the watch that has it.
+        """
+        loc: Location = row.path if watch is None else ("watch", watch[0], *row.path[1:])
+        value: Any = self.tree
+        for part in loc:
+            value = value[part] if isinstance(part, int) else value.get(part) if isinstance(value, dict) else None
+        if value is None:
+            return _default(row.default), "default", "built in"
+        place = self._inherited.place_of(loc)
+        path: KeyPath = row.path if place[0] == "watch" else tuple(map(str, place))
+        above = (path[:length] for length in range(len(path), 0, -1))
+        origin = next((self._external[one] for one in above if one in self._external), None)
+        origin = origin or next((one for key, one in self._external.items() if key[: len(path)] == path), None)
+        if origin is not None:
+            return _json(value), origin_text(origin), origin_text(origin)
+        return _json(value), "file", self._table_and_line(place, "" if watch is None else watch[1])
+
+    def _table_and_line(self, place: Location, watch: str) -> str:
+        number = next((self._lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in self._lines), None)
+        table: str | None = None
+        match place:
+            case ("watch", _, *_):
+                table = f'watch "{watch}"'
+            case ("group", name, *_):
+                table = f"group {name}"
+            case ("defaults", *_):
+                table = "defaults"
+        return " ".join(filter(None, (table, None if number is None else f"line {number}")))
+
+
+def _plain(written: _Written, sources: Sources, enabled: Collection[str]) -> Iterator[Origin]:
     for row in setting_rows():
-        value, origin = _value_and_origin(tree, row, external)
+        value, origin, source = written.row(row)
         if row.key == "database_url":
-            url = str(tree.get("database_url") or "").strip()
+            url = str(written.tree.get("database_url") or "").strip()
             value = without_password(database_url(url, sources.env, sources.cwd))
         elif row.path[0] == "providers" and row.path[-1] == "enabled":
             value = row.path[1] in enabled
-        yield Origin(key=row.key, value=_masked(row.path[-1], value, row.secret), origin=origin)
+        yield Origin(key=row.key, value=_masked(row.path[-1], value, row.secret), origin=origin, source=source)
 
 
-def _watches(
-    tree: Mapping[str, Any], settings: Settings, external: Mapping[KeyPath, ExternalValue]
-) -> Iterator[Origin]:
-    for table, watch in zip(tree.get("watch", []), settings.watches, strict=True):
+def _watches(written: _Written, settings: Settings) -> Iterator[Origin]:
+    for number, (table, watch) in enumerate(zip(written.tree.get("watch", []), settings.watches, strict=True)):
         for row in watch_rows():
-            value, origin = _value_and_origin({"watch": table}, row, external)
             if _is_table_missing(table, row):
                 continue
+            value, origin, source = written.row(row, (number, watch.name))
             key = f'watch "{watch.name}".{".".join(row.path[1:])}'
-            yield Origin(key=key, value=_masked(row.path[-1], value, row.secret), origin=origin)
+            yield Origin(key=key, value=_masked(row.path[-1], value, row.secret), origin=origin, source=source)
 
 
 def _is_table_missing(watch: Mapping[str, Any], row: SettingRow) -> bool:
@@ -87,21 +144,6 @@ def _is_table_missing(watch: Mapping[str, Any], row: SettingRow) -> bool:
         if table is None:
             return row.path[1] == "launch"
     return False
-
-
-def _value_and_origin(
-    tree: Mapping[str, Any], row: SettingRow, external: Mapping[KeyPath, ExternalValue]
-) -> tuple[Any, str]:
-    value: Any = tree
-    for part in row.path:
-        value = value.get(part) if isinstance(value, dict) else None
-    if value is None:
-        return _default(row.default), "default"
-    for length in range(len(row.path), 0, -1):
-        if row.path[:length] in external:
-            return _json(value), origin_text(external[row.path[:length]])
-    nested = next((one for path, one in external.items() if path[: len(row.path)] == row.path), None)
-    return _json(value), origin_text(nested) if nested else "file"
 
 
 def _default(text: str) -> Any:
@@ -270,6 +312,10 @@ verified = true                   # Remove both for a provider that reports neit
 repeat_every = "6h"               # reminder interval, or "never"
 # max_per_day = 3                 # with action "ask" or "launch": launches per day (UTC), including failed ones
 # notify = ["telegram"]           # default: all configured channels
+
+# [defaults.watch]                # keys of a watch, for all of them
+# [group.night]                   # keys of a watch, for those with group = "night"; they beat the defaults
+#   a watch's own keys beat both; in a list, "..." stands for the inherited entries: regions = ["...", "NO"]
 
 # [watch.budget]                  # for this watch only, in addition to [budget]
 # max_usd_day = 50.0

@@ -16,10 +16,11 @@ from gpuwatch import notifiers, providers
 from gpuwatch.domain.jobs.job_definition import RESOURCE_KEYS, JobDefinition
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.setup.fields import Table, table_of
+from gpuwatch.domain.setup.layered_tables import own_entries
 from gpuwatch.domain.watches.expression import comparisons_of, parse
 from gpuwatch.domain.watches.owner_names import is_owner, owned_name, owner_of, plain_name
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.domain.watches.watch_fields import SEEN, SEEN_PLACES
+from gpuwatch.domain.watches.watch_fields import SEEN, SEEN_PLACES, GroupName
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports import ChannelSection, ProviderSection, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
@@ -45,9 +46,10 @@ from gpuwatch.settings.settings_errors import (
     error_line,
     has_unknown_names,
     validation_errors,
+    where_set,
 )
 from gpuwatch.settings.sources import MAX_FILE_BYTES, Sources, parse_file
-from gpuwatch.settings.watch_rules import launch_errors, missing_limits, price_errors
+from gpuwatch.settings.watch_rules import heritable_table, launch_errors, missing_limits, price_errors
 
 Error = tuple[Location, str]
 _STORED_NAME_LENGTH = 32  # of a channel or provider, with its owner
@@ -72,7 +74,7 @@ def validate(
     token, places_token = SEEN.set(known_spellings), SEEN_PLACES.set(recorded_places)
     try:
         settings = _settings(_table(resolved, sources, origins), sources)
-        errors = list(_cross_checks(settings, resolved.tree))
+        errors = where_set(_cross_checks(settings, resolved.tree), resolved)
         if errors:
             raise InvalidSettings(errors, sources, resolved.tree, origins)
     finally:
@@ -85,17 +87,17 @@ def validate(
 def _table(resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> Any:
     """The table, with each key valid by itself. Raises InvalidSettings."""
     tree = resolved.tree | {key: _sections(key, resolved.tree) for key in ("providers", "notify")}
+    tree |= {"group": own_entries(tree["group"])} if "group" in tree else {}
     model = _model_for(tree)
-    errors = list(resolved.faults)
+    errors, has_unknown = list(resolved.faults), False
     try:
         root = model.model_validate(tree)
     except ValidationError as error:
         errors += validation_errors(error, model)
-        raise InvalidSettings(
-            errors, sources, resolved.tree, origins, has_unknown_names=has_unknown_names(error)
-        ) from None
+        has_unknown = has_unknown_names(error)
     if errors:
-        raise InvalidSettings(errors, sources, resolved.tree, origins)
+        errors = where_set(errors, resolved)
+        raise InvalidSettings(errors, sources, resolved.tree, origins, has_unknown_names=has_unknown)
     return root
 
 
@@ -115,17 +117,23 @@ def _model_for(tree: Mapping[str, Any]) -> type[Table]:
     return _model(
         tuple(providers.info(name) for name in providers.names() if name in given["providers"]),
         tuple(notifiers.info(name) for name in given["notify"] if name in notifiers.names()),
+        tuple(name for name in ("defaults", "group") if tree.get(name)),
     )
 
 
 @lru_cache(maxsize=16)  # pydantic takes 20 ms to make one; pages and commands read the settings again and again
-def _model(known: tuple[ProviderInfo, ...], used: tuple[ChannelInfo, ...]) -> type[Table]:
+def _model(known: tuple[ProviderInfo, ...], used: tuple[ChannelInfo, ...], inherited: tuple[str, ...]) -> type[Table]:
     tables: dict[str, Any] = {info.name: (provider_table(info), ...) for info in known}
     channels: dict[str, Any] = {info.name: (channel_table(info), ...) for info in used}
     sections: dict[str, Any] = {
         "providers": (create_model("Providers", __base__=Table, **tables), ...),
         "notify": (create_model("Channels", __base__=options_table(NOTIFY_OPTIONS), **channels), ...),
     }
+    if inherited:
+        heritable: Any = heritable_table()
+        defaults = create_model("Defaults", __base__=Table, watch=(heritable | None, None))
+        both = {"defaults": (defaults, ...), "group": (dict[GroupName, heritable], ...)}
+        sections |= {name: both[name] for name in inherited}
     return create_model("Settings", __base__=table_of(Settings), **sections)
 
 
@@ -139,6 +147,7 @@ def _settings(root: Any, sources: Sources) -> Settings:
         providers={name: _provider(name, table) for name, table in tables.items() if table.enabled is not False},
         channels={name: _channel(name, table) for name, table in channels.items()},
         quiet_hours=values_in(root.notify)["quiet_hours"],
+        groups=tuple(root.group),
         source_file=str(sources.file) if sources.file else None,
     )
 

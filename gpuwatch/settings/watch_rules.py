@@ -1,11 +1,18 @@
-"""Rules between the keys of a watch: its limit, its launch, and the limits without which gpuwatch rents nothing."""
+"""Rules of a watch: what it may inherit, its limit, its launch, and the limits without which nothing is rented."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from copy import copy
+from functools import cache
 from typing import Any
 
+from pydantic import BaseModel, create_model
+from pydantic.fields import FieldInfo
+
 from gpuwatch.domain.plan.job_hours import JobSpec, hours_on
+from gpuwatch.domain.setup.fields import Table, keys_of, models_in, table_of
+from gpuwatch.domain.setup.layered_tables import KeyOf
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec, VerificationMode
 from gpuwatch.domain.watches.launch_text import check_self_destruct
 from gpuwatch.domain.watches.orchestrator_task import uses_task_file, word_faults
@@ -19,6 +26,53 @@ WITHOUT_LIMIT = (
     "restock",
     *("usd_per_tflop_hour", "usd_per_gib_hour"),
 )  # conditions that are news or a limit by themselves: an alert needs no price
+
+# --- what `[defaults.watch]` and `[group.NAME]` may hold --------------------------------------------------------------
+
+OWN_KEYS = ("name", "renamed_from", "group")  # of each watch alone
+_ONE_VALUE = frozenset({"CommissionTable", "GpuCount", "HookSpec", "WebToken"})  # though they are written as tables
+
+
+class HeritableTable(Table):
+    """Keys that watches inherit: none is required here, because a watch may add what is missing."""
+
+
+def table_model(field: FieldInfo) -> type[BaseModel] | None:
+    """The table of a field, if the field can be nothing else."""
+    models = models_in(field.annotation)
+    return models[0] if models and models[0].__name__ not in _ONE_VALUE else None
+
+
+@cache
+def heritable_table() -> type[HeritableTable]:
+    """The table of `[defaults.watch]` and of each group."""
+    return _optional(table_of(Watch), "WatchDefaults", OWN_KEYS)
+
+
+def _optional(table: type[BaseModel], name: str, left_out: Collection[str] = ()) -> type[HeritableTable]:
+    keys: dict[str, Any] = {}
+    for key, field in keys_of(table).items():
+        inner, optional = table_model(field), copy(field)
+        optional.default, optional.default_factory = None, None
+        if inner is not None:
+            optional.annotation = _optional(inner, f"{inner.__name__}Defaults")
+        if key not in left_out:
+            keys[key] = (optional.annotation, optional)
+    return create_model(name, __base__=HeritableTable, **keys)
+
+
+@cache
+def watch_tables() -> frozenset[KeyOf]:
+    """The keys of a watch that hold keys of their own."""
+    return frozenset({*_inner_tables(table_of(Watch), ()), ("launch", "env")})
+
+
+def _inner_tables(table: type[BaseModel], path: KeyOf) -> Iterator[KeyOf]:
+    for key, field in keys_of(table).items():
+        if (inner := table_model(field)) is not None:
+            yield (*path, key)
+            yield from _inner_tables(inner, (*path, key))
+
 
 # --- the limit: a price, the history, or the cost of the job; exactly one, with its required keys ---------------------
 

@@ -59,7 +59,7 @@ def test_without_a_limit_that_makes_sense_nothing_is_left_of_the_watch(home: Pat
     (home / "gpuwatch.toml").write_text(WATCH + wrong)
     settings = load_for_stopping(env={}, cwd=home).settings
     assert settings.watches == ()
-    assert settings.left_out == ("h",)
+    assert settings.left_out == {"h": None}
 
 
 def test_a_budget_that_refuses_every_launch_at_the_cap_names_the_cap(

@@ -84,7 +84,7 @@ def test_a_watch_is_left_out_where_it_is_none_without_what_is_wrong(salvaged: Sa
     toml = HEAD + WATCH + "\n".join([table[0], broken, *table[1:]]) + "\n"
     settings, lines = salvaged(toml)
     assert [watch.name for watch in settings.watches] == ["one"]
-    assert settings.left_out == ("one" if key == "name" else "rents",)
+    assert settings.left_out == {"one" if key == "name" else "rents": None}
     assert any(line.endswith("; this watch is ignored") for line in lines)
 
 
@@ -106,7 +106,7 @@ def test_a_limit_that_is_refused_takes_the_action_alone(salvaged: Salvage) -> No
 
 def test_a_watch_without_a_name_is_no_name(salvaged: Salvage) -> None:
     settings, lines = salvaged(HEAD + '[[watch]]\ngpu = "H100"\n' + WATCH)
-    assert (settings.left_out, [watch.name for watch in settings.watches]) == ((), ["one"])
+    assert (settings.left_out, [watch.name for watch in settings.watches]) == ({}, ["one"])
     assert any("name: required key is missing" in line for line in lines)
 
 
@@ -117,7 +117,7 @@ def test_lines_name_the_place_in_the_file_also_after_an_earlier_watch_went(salva
     settings, lines = salvaged(toml)
     assert len(lines) == 2
     assert f'gpuwatch.toml:{number}: watch "one": name: expected a unique name' in lines[1]
-    assert (settings.left_out, [watch.name for watch in settings.watches]) == (("rents", "one"), ["one"])
+    assert (settings.left_out, [watch.name for watch in settings.watches]) == ({"rents": None, "one": None}, ["one"])
 
 
 def test_several_faults_of_every_kind_are_a_line_each(salvaged: Salvage) -> None:

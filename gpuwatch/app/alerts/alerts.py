@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch import notifiers
 from gpuwatch.app.owner_audit import audit_event
-from gpuwatch.app.watches.watch_selection import require_watch
+from gpuwatch.app.watches.watch_selection import require_watch, require_watches
 from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, open_store_read_only, real_now
 from gpuwatch.domain.alerts.alert import AlertView, view_fields
 from gpuwatch.domain.alerts.service_texts import TEST
@@ -23,7 +23,7 @@ from gpuwatch.ports import AlertKind, MovableChannel, Severity
 from gpuwatch.storage.alerts.alert_rows import EventFilter, Silence, SqlSilences, StoredEvent, events
 
 if TYPE_CHECKING:
-    from gpuwatch.ports import Alert, Channel
+    from gpuwatch.ports import Alert, Channel, OutboxAlert
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 
@@ -92,31 +92,42 @@ def event_view(event: StoredEvent) -> EventView:
 # --- silences ---------------------------------------------------------------------------------------------------------
 
 
-def silence(settings: Settings, watch: str, for_s: float, *, actor: str) -> Silence:
-    """Silence the alerts about offers of a watch for a while.
+def silence(
+    settings: Settings, watch: str | None, for_s: float, *, actor: str, group: str | None = None
+) -> Sequence[Silence]:
+    """Silence the alerts about offers of a watch for a while, or of each watch of a group.
 
     Raises:
-        UsageError: no such watch.
-        StoreError: nothing was written and nothing is silenced.
+        UsageError: no such watch or group.
+        StoreError: nothing was written, or not all watches of a group are silenced.
     """
-    watch = require_watch(settings, watch)
     now = real_now()
-    new_silence = Silence(watch=watch, at=now, until=now + timedelta(seconds=for_s))
-    audit = audit_event(actor, f"watch {watch} silenced", subject=watch, watch=watch)
+    until = now + timedelta(seconds=for_s)
+    new = [Silence(watch=name, at=now, until=until) for name in require_watches(settings, watch, group)]
     with open_store(settings) as store:
-        SqlSilences(store).silence(new_silence, audit)
-    return new_silence
+        for one in new:
+            audit = audit_event(actor, f"watch {one.watch} silenced", subject=one.watch, watch=one.watch)
+            SqlSilences(store).silence(one, audit)
+    return new
 
 
-def end_silence(settings: Settings, watch: str, *, actor: str) -> bool:
-    """Send its alerts again; False: it was not silenced. Raises UsageError (no such watch), StoreError."""
-    watch = owned_name(settings.owner, watch)
-    audit = audit_event(actor, f"silence of watch {watch} ended", subject=watch, watch=watch)
+def end_silence(settings: Settings, watch: str | None, *, actor: str, group: str | None = None) -> bool:
+    """Send its alerts again, or those of each watch of a group; False: none was silenced.
+
+    Raises:
+        UsageError: no such watch or group.
+        StoreError: nothing was written, or not all of a group.
+    """
+    names = require_watches(settings, None, group) if watch is None else [owned_name(settings.owner, watch)]
     with open_store(settings) as store:
-        if SqlSilences(store).end(watch, real_now(), audit):
-            return True
-    require_watch(settings, watch)
-    return False
+        done = [SqlSilences(store).end(name, real_now(), _end_audit(actor, name)) for name in names]
+    if watch is not None and not any(done):
+        require_watch(settings, watch)
+    return any(done)
+
+
+def _end_audit(actor: str, watch: str) -> OutboxAlert:
+    return audit_event(actor, f"silence of watch {watch} ended", subject=watch, watch=watch)
 
 
 def silences(settings: Settings) -> list[Silence]:

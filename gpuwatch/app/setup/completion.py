@@ -11,6 +11,11 @@ def watches(config: str | None) -> list[str]:
     return [watch.name for watch in load_settings(config).watches]
 
 
+def groups(config: str | None) -> list[str]:
+    """The names of the groups of watches."""
+    return list(load_settings(config).groups)
+
+
 def checklists(config: str | None) -> list[str]:
     """Names with a checklist: the watches, and the jobs that are not over."""
     from gpuwatch.app.jobs.jobs import listed_jobs

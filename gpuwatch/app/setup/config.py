@@ -52,7 +52,10 @@ def _write(path: Path, text: str, mode: int) -> None:
 
 def settings_json(file: str | None, origins: Sequence[Origin]) -> dict[str, Any]:
     """JSON of `gpuwatch config show`."""
-    rows = [{"key": origin.key, "value": _with_numbers(origin.value), "origin": origin.origin} for origin in origins]
+    rows = [
+        {"key": one.key, "value": _with_numbers(one.value), "origin": one.origin, "source": one.source}
+        for one in origins
+    ]
     return {"source_file": file, "settings": rows}
 
 

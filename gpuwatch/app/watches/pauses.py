@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 from zoneinfo import ZoneInfo
@@ -10,7 +11,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Meta
 
 from gpuwatch.app.owner_audit import audit_event
-from gpuwatch.app.watches.watch_selection import require_watch
+from gpuwatch.app.watches.watch_selection import require_watches
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.market.json_view import JsonView, Moment
@@ -30,48 +31,64 @@ def pauses(settings: Settings) -> PauseTable:
 
 
 def pause(
-    settings: Settings, watch: str | None, for_s: float | None, why: str, *, actor: str
+    settings: Settings, watch: str | None, for_s: float | None, why: str, *, actor: str, group: str | None = None
 ) -> tuple[bool, PauseTable]:
     """Stop all daemons on this database from renting anything new. Running instances continue.
 
     Args:
-        watch: None: all watches.
+        watch: None: all watches, or those of the group.
         for_s: None: until `resume`.
+        group: pause each of its watches; one that joins later is not paused.
 
     Returns:
         Whether this changed anything, and what is paused.
 
     Raises:
-        UsageError: no such watch. A typo must not leave the watch renting.
-        StoreError: nothing was written and nothing is paused.
+        UsageError: no such watch or group. A typo must not leave the watch renting.
+        StoreError: nothing was written, or not all watches of a group are paused.
     """
-    if watch is not None:
-        watch = require_watch(settings, watch)
+    names: Sequence[str | None] = [None]
+    if watch is not None or group is not None:
+        names = require_watches(settings, watch, group)
     now = real_now()
     until = None if for_s is None else now + timedelta(seconds=for_s)
-    audit = _audit(actor, watch, f"paused{f': {why}' if why else ''}")
+    action = f"paused{f': {why}' if why else ''}"
     with open_store(settings) as store:
-        return SqlPauseRepository(store).pause(Pause(watch=watch, at=now, until=until, why=why), audit)
+        repository = SqlPauseRepository(store)
+        done = [
+            repository.pause(Pause(watch=name, at=now, until=until, why=why), _audit(actor, name, action))
+            for name in names
+        ]
+    return any(changed for changed, _ in done), done[-1][1]
 
 
-def resume(settings: Settings, watch: str | None, *, actor: str) -> tuple[bool, PauseTable]:
-    """Lift a pause; for a watch, also close its circuit breaker.
+def resume(settings: Settings, watch: str | None, *, actor: str, group: str | None = None) -> tuple[bool, PauseTable]:
+    """Lift a pause; for a watch, and each of a group, also close its circuit breaker.
 
     Returns:
         Whether anything was lifted, and what is still paused.
 
     Raises:
-        UsageError: there is no such watch, and no pause with that name.
-        StoreError: nothing was written.
+        UsageError: there is no such watch or group, and no pause with that name.
+        StoreError: nothing was written, or not all watches of a group are resumed.
     """
-    watch = None if watch is None else owned_name(settings.owner, watch)
     with open_store(settings) as store:
         repository = SqlPauseRepository(store)
-        pauses = repository.load()
-        paused_watches = {pause_.watch for pause_ in pauses.by_hand} | {pause_.watch for pause_ in pauses.breakers}
-        if watch is not None and watch not in paused_watches:
-            require_watch(settings, watch)
-        return repository.resume(watch, real_now(), "resumed by the owner", _audit(actor, watch, "resumed"))
+        names = _paused_names(settings, repository.load(), watch, group)
+        done = [
+            repository.resume(name, real_now(), "resumed by the owner", _audit(actor, name, "resumed"))
+            for name in names
+        ]
+    return any(changed for changed, _ in done), done[-1][1]
+
+
+def _paused_names(settings: Settings, pauses: PauseTable, watch: str | None, group: str | None) -> Sequence[str | None]:
+    if watch is None and group is None:
+        return [None]
+    stored = None if watch is None else owned_name(settings.owner, watch)
+    if group is None and stored in {*(one.watch for one in pauses.by_hand), *(one.watch for one in pauses.breakers)}:
+        return [stored]  # of a watch that may be gone from the settings
+    return require_watches(settings, watch, group)
 
 
 def _audit(actor: str, watch: str | None, action: str) -> OutboxAlert:

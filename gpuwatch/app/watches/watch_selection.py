@@ -56,6 +56,40 @@ def require_watch(settings: Settings, name: str) -> str:
     return stored
 
 
+def require_group(settings: Settings, group: str) -> str:
+    """The name of a group. Raises UsageError: there is none of this name."""
+    if group not in settings.groups:
+        from gpuwatch.settings.interpolation import unknown_group  # noqa: PLC0415 - only where a name is wrong
+
+        raise ResourceNotFound(unknown_group(group, list(settings.groups)))
+    return group
+
+
+def in_group(settings: Settings, group: str | None) -> list[Watch]:
+    """The watches of a group, or all watches without one. Raises UsageError: there is no such group."""
+    if group is None:
+        return list(settings.watches)
+    require_group(settings, group)
+    return [watch for watch in settings.watches if watch.group == group]
+
+
+def require_watches(settings: Settings, watch: str | None, group: str | None) -> list[str]:
+    """The names under which a watch, or those of a group, are stored, also of those whose settings are wrong.
+
+    Raises:
+        UsageError: there is no such watch or group, the group has no watch, or both or none are given.
+    """
+    if (watch is None) is (group is None):
+        raise UsageError("expected a watch or a group")
+    if watch is not None:
+        return [require_watch(settings, watch)]
+    names = [one.name for one in in_group(settings, group)]
+    names += [owned_name(settings.owner, name) for name, of_group in settings.left_out.items() if of_group == group]
+    if not names:
+        raise UsageError(f'no watch has group = "{group}"')
+    return list(dict.fromkeys(names))
+
+
 def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
     """A job by its id or name. Raises UsageError: there is none."""
     matching = repository.find_job(name_or_id)
@@ -64,11 +98,11 @@ def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
     return matching
 
 
-def select_watches(settings: Settings, names: Sequence[str]) -> list[Watch]:
-    """The named watches; without names, all. Raises UsageError: there is none, or a name is unknown."""
+def select_watches(settings: Settings, names: Sequence[str], group: str | None = None) -> list[Watch]:
+    """The named watches; without names, those of the group, or all. Raises UsageError: none, or an unknown name."""
     if not settings.watches:
         raise UsageError("there is no [[watch]]: write one (gpuwatch init), or use --gpu H100 --max-price 3.50")
-    return [watch_named(settings, name) for name in dict.fromkeys(names)] or list(settings.watches)
+    return [watch_named(settings, name) for name in dict.fromkeys(names)] or in_group(settings, group)
 
 
 def settings_with_rule(  # noqa: PLR0913 - options of the command

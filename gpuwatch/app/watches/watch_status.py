@@ -293,6 +293,7 @@ def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str
 class WatchStatusView(WatchView, frozen=True, kw_only=True):
     """The status of a watch."""
 
+    group: str | None
     action: Action
     gpu: tuple[str, ...]
     state: str

@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, command_actor
-from gpuwatch.cli.options import completes, duration_option, json_option, settings_option
+from gpuwatch.cli.options import completes, duration_option, group_option, json_option, settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, print_list, terminal_width
 from gpuwatch.errors import UsageError
@@ -102,26 +102,54 @@ def _write(line: str) -> None:
 
 
 @click.command(
-    cls=Command, examples=("gpuwatch alerts silence h100-night --for 6h", "gpuwatch alerts silence --end h100-night")
+    cls=Command,
+    examples=(
+        "gpuwatch alerts silence h100-night --for 6h",
+        "gpuwatch alerts silence --group night --for 8h",
+        "gpuwatch alerts silence --end h100-night",
+    ),
 )
 @click.argument("watch", required=False, shell_complete=completes("watches"))
+@group_option("Mute each watch of this group; with --end: send their alerts again.")
 @duration_option("--for", "for_s", "Duration, such as 6h.")
 @click.option("--list", "as_list", is_flag=True, help="List the silenced watches.")
-@click.option("--end", metavar="WATCH", shell_complete=completes("watches"), help="End the silence of this watch.")
+@click.option(
+    "--end",
+    metavar="[WATCH]",
+    is_flag=False,
+    flag_value="",
+    shell_complete=completes("watches"),
+    help="End the silence of this watch, or of the group.",
+)
 @json_option
 @settings_option
 def silence(
-    watch: str | None, for_s: float | None, as_list: bool, end: str | None, as_json: bool, settings: Settings
+    watch: str | None,
+    group: str | None,
+    for_s: float | None,
+    as_list: bool,
+    end: str | None,
+    as_json: bool,
+    settings: Settings,
 ) -> None:
-    """Mute the offer alerts of one WATCH for a while. gpuwatch still stores and logs them, and sends launch alerts."""
+    """Mute the offer alerts of one WATCH, or of a group, for a while. Launch alerts are still sent.
+
+    gpuwatch still stores and logs the muted alerts.
+    """
     from gpuwatch.app.alerts import alerts as app
 
-    if [watch is not None, as_list, end is not None].count(True) != 1 or (watch is None) != (for_s is None):
-        raise UsageError("gpuwatch alerts silence: expected WATCH --for DURATION, --list, or --end WATCH")
-    if watch is not None and for_s is not None:
-        app.silence(settings, watch, for_s, actor=command_actor())
-    elif end is not None and not app.end_silence(settings, end, actor=command_actor()) and not as_json:
-        click.echo(f"watch {end!r} was not silenced")
+    actor = command_actor()
+    given = [watch is not None, group is not None, bool(end)].count(True)  # all name what to silence or to end
+    if given != (not as_list) or [for_s is not None, end is not None, as_list].count(True) != 1:
+        raise UsageError(
+            "gpuwatch alerts silence: expected WATCH or --group NAME with --for DURATION or --end, or --list"
+        )
+    if for_s is not None:
+        app.silence(settings, watch, for_s, actor=actor, group=group)
+    elif end is not None:
+        watch = watch or end or None
+        if not app.end_silence(settings, watch, actor=actor, group=group) and not as_json:
+            click.echo(f"{f'group {group!r}' if watch is None else f'watch {watch!r}'} was not silenced")
     silences = [app.silence_view(silence) for silence in app.silences(settings)]
     columns = (left("silenced", "watch"), left("until", "until"))
     print_list(silences, columns, "no watch is silenced", as_json=as_json, timezone=settings.timezone)

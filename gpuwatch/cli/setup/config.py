@@ -32,7 +32,7 @@ def show(config: str | None, as_json: bool) -> None:
         return
     note(f"file: {file or 'none; environment and defaults'}")
     columns = (left("setting"), text("value"), text("from", drop=1))
-    table(columns, [(origin.key, _text(origin.value), origin.origin) for origin in origin_of])
+    table(columns, [(origin.key, _text(origin.value), origin.source) for origin in origin_of])
 
 
 @click.command(cls=Command, examples=("gpuwatch config schema > gpuwatch.schema.json", "gpuwatch config schema --jobs"))

@@ -8,7 +8,7 @@ import click
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli.base import Command, command_actor
-from gpuwatch.cli.options import completes, duration_option, json_option, stopping_settings_option
+from gpuwatch.cli.options import completes, duration_option, group_option, json_option, stopping_settings_option
 from gpuwatch.cli.output import json_out
 
 if TYPE_CHECKING:
@@ -18,32 +18,40 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    examples=("gpuwatch watches pause --for 12h --why 'budget review'", "gpuwatch watches pause h100-night"),
+    examples=(
+        "gpuwatch watches pause --for 12h --why 'budget review'",
+        "gpuwatch watches pause h100-night",
+        "gpuwatch watches pause --group night --for 8h",
+    ),
 )
 @click.argument("watch", required=False, shell_complete=completes("watches"))
+@group_option("Pause each watch of this group.")
 @duration_option("--for", "for_s", "Duration, such as 2h. Default: until `gpuwatch watches resume`.")
 @click.option("--why", default="", help="Reason shown in alerts while paused.")
 @json_option
 @stopping_settings_option
-def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, settings: Settings) -> None:
-    """Stop renting, for all watches or for one WATCH. Running instances continue and stay under guard."""
+def pause(
+    watch: str | None, group: str | None, for_s: float | None, why: str, as_json: bool, settings: Settings
+) -> None:
+    """Stop renting, for all watches, one WATCH or a group. Running instances continue and stay under guard."""
     from gpuwatch.app.watches.pauses import pause as switch_off
 
-    _, paused = switch_off(settings, watch, for_s, why, actor=command_actor())
+    _, paused = switch_off(settings, watch, for_s, why, actor=command_actor(), group=group)
     _show(settings, paused, as_json)
 
 
 @click.command(cls=Command, examples=("gpuwatch watches resume", "gpuwatch watches resume h100-night"))
 @click.argument("watch", required=False, shell_complete=completes("watches"))
+@group_option("Resume each watch of this group.")
 @json_option
 @stopping_settings_option
-def resume(watch: str | None, as_json: bool, settings: Settings) -> None:
-    """Resume renting. With WATCH: end its pause and reset its failure count."""
+def resume(watch: str | None, group: str | None, as_json: bool, settings: Settings) -> None:
+    """Resume renting. With WATCH or a group: end the pause of each watch and reset its failure count."""
     from gpuwatch.app.watches.pauses import resume as switch_on
 
-    resumed, left = switch_on(settings, watch, actor=command_actor())
+    resumed, left = switch_on(settings, watch, actor=command_actor(), group=group)
     if not as_json:
-        subject = "renting" if watch is None else f"watch {watch!r}"
+        subject = f"watch {watch!r}" if watch is not None else f"group {group!r}" if group is not None else "renting"
         click.echo(f"{subject} resumed" if resumed else f"{subject} was not paused")
     _show(settings, left, as_json)
 

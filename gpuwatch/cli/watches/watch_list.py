@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli.base import Command, Group, refuse_given
-from gpuwatch.cli.options import completes, json_option, settings_option
+from gpuwatch.cli.options import completes, group_option, json_option, settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import Column, left, right, table, text
 from gpuwatch.domain.market.figure_text import percent_text
@@ -25,9 +25,14 @@ if TYPE_CHECKING:
 @click.command(
     cls=Command,
     name="list",
-    examples=("gpuwatch watches list", "gpuwatch watches list h100-night --json"),
+    examples=(
+        "gpuwatch watches list",
+        "gpuwatch watches list --group night",
+        "gpuwatch watches list h100-night --json",
+    ),
 )
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
+@group_option("Only the watches of this group.")
 @click.option(
     "--days",
     type=click.IntRange(1, 90),
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
 )
 @json_option
 @settings_option
-def list_(names: tuple[str, ...], days: int, as_json: bool, settings: Settings) -> None:
+def list_(names: tuple[str, ...], group: str | None, days: int, as_json: bool, settings: Settings) -> None:
     """List the watches: state, price now, limit, distance, and why they do not act. Sends no request.
 
     With a name, show all about that watch: each rule that it must meet before it acts, with its figures, and the lowest
@@ -46,14 +51,18 @@ def list_(names: tuple[str, ...], days: int, as_json: bool, settings: Settings) 
     Exit codes: 0 done, 2 usage or settings are wrong, 3 the store cannot tell.
     """
     if names:
+        refuse_given("cannot be combined with a WATCH", "group")
         _show_named(settings, _selected(settings, names), days, as_json=as_json)
         return
     refuse_given("requires a WATCH", "days")
+    from gpuwatch.app.watches.watch_selection import in_group
     from gpuwatch.app.watches.watch_status import watch_status_view, watch_statuses
 
-    statuses = watch_statuses(settings)
+    statuses = watch_statuses(settings, in_group(settings, group))
     if as_json:
         json_out([watch_status_view(status) for status in statuses])
+    elif not statuses and group is not None:
+        click.echo(f'no watch has group = "{group}"')
     elif not statuses:
         click.echo("no watch yet; create one: gpuwatch init")
     else:
@@ -147,6 +156,7 @@ def print_watches(statuses: Sequence[WatchStatus], timezone: str) -> None:
 
 _COLUMNS: tuple[Column, ...] = (
     left("watch", lambda status: status.watch.name),
+    left("group", lambda status: status.watch.group, drop=1, optional=True),
     left("state", "state"),
     right("price", _price),
     right("limit", _limit),
@@ -170,6 +180,7 @@ def _detail_lines(details: WatchDetails, timezone: str) -> Iterator[str]:
         "limit": _limit(status, 2, 6) + (" (auto)" if watch.auto is not None else ""),
         "distance": percent_text(status.distance, 1, "+"),
         "action": watch.action.value,
+        "group": watch.group or "",
         "state": status.state,
         "polled": f"{local(status.seen_at, timezone)}, next {local(status.next_poll_at, timezone)}",
         "fired": local(status.fired_at, timezone),

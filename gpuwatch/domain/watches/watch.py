@@ -41,6 +41,7 @@ from gpuwatch.domain.watches.watch_fields import (
     FormerName,
     Fraction,
     Gpus,
+    GroupName,
     Places,
     Repeat,
     Version,
@@ -129,6 +130,9 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     renamed_from: Annotated[
         FormerName | None,
         about('Previous name: the watch keeps its launches, limits and history. "": a new watch.'),
+    ] = None
+    group: Annotated[
+        GroupName | None, about("Group of the watch: it inherits the keys of [group.NAME], after [defaults.watch].")
     ] = None
     gpu: Annotated[Gpus, about("GPU family or canonical name, one or several, in any spelling that a provider uses.")]
     gpu_names: tuple[str, ...]  # canonical names for `gpu`; an uncatalogued spelling is its own name

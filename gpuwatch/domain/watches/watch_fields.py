@@ -108,6 +108,7 @@ Windows = Annotated[tuple[Window, ...], BeforeValidator(one_or_many, json_schema
 Deadline = Annotated[float | datetime, BeforeValidator(_deadline), WithJsonSchema(_DEADLINE_SCHEMA)]
 Version = Annotated[str, BeforeValidator(_version)]
 FormerName = Annotated[str, BeforeValidator(lambda value: value if value == "" else line(value)), Field(max_length=500)]
+GroupName = Annotated[Line, Field(max_length=100)]
 Repeat = Annotated[
     float | None,
     BeforeValidator(_repeat),

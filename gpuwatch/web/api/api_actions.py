@@ -45,6 +45,7 @@ Body = TypeVar("Body")
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 _Changed = Annotated[bool, msgspec.Meta(description="False: it was so before.")]
 _Watch = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_Group = Annotated[str, msgspec.Meta(min_length=1, max_length=100, description="Each watch of it, instead of one.")]
 _Duration = Annotated[str, msgspec.Meta(pattern=POSITIVE_DURATION_PATTERN, max_length=60, examples=["12h"])]
 _Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own records.")]
 
@@ -63,6 +64,7 @@ class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What to pause, and for how long."""
 
     watch: _Watch | None = None
+    group: _Group | None = None
     duration: _Duration | None = msgspec.field(name="for", default=None)
     why: _Why = ""
 
@@ -80,16 +82,18 @@ class ExistsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class SilenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which watch sends no alerts about offers, and for how long."""
+    """Which watch, or group, sends no alerts about offers, and for how long."""
 
-    watch: _Watch
+    watch: _Watch | None = None
+    group: _Group | None = None
     duration: _Duration = msgspec.field(name="for")
 
 
 class UnsilenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which watch sends alerts again."""
+    """Which watch, or group, sends alerts again."""
 
-    watch: _Watch
+    watch: _Watch | None = None
+    group: _Group | None = None
 
 
 class ShareBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +108,7 @@ class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What to resume."""
 
     watch: _Watch | None = None
+    group: _Group | None = None
 
 
 class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,22 +210,23 @@ def _retry(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> Jso
 
 def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> JsonView:
     for_s = None if body.duration is None else seconds_of(body.duration)
-    changed, paused = pauses.pause(settings, body.watch, for_s, body.why, actor=actor)
+    changed, paused = pauses.pause(settings, body.watch, for_s, body.why, actor=actor, group=body.group)
     return PausesView(items=pauses.pause_views(paused), changed=changed)
 
 
 def _resume(settings: Settings, _id: str, body: ResumeBody, actor: str) -> JsonView:
-    changed, paused = pauses.resume(settings, body.watch, actor=actor)
+    changed, paused = pauses.resume(settings, body.watch, actor=actor, group=body.group)
     return PausesView(items=pauses.pause_views(paused), changed=changed)
 
 
 def _silence(settings: Settings, _id: str, body: SilenceBody, actor: str) -> JsonView:
-    alerts.silence(settings, body.watch, seconds_of(body.duration), actor=actor)
+    alerts.silence(settings, body.watch, seconds_of(body.duration), actor=actor, group=body.group)
     return _silences(settings, changed=True)
 
 
 def _unsilence(settings: Settings, _id: str, body: UnsilenceBody, actor: str) -> JsonView:
-    return _silences(settings, changed=alerts.end_silence(settings, body.watch, actor=actor))
+    changed = alerts.end_silence(settings, body.watch, actor=actor, group=body.group)
+    return _silences(settings, changed=changed)
 
 
 def _silences(settings: Settings, *, changed: bool) -> JsonView:
@@ -257,13 +263,13 @@ ACTIONS = (
               scope="manage", body=EmptyBody, answer=ChangedJobView, run=_cancel),
     ApiAction(path="/jobs/{id}/retry", summary="Queue a failed, cancelled or paused job again; may rent.",
               scope="manage", body=EmptyBody, answer=ChangedJobView, run=_retry),
-    ApiAction(path="/pause", summary="Stop renting, for all watches or for one.",
+    ApiAction(path="/pause", summary="Stop renting, for all watches, one, or a group.",
               scope="manage", body=PauseBody, answer=PausesView, run=_pause),
     ApiAction(path="/resume", summary="Resume renting.",
               scope="manage", body=ResumeBody, answer=PausesView, run=_resume),
-    ApiAction(path="/silence", summary="Mute the offer alerts of a watch for a while.",
+    ApiAction(path="/silence", summary="Mute the offer alerts of a watch, or a group, for a while.",
               scope="manage", body=SilenceBody, answer=SilencesView, run=_silence),
-    ApiAction(path="/unsilence", summary="Send the alerts of a watch again.",
+    ApiAction(path="/unsilence", summary="Send the alerts of a watch, or a group, again.",
               scope="manage", body=UnsilenceBody, answer=SilencesView, run=_unsilence),
     ApiAction(path="/watches/{id}/rehearse", summary="Check everything a launch needs, without placing the order.",
               scope="manage", body=EmptyBody, answer=RehearsalView, run=_rehearse),

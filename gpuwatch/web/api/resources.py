@@ -31,7 +31,7 @@ from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.gpu_status_view import GpuStatusView
 from gpuwatch.app.market.offers import OfferView, folded_view
 from gpuwatch.app.market.provider_status import ProviderStatusView, provider_status_view, provider_statuses
-from gpuwatch.app.watches.watch_selection import watch_named
+from gpuwatch.app.watches.watch_selection import in_group, watch_named
 from gpuwatch.app.watches.watch_status import WatchStatusView, watch_status_view, watch_statuses
 from gpuwatch.app.watches.why.watch_details import (
     DAYS,
@@ -111,6 +111,12 @@ class MarketParameters(ListParameters, frozen=True, kw_only=True):
     spot: Literal["no", "only", "any"] = "no"
 
 
+class GroupParameters(ListParameters, frozen=True, kw_only=True):
+    """Parameters of watches."""
+
+    group: Annotated[str, msgspec.Meta(min_length=1, max_length=100, description="Only its watches.")] | None = None
+
+
 class WatchParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parameters of one watch."""
 
@@ -174,8 +180,8 @@ def _market(settings: Settings, query: MarketParameters) -> ResourceAnswer:
     return ResourceAnswer(market_view(market_overview(settings, request), request).gpus)
 
 
-def _watches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer(watch_statuses(settings), watch_status_view)
+def _watches(settings: Settings, query: GroupParameters) -> ResourceAnswer:
+    return ResourceAnswer(watch_statuses(settings, in_group(settings, query.group)), watch_status_view)
 
 
 def _watch(settings: Settings, name: str, query: WatchParameters) -> JsonView:
@@ -247,7 +253,7 @@ RESOURCES = (
     Resource(name="market", summary="Each GPU: price now, changes, rank among its prices, lifetimes of offers.",
              parameters=MarketParameters, read=_market, item=GpuStatusView),
     Resource(name="watches", summary="Watches: state, best offer, distance to the limit.",
-             parameters=ListParameters, read=_watches, item=WatchStatusView),
+             parameters=GroupParameters, read=_watches, item=WatchStatusView),
     Resource(name="launches", summary="Launches, newest first.",
              parameters=ListParameters, read=_launches, item=ListedLaunchView),
     Resource(name="approvals", summary="Quotes that await a decision, and those of the last week.",
