@@ -1,4 +1,4 @@
-"""`[defaults.watch]` and `[group.NAME]`: what a watch inherits, what is wrong there, and where each value comes from."""
+"""`[defaults.watch]` and `[group.NAME]`: what a watch inherits, what is wrong there, where each value comes from."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ watch "b".max_price = 2.0  # watch "b" line 21
 watch "b".min_reliability = 0.9  # defaults line 5
 watch "b".regions = ["EU"]  # defaults line 4
 watch "b".launch.image = "ours/train"  # defaults line 7
-watch "b".launch.env = {"A": "********", "B": "********"}  # watch "b" line 19
+watch "b".launch.env = {"A": "********", "B": "********"}  # watch "b" line 23
 """
 Load = Callable[..., Settings]
 
@@ -139,7 +139,7 @@ def test_a_watch_of_the_command_line_inherits_nothing(home: Path) -> None:
         (
             ('gpu = "H100"', 'gpu = "H1000"'),
             "3: defaults.watch.gpu: unknown GPU 'H1000'; did you mean H100 or H100 SXM or H100 PCIe? "
-            '(watches "a", "b")',
+            '(watch "a")',
         ),
         (("[group.day]", "[group.day]\nspot = 1"), "16: group.day.spot: expected 'no', 'only' or 'any'"),
         (("[group.day]", '[group.day]\nname = "x"'), "16: group.day.name: unknown key here; name belongs in [[watch]]"),

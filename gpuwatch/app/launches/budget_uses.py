@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -39,17 +39,24 @@ class SpendingNow(msgspec.Struct, frozen=True, kw_only=True):
     month_microusd: int
 
 
-def spending_now(settings: Settings, now: datetime) -> SpendingNow:
-    """What is spent now; reads only what this month may have cost. Raises StoreError."""
+def spending_now(settings: Settings, now: datetime, watches: Collection[str] | None = None) -> SpendingNow:
+    """What is spent now; reads only what this month may have cost. Raises StoreError.
+
+    Args:
+        watches: count the launches of these alone; None: all. Budgets count all of them in any case.
+    """
     with open_store_read_only(settings) as store:
         totals = SqlLaunchTotals(store)
         launches, began = totals.billed_since(month_start(now)), totals.first_orders()
+    budgets = list(uses_of_budgets(settings, launches, began, None, now))
+    if watches is not None:
+        launches = [launch for launch in launches if launch.watch in watches]
     return SpendingNow(
         alive=[launch for launch in launches if not launch.is_over],
         machines=machines_at_once(launches),
         most_machines=settings.budget.max_instances,
         burn=burn_rate(launches, now),
-        budgets=list(uses_of_budgets(settings, launches, began, None, now)),
+        budgets=budgets,
         today_microusd=spent_since(launches, midnight(now.astimezone(UTC).date()), now).effective,
         month_microusd=spent_since(launches, month_start(now), now).effective,
     )

@@ -17,6 +17,7 @@ from gpuwatch.app.launches.cost_views import BudgetUseView, budget_use_view
 from gpuwatch.app.market.provider_status import provider_statuses
 from gpuwatch.app.setup.hosts import GONE, LEADS, STEPS_DOWN, known_hosts
 from gpuwatch.app.watches.pauses import pause_lines, pauses
+from gpuwatch.app.watches.watch_selection import in_group
 from gpuwatch.app.watches.watch_status import (
     WatchStatus,
     WatchStatusView,
@@ -125,10 +126,20 @@ def provider_down(status: ProviderStatus, zone: ZoneInfo) -> ProviderDownView | 
     return ProviderDownView.of(status, since=since, reason=why, what=what, last_answer_at=status.health.complete_at)
 
 
-def status_now(settings: Settings) -> StatusNow:
-    """Read it from the store; sends no request. Raises StoreError."""
+def status_now(settings: Settings, group: str | None = None) -> StatusNow:
+    """Read it from the store; sends no request.
+
+    Args:
+        group: only its watches, what they rented and cost, and what they need; None: all.
+
+    Raises:
+        UsageError: there is no such group.
+        StoreError: the store cannot be read.
+    """
     now, zone = real_now(), ZoneInfo(settings.timezone)
-    spending, statuses = spending_now(settings, now), watch_statuses(settings)
+    watches = in_group(settings, group)
+    names = None if group is None else {watch.name for watch in watches}
+    spending, statuses = spending_now(settings, now, names), watch_statuses(settings, watches)
     with open_store_read_only(settings) as store:
         needs = needs_of_owner(settings, store, statuses, spending.alive, now)
         jobs = SqlJobRepository(store).counts()

@@ -8,17 +8,18 @@ from zoneinfo import ZoneInfo
 import click
 
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.options import json_option, stopping_settings_option
+from gpuwatch.cli.options import group_option, json_option, stopping_settings_option
 from gpuwatch.cli.output import displayable, json_out
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-@click.command(cls=Command, examples=("gpuwatch status", "gpuwatch status --json"))
+@click.command(cls=Command, examples=("gpuwatch status", "gpuwatch status --group night"))
+@group_option("Only the watches of this group, and what they rented.")
 @json_option
 @stopping_settings_option
-def status(as_json: bool, settings: Settings) -> None:
+def status(group: str | None, as_json: bool, settings: Settings) -> None:
     """Show one screen: what needs you, what runs and costs, each watch, the providers that are down.
 
     Sends no request and asks nothing: `watch -n 30 gpuwatch status` shows it all the time.
@@ -29,7 +30,7 @@ def status(as_json: bool, settings: Settings) -> None:
     from gpuwatch.cli.launches.launches import print_launches
     from gpuwatch.cli.watches.watch_list import print_watches
 
-    now, zone = status_now(settings), ZoneInfo(settings.timezone)
+    now, zone = status_now(settings, group), ZoneInfo(settings.timezone)
     if as_json:
         json_out(status_view(now, zone))
         return
