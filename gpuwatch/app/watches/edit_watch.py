@@ -22,6 +22,7 @@ from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings
+from gpuwatch.settings.interpolation import inherit
 from gpuwatch.settings.reference import watch_rows
 from gpuwatch.settings.sources import Sources, collect
 
@@ -38,10 +39,20 @@ _MAX_CHARS = 8_000  # of one value
 
 
 class WatchField(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting of a watch. `text`: its value as plain text without quotes; empty: not set. `default` likewise."""
+    """One setting of a watch. `text`: its value as plain text without quotes; empty: not set.
+
+    Attributes:
+        inherited: what it inherits if it does not set it, as text; empty: nothing. A change writes it into no watch.
+        origin: where that is set: "group night" or "defaults".
+        is_heir: it inherits something once it does not set it any more.
+        default: what is built in, as text.
+    """
 
     key: str  # "launch.max_runtime"
     text: str
+    inherited: str = ""
+    origin: str = ""
+    is_heir: bool = False
     default: str
     about: str
     needed: bool
@@ -84,11 +95,22 @@ def watch_form(config: str | None, name: str | None) -> WatchForm:
         SettingsError: the file cannot be read.
     """
     sources = _sources(config)
-    table = None if name is None else _watch_table(_document(sources), name)
+    document = _document(sources)
+    table = None if name is None else _watch_table(document, name)
+    own = {} if table is None else table.unwrap()
+    inherited = _inherited(document, own)
+    heirs = _inherited(document, {"group": own.get("group")})
     rows = [(".".join(row.path[1:]), row) for row in watch_rows()]
     fields = tuple(
         WatchField(
-            key=key, text=_text_of(table, key), default=row.default.strip('"'), about=row.text, needed=row.needed
+            key=key,
+            text=_text_of(table, key),
+            inherited=inherited.get(key, ("", ""))[0],
+            origin=inherited.get(key, ("", ""))[1],
+            is_heir=key in heirs,
+            default=row.default.strip('"'),
+            about=row.text,
+            needed=row.needed,
         )
         for key, row in rows
         if key not in BY_EDITOR_ALONE
@@ -182,6 +204,27 @@ def _watch_table(document: TOMLDocument, name: str) -> Any:
     if matching is None:
         raise no_such_watch(name, [str(table.get("name", "")) for table in tables])
     return matching
+
+
+def _inherited(document: TOMLDocument, own: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Key → its text and its origin, of what a watch with these keys inherits from its group and the defaults."""
+    found = inherit(document.unwrap() | {"watch": [own]})
+    origins: dict[str, tuple[str, str]] = {}
+    for path, place in found.places[0].items() if found.places else ():
+        value: Any = found.tree["watch"][0]
+        for part in path:
+            value = value[part]
+        origin = f"group {place[1]}" if place[0] == "group" else "defaults"
+        origins[".".join(path)] = (_text_of({"value": _item(value)}, "value"), origin)
+    return origins
+
+
+def _item(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return tomlkit.item(value)
+    inline = tomlkit.inline_table()
+    inline.update(value)
+    return inline
 
 
 def _new_table(document: TOMLDocument) -> Any:

@@ -14,18 +14,20 @@ from gpuwatch.app.owner_audit import record_audit
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.watch import Action
-from gpuwatch.errors import GpuwatchError, SettingsError, StoreError
+from gpuwatch.errors import GpuwatchError, SettingsError, StoreError, UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_composed
 from gpuwatch.web.page import FormAction, FormResult, Moved, Page, Redirect, Rerender, View, is_confirmed
-from gpuwatch.web.watches.edit_fields import ALL_FIELDS, FIELD_OF, FIRST, FOLDS, NAME, EditField
+from gpuwatch.web.watches.edit_fields import ALL_FIELDS, FIELD_OF, FIRST, FOLDS, LIMIT, NAME, EditField
 from gpuwatch.web.watches.edit_texts import (
     actions,
     by_editor_text,
     diff_rows,
     fold_summary,
+    inherited_text,
     other_label,
     question,
+    table_text,
     translated,
 )
 from gpuwatch.web.watches.pause_pages import watch_path
@@ -38,6 +40,7 @@ _SET = "set."  # prefix of the key of a field without a form of its own
 _FAULT = re.compile(r'watch (?:"[^"]*"|[^:]*): ([a-z_]+(?:\.[a-z_]+)*): (.+)', re.DOTALL)
 _SHOWN_ELSEWHERE = frozenset({"max_price_cap", "max_job_cost"})
 _MOST_BASE_CHARS = 60_000
+_NONE = {"toggle": "false", "chips": "[]"}  # how a field says that it wants none of what it would inherit
 
 
 class _Typed(msgspec.Struct, frozen=True):
@@ -56,6 +59,7 @@ def _show_form(view: View) -> Mapping[str, Any]:
     name = _name(view)
     form = watch_form(view.owner.config, name)
     texts = _texts(form) if name else _texts(form) | _of_address(view, form)
+    inherited = {field.key: field.origin for field in form.fields if field.origin and not field.text}
     shown = {field.key: _inputs(field, view.form, texts) for field in ALL_FIELDS}
     others = [field for field in form.fields if field.key not in FIELD_OF and field.key not in _SHOWN_ELSEWHERE]
     defaults = {field.key: field.default for field in form.fields}
@@ -63,10 +67,11 @@ def _show_form(view: View) -> Mapping[str, Any]:
         "name": name, "home": watch_path(name) if name else "/watches", "file": form.file.name,
         "file_version": view.form.get("version", form.version),
         "base": view.form.get("base") or json.dumps(_texts(form), ensure_ascii=False),
+        "inherited": {key: inherited_text(origin) for key, origin in inherited.items() if texts.get(key)},
         "named": None if name else NAME, "first": FIRST, "folds": FOLDS, "shown": shown, "defaults": defaults,
         "summaries": {fold.name: fold_summary(fold.name, texts, defaults) for fold in FOLDS},
         "others": [_other(one, view.form, texts) for one in others],
-        "others_set": sum(bool(texts.get(field.key)) for field in others),
+        "others_set": sum(bool(field.text) for field in others),
         "actions": actions(texts), "by_editor": by_editor_text(form.by_editor),
         "gpu_names": sorted({gpu.name for gpu in catalog().gpus()} | {gpu.family for gpu in catalog().gpus()}),
         "translated": translated, "diff_rows": diff_rows, "others_wrong": False,
@@ -75,11 +80,13 @@ def _show_form(view: View) -> Mapping[str, Any]:
 
 
 def _other(field: WatchField, typed: Mapping[str, str], texts: Mapping[str, str]) -> tuple[WatchField, str, str]:
-    return field, other_label(field.key), typed.get(_SET + field.key, texts.get(field.key, ""))
+    shown = "" if field.inherited and not field.text else texts.get(field.key, "")  # its placeholder says it
+    return field, other_label(field.key), typed.get(_SET + field.key, shown)
 
 
 def _texts(form: WatchForm) -> dict[str, str]:
-    return {field.key: field.text for field in form.fields if field.text}
+    """What is in force: the watch's own values, and what it inherits."""
+    return {field.key: text for field in form.fields if (text := field.text or field.inherited)}
 
 
 def _of_address(view: View, form: WatchForm) -> dict[str, str]:
@@ -132,9 +139,22 @@ def _typed(view: View) -> _Typed:
 
 
 def _draft(view: View, typed: _Typed) -> WatchDraft:
-    from gpuwatch.app.watches.edit_watch import draft_watch  # noqa: PLC0415
+    from gpuwatch.app.watches.edit_watch import draft_watch, watch_form  # noqa: PLC0415
 
-    return draft_watch(view.owner.config, _name(view), typed.values)
+    form = {field.key: field for field in watch_form(view.owner.config, _name(view)).fields if field.is_heir}
+    values = {key: _instead(form[key]) if key in form and not text else text for key, text in typed.values.items()}
+    return draft_watch(view.owner.config, _name(view), values)
+
+
+def _instead(field: WatchField) -> str:
+    """What is written where a value was removed that the watch would inherit again. Raises UsageError."""
+    kind = FIELD_OF[field.key].kind if field.key in FIELD_OF else ""
+    if kind in _NONE:
+        return _NONE[kind]
+    if kind and kind != LIMIT.kind and not field.text:
+        text = _("{setting} comes from {table}: write another value, or remove it there.")
+        raise UsageError(text.format(setting=_(FIELD_OF[field.key].label), table=table_text(field.origin)))
+    return ""
 
 
 def _wrong(error: GpuwatchError | None, typed: _Typed) -> Rerender:

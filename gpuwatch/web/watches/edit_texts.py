@@ -98,6 +98,17 @@ def other_label(key: str) -> str:
     return _(text[:1].upper() + text[1:])
 
 
+def table_text(origin: str) -> str:
+    """Where a value is set that a watch inherits: "group night" or "the defaults"."""
+    group = origin.partition("group ")[2]
+    return _("group {group}").format(group=group) if group else _("the defaults")
+
+
+def inherited_text(origin: str) -> str:
+    """What stands at a field whose value is inherited."""
+    return _("From {table}; a change here is for this watch alone.").format(table=table_text(origin))
+
+
 def by_editor_text(keys: Sequence[str]) -> str:
     """What is set in the file and can be changed only there: "hooks, environment"."""
     names = {

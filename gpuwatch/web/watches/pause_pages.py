@@ -1,15 +1,15 @@
-"""Pausing renting, all of it or one watch, and silencing a watch: for how long, and why."""
+"""Pausing renting, all of it, a watch or a group, and silencing a watch or a group: for how long, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 from gpuwatch.app.alerts.alerts import end_silence, silence
 from gpuwatch.app.reader_text import clock_text
 from gpuwatch.app.watches import pauses
-from gpuwatch.app.watches.watch_selection import watch_named
+from gpuwatch.app.watches.watch_selection import in_group, require_group, watch_named
 from gpuwatch.domain.setup.durations import DAY_S, HOUR_S, parse_duration
 from gpuwatch.errors import UsageError
 from gpuwatch.language import translate as _
@@ -18,6 +18,8 @@ from gpuwatch.web.page import FormAction, FormResult, Page, Redirect, Rerender, 
 _UNITS = ("m", "h", "d")
 _SILENCES = {"6h": 6 * HOUR_S, "24h": 24 * HOUR_S, "7d": 7 * DAY_S}
 _LONGEST_S = 366 * DAY_S
+Show = Callable[[View], Mapping[str, Any]]
+Run = Callable[[View], FormResult]
 
 
 def watch_path(name: str | None) -> str:
@@ -29,36 +31,50 @@ def watch_path(name: str | None) -> str:
 
 
 def _show_pause(view: View) -> Mapping[str, Any]:
-    name = _watch_of(view)
-    binding = [one for one in pauses.pauses(view.settings).in_force(view.now) if one.watch in {None, name}]
+    name, group = _subject(view)
+    names = {None, name, *(watch.name for watch in in_group(view.settings, group) if group is not None)}
+    binding = [one for one in pauses.pauses(view.settings).in_force(view.now) if one.watch in names]
     form = view.form
     return {
         "watch": name,
-        "home": watch_path(name),
+        "group": group,
+        "home": _home(name, group),
         "in_force": binding,
         "typed": {"for": form.get("for", ""), "unit": form.get("for_unit", "h"), "why": form.get("why", "")},
         "fault": "",
     }
 
 
-def _watch_of(view: View) -> str | None:
-    name = (view.form if view.form else view.query).get("watch") or None
+def _subject(view: View) -> tuple[str | None, str | None]:
+    """The watch or the group that is meant; neither: all renting. Raises UsageError: the address names no such one."""
+    values = view.form if view.form else view.query
+    name, group = values.get("watch") or None, values.get("group") or None
     if name is not None and not view.form:
         watch_named(view.settings, name)
-    return name
+    if group is not None:
+        require_group(view.settings, group)
+    return name, group
+
+
+def _home(name: str | None, group: str | None) -> str:
+    return watch_path(name) if group is None else f"/watches?group={quote(group)}"
 
 
 def _pause(view: View) -> FormResult:
-    name = _watch_of(view)
+    name, group = _subject(view)
     try:
         for_s = _duration_s(view.form)
     except UsageError as error:
         return Rerender(values={"fault": str(error)})
-    changed, _table = pauses.pause(view.settings, name, for_s, view.form.get("why", "").strip(), actor=view.actor)
-    return Redirect(text=_paused_text(name, changed=changed), to=watch_path(name))
+    why = view.form.get("why", "").strip()
+    changed, _table = pauses.pause(view.settings, name, for_s, why, actor=view.actor, group=group)
+    return Redirect(text=_paused_text(name, group, changed=changed), to=_home(name, group))
 
 
-def _paused_text(name: str | None, *, changed: bool) -> str:
+def _paused_text(name: str | None, group: str | None, *, changed: bool) -> str:
+    if group is not None:
+        text = _("Group {group} is paused.") if changed else _("Group {group} was already paused.")
+        return text.format(group=group)
     if name is None:
         return _("Renting is paused.") if changed else _("Renting was already paused.")
     text = _("Watch {watch} is paused.") if changed else _("Watch {watch} was already paused.")
@@ -80,13 +96,15 @@ def _duration_s(form: Mapping[str, str]) -> float | None:
 
 
 def _resume(view: View) -> Redirect:
-    name = view.form.get("watch") or None
-    changed, _table = pauses.resume(view.settings, name, actor=view.actor)
-    if name is None:
+    name, group = _subject(view)
+    changed, _table = pauses.resume(view.settings, name, actor=view.actor, group=group)
+    if group is not None:
+        text = _("Group {group} is resumed.") if changed else _("Group {group} was not paused.")
+    elif name is None:
         text = _("Renting is resumed.") if changed else _("Renting was not paused.")
     else:
-        text = (_("Watch {watch} is resumed.") if changed else _("Watch {watch} was not paused.")).format(watch=name)
-    return Redirect(text=text, to=watch_path(name))
+        text = _("Watch {watch} is resumed.") if changed else _("Watch {watch} was not paused.")
+    return Redirect(text=text.format(watch=name, group=group), to=_home(name, group))
 
 
 PAUSE_PAGE = Page(
@@ -107,7 +125,17 @@ PAUSE_PAGE = Page(
 
 def _show_silence(view: View) -> Mapping[str, Any]:
     name = watch_named(view.settings, view.path["name"]).name
-    return {"watch": name, "home": watch_path(name)}
+    return {"what": name, "at": f"{watch_path(name)}/silence", "home": watch_path(name), "is_group": False}
+
+
+def _show_group_silence(view: View) -> Mapping[str, Any]:
+    group = require_group(view.settings, view.path["name"])
+    return {
+        "what": group,
+        "at": f"/groups/{quote(group, safe='')}/silence",
+        "home": _home(None, group),
+        "is_group": True,
+    }
 
 
 def _silence(view: View) -> FormResult:
@@ -116,19 +144,33 @@ def _silence(view: View) -> FormResult:
         was_silenced = end_silence(view.settings, name, actor=view.actor)
         text = _("Watch {watch} sends alerts again.") if was_silenced else _("Watch {watch} was not silenced.")
         return Redirect(text=text.format(watch=name), to=watch_path(name))
-    seconds = _SILENCES.get(view.form.get("for", ""))
-    if seconds is None:
-        raise UsageError(_("Choose 6 h, 24 h or 7 days."))
-    until = silence(view.settings, name, seconds, actor=view.actor).until
+    until = silence(view.settings, name, _seconds(view.form), actor=view.actor)[0].until
     text = _("Watch {watch} is silenced until {time}. It still rents, and what it rents is still reported.")
     return Redirect(text=text.format(watch=name, time=clock_text(until)), to=watch_path(name))
 
 
-SILENCE_PAGE = Page(
-    name="Silence",
-    path="/watches/{name}/silence",
-    template="silence.html",
-    show=_show_silence,
-    order=25,
-    actions=(FormAction(path="/watches/{name}/silence", scope="manage", run=_silence),),
-)
+def _silence_group(view: View) -> FormResult:
+    group = view.path["name"]
+    if view.form.get("for") == "end":
+        was_silenced = end_silence(view.settings, None, actor=view.actor, group=group)
+        text = _("Group {group} sends alerts again.") if was_silenced else _("Group {group} was not silenced.")
+        return Redirect(text=text.format(group=group), to=_home(None, group))
+    until = silence(view.settings, None, _seconds(view.form), actor=view.actor, group=group)[0].until
+    text = _("Group {group} is silenced until {time}. It still rents, and what it rents is still reported.")
+    return Redirect(text=text.format(group=group, time=clock_text(until)), to=_home(None, group))
+
+
+def _seconds(form: Mapping[str, str]) -> float:
+    seconds = _SILENCES.get(form.get("for", ""))
+    if seconds is None:
+        raise UsageError(_("Choose 6 h, 24 h or 7 days."))
+    return seconds
+
+
+def _silence_page(name: str, path: str, order: int, show: Show, run: Run) -> Page:
+    action = FormAction(path=path, scope="manage", run=run)
+    return Page(name=name, path=path, template="silence.html", show=show, order=order, actions=(action,))
+
+
+SILENCE_PAGE = _silence_page("Silence", "/watches/{name}/silence", 25, _show_silence, _silence)
+SILENCE_GROUP_PAGE = _silence_page("Silence group", "/groups/{name}/silence", 26, _show_group_silence, _silence_group)

@@ -14,7 +14,7 @@ from gpuwatch.app.alerts.alerts import stored_events
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.reader_text import clock_text, distance, percent, reader_clock, span
 from gpuwatch.app.watches.nearest import provider_title
-from gpuwatch.app.watches.watch_selection import watch_named
+from gpuwatch.app.watches.watch_selection import in_group, watch_named
 from gpuwatch.app.watches.watch_status import rules_of, watch_statuses
 from gpuwatch.app.watches.why.rule_texts import rules_title, under_text
 from gpuwatch.app.watches.why.watch_words import (
@@ -39,6 +39,7 @@ from gpuwatch.web.watches.watch_chart import watch_chart
 from gpuwatch.web.watches.watch_checks import check_rows, fix_of
 from gpuwatch.web.watches.watch_rows import (
     DAYS,
+    WatchRow,
     acting_text,
     again_text,
     row_state,
@@ -68,12 +69,16 @@ _OFFER_ALERTS = (AlertKind.MATCH, AlertKind.APPROVAL)
 
 
 def _show_watches(view: View) -> Mapping[str, Any]:
-    statuses = watch_statuses(view.settings)
+    group = view.query.get("group") or None
+    statuses = watch_statuses(view.settings, in_group(view.settings, group))
+    rows = watch_rows(view, statuses)
     since = view.now - timedelta(days=_SINCE_DAYS)
     alerts = Counter(event.alert.watch for event in _alerts(view, since))
     rented = Counter(launch.watch for launch in all_launches(view.settings) if launch.intended_at >= since)
     return {
-        "rows": watch_rows(view, statuses),
+        "rows": rows,
+        "sections": _by_group(rows, view.settings.groups),
+        "group": group,
         "counts": {one.watch.name: (alerts[one.watch.name], rented[one.watch.name]) for one in statuses},
         "days": _SINCE_DAYS,
         "answer": _answer_of_all(statuses),
@@ -81,6 +86,12 @@ def _show_watches(view: View) -> Mapping[str, Any]:
         "next_poll_at": min((one.next_poll_at for one in statuses if one.next_poll_at is not None), default=None),
         "watch_days": DAYS,
     }
+
+
+def _by_group(rows: Sequence[WatchRow], groups: Sequence[str]) -> list[tuple[str | None, list[WatchRow]]]:
+    """The rows by group, in the order of the settings; last, or alone, those without one."""
+    by_group = [(group, [row for row in rows if row.group == group]) for group in (*groups, None)]
+    return [(group, found) for group, found in by_group if found]
 
 
 def _answer_of_all(statuses: Sequence[WatchStatus]) -> str:

@@ -52,6 +52,7 @@ class WatchRow(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    group: str | None
     wanted: str
     does: str
     values: tuple[float | None, ...]
@@ -122,6 +123,7 @@ def _row(status: WatchStatus, facts: _Facts) -> WatchRow:
     over = inf if status.distance is None else status.distance
     return WatchRow(
         name=watch.name,
+        group=watch.group,
         wanted=wanted_text(watch),
         does=does_text(watch),
         values=spark_values(prices) if len(prices.known) >= _LEAST_HOURS else (),

@@ -171,3 +171,22 @@ def test_a_file_that_cannot_be_written_says_so(config: str) -> None:
     version = hashlib.sha256(read_only.read_bytes()).hexdigest()[:16]
     with pytest.raises(GpuwatchError, match="cannot write"):
         save_draft(msgspec.structs.replace(draft, file=read_only, version=version), version)
+
+
+def test_what_a_watch_inherits_is_shown_as_inherited_and_never_written_into_it(config: str) -> None:
+    file = Path(config)
+    groups = '[defaults.watch]\nspot = "any"\n[group.late]\nregions = ["EU"]\nlaunch.max_tries = 2\n'
+    text = file.read_text().replace('name = "night"', 'name = "night"\ngroup = "late"')
+    file.write_text(text + groups)
+    fields = {field.key: field for field in watch_form(config, "night").fields}
+    assert (fields["regions"].text, fields["regions"].inherited) == ("", '["EU"]')
+    assert (fields["regions"].origin, fields["spot"].origin) == ("group late", "defaults")
+    assert (fields["launch.max_tries"].inherited, fields["launch.max_tries"].is_heir) == ("2", True)
+    assert draft_watch(config, "night", {field.key: field.text for field in fields.values()}).diff == ""
+    changed = draft_watch(config, "night", {"launch.max_tries": "3"})
+    assert [line for line in changed.diff.splitlines() if line.startswith("+") and "+++" not in line] == [
+        "+max_tries = 3"
+    ]
+    assert {field.key: field.inherited for field in watch_form(config, None).fields if field.inherited} == {
+        "spot": "any"
+    }
