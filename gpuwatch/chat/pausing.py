@@ -24,6 +24,14 @@ _END = "end"
 _FROM = "from the chat"
 
 
+class _Scope(NamedTuple):
+    """What to pause or to silence; neither a watch nor a group: everything."""
+
+    watch: str | None
+    group: str | None
+    for_s: float | None  # None: not given
+
+
 def pause(context: ChatContext, argument: str) -> ChatReply:
     """Pause renting: everything, a watch or a group, perhaps for a while. Needs no confirmation: it saves money."""
     text, _, why = argument.partition("because ")
@@ -70,17 +78,25 @@ def silence(context: ChatContext, argument: str) -> ChatReply:
     what = _scope(context, name if last == _END else argument)
     if what.watch is None and what.group is None:
         raise UsageError("expected a watch or a group: /silence NAME 6h")
-    named = what.watch or f"group {what.group}"
-    if last == _END:
-        was_silenced = end_silence(context.settings, what.watch, actor=context.actor, group=what.group)
-        named = f"Watch {named}" if what.watch is not None else f"{named[:1].upper()}{named[1:]}"
-        text = f"{named} sends alerts again." if was_silenced else f"{named} was not silenced."
-        return simple_reply(text, notice=text)
-    for_s = what.for_s or SILENCE_FOR.total_seconds()
-    until = silence_watch(context.settings, what.watch, for_s, actor=context.actor, group=what.group)[0].until
-    when = format_moment(until, ZoneInfo(context.settings.timezone))
-    text = f"No offer alerts for {named} until {when}. Alerts about launches and money are still sent."
+    text = _silence_ended(context, what) if last == _END else _silenced(context, what)
     return simple_reply(text, notice=text)
+
+
+def _silence_ended(context: ChatContext, what: _Scope) -> str:
+    watch, group = what.watch, what.group
+    was_silenced = end_silence(context.settings, watch, actor=context.actor, group=group)
+    if group is not None:
+        return f"Group {group} sends alerts again." if was_silenced else f"Group {group} was not silenced."
+    return f"Watch {watch} sends alerts again." if was_silenced else f"Watch {watch} was not silenced."
+
+
+def _silenced(context: ChatContext, what: _Scope) -> str:
+    watch, group, for_s = what.watch, what.group, what.for_s or SILENCE_FOR.total_seconds()
+    (first, *_) = silence_watch(context.settings, watch, for_s, actor=context.actor, group=group)
+    until = format_moment(first.until, ZoneInfo(context.settings.timezone))
+    if group is not None:
+        return f"No offer alerts for group {group} until {until}. Alerts about launches and money are still sent."
+    return f"No offer alerts for {watch} until {until}. Alerts about launches and money are still sent."
 
 
 def silence_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
@@ -105,14 +121,6 @@ def _pauses_reply(context: ChatContext, lines: Sequence[str]) -> ChatReply:
         for watch in dict.fromkeys(paused_watches)
     ]
     return simple_reply("\n".join(lines) or "Nothing is paused.", button_rows(buttons, 1))
-
-
-class _Scope(NamedTuple):
-    """What to pause or to silence; neither a watch nor a group: everything."""
-
-    watch: str | None
-    group: str | None
-    for_s: float | None  # None: not given
 
 
 def _scope(context: ChatContext, argument: str) -> _Scope:
