@@ -60,11 +60,29 @@ class DenyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     why: _Why = ""
 
 
-class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to pause, and for how long."""
+class ScopedBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A watch or a group."""
 
     watch: _Watch | None = None
     group: _Group | None = None
+
+    def __post_init__(self) -> None:
+        if self.watch is not None and self.group is not None:
+            raise ValueError("expected a watch or a group, not both")
+
+
+class NamedBody(ScopedBody, frozen=True, kw_only=True):
+    """One of both."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.watch is None and self.group is None:
+            raise ValueError("expected a watch or a group")
+
+
+class PauseBody(ScopedBody, frozen=True, kw_only=True):
+    """What to pause, and for how long."""
+
     duration: _Duration | None = msgspec.field(name="for", default=None)
     why: _Why = ""
 
@@ -81,19 +99,14 @@ class ExistsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     instance: Annotated[str, msgspec.Meta(min_length=1, max_length=200, description="Its id at the provider.")]
 
 
-class SilenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SilenceBody(NamedBody, frozen=True, kw_only=True):
     """Which watch, or group, sends no alerts about offers, and for how long."""
 
-    watch: _Watch | None = None
-    group: _Group | None = None
     duration: _Duration = msgspec.field(name="for")
 
 
-class UnsilenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UnsilenceBody(NamedBody, frozen=True, kw_only=True):
     """Which watch, or group, sends alerts again."""
-
-    watch: _Watch | None = None
-    group: _Group | None = None
 
 
 class ShareBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,11 +117,8 @@ class ShareBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     duration: _Duration = msgspec.field(name="for", default="7d")
 
 
-class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResumeBody(ScopedBody, frozen=True, kw_only=True):
     """What to resume."""
-
-    watch: _Watch | None = None
-    group: _Group | None = None
 
 
 class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
