@@ -115,3 +115,22 @@ def test_a_watch_that_is_wrong_for_a_while_is_not_gone(market: Marketplace, tmp_
         reload(child, home)
         assert terminate(child)[0] == 0
     assert "is not in the settings" not in home.run("alerts", "--json").stdout
+
+
+def test_a_renamed_group_is_no_new_watch(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url)
+    path = tmp_path / "gpuwatch.toml"
+    own = path.read_text()
+    assert "max_price = 2.40\n" in own
+    grouped = own.replace("max_price = 2.40\n", 'group = "night"\n')
+    path.write_text(grouped + "[group.night]\nmax_price = 2.40\n")
+    with home.daemon() as child:
+        wait_for(lambda: running(home))
+        bargain(market, 1.4)
+        path.write_text(path.read_text().replace("night", "late") + '[defaults.watch]\nrepeat_every = "12h"\n')
+        reload(child, home)
+        wait_for_searches(market, 4)
+        assert len(market.ledger.creates) == 1
+        assert "is not in the settings" not in alerts(home)
+        assert terminate(child)[0] == 0
+    assert len({launch["watch_id"] for launch in home.launches()}) == 1
