@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gpuwatch.chat import deciding, pausing, reading
+from gpuwatch.chat import deciding, reading
 from gpuwatch.chat.jobs import jobs
 from gpuwatch.chat.plan.plan import plan
 from gpuwatch.chat.replies import ChatContext, ChatReply, simple_reply
+from gpuwatch.chat.watches import pausing
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, SignedButton, subject_key
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.redaction import redact

@@ -1,7 +1,7 @@
 """What the table of a watch stands for: the keys it inherits, then the references of its launch.
 
-`[defaults.watch]` holds keys for all watches, `[group.NAME]` for those with `group = "NAME"`: a group's value beats the
-default's, and the watch's own beats both (`domain/setup/layered_tables.py`).
+`[defaults.watch]` holds keys for all watches, `[group.NAME]` for those with `group = "NAME"`: a group's value overrides
+the default's, and the watch's own overrides both (`domain/setup/layered_tables.py`).
 
 References name secrets, the start script file, the SSH key file. A valid one becomes a `Secret`; a malformed one stays
 unchanged: the schema reports the error.

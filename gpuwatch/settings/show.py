@@ -314,8 +314,8 @@ repeat_every = "6h"               # reminder interval, or "never"
 # notify = ["telegram"]           # default: all configured channels
 
 # [defaults.watch]                # keys of a watch, for all of them
-# [group.night]                   # keys of a watch, for those with group = "night"; they beat the defaults
-#   a watch's own keys beat both; in a list, "..." stands for the inherited entries: regions = ["...", "NO"]
+# [group.night]                   # keys of a watch, for those with group = "night"; they override the defaults
+#   a watch's own keys override both; in a list, "..." stands for the inherited entries: regions = ["...", "NO"]
 
 # [watch.budget]                  # for this watch only, in addition to [budget]
 # max_usd_day = 50.0

@@ -76,7 +76,7 @@ def faults(loaded: Load, toml: str) -> list[str]:
     return [line.partition("gpuwatch.toml:")[2] for line in caught.value.faults]
 
 
-def test_a_group_beats_the_defaults_and_a_watch_beats_both(loaded: Load) -> None:
+def test_a_group_overrides_the_defaults_and_a_watch_both(loaded: Load) -> None:
     settings = loaded(FILE)
     a, b = settings.watches
     assert settings.groups == ("night", "day")
