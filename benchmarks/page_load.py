@@ -6,8 +6,9 @@ The store is copied and upgraded first. Each client does what the script of a pa
 reads its page again every 15 s and at most a second after an event. Four of five keep Now open, the others one of the
 other pages each. Times are those of whole requests, without the first of each page, which compiles its template.
 
-Before, the daemon polls alone for as long. A gap is the time between two searches of one GPU, in whole seconds, as the
-store has them; CPU-s are those of the daemon.
+Before, the daemon polls alone for as long. One search is due each `search_interval`; how late it is says the store, in
+whole seconds after the search before it. A sweep of several pages is stored as one, late by a turn for each further
+page, with and without clients. CPU-s are those of the daemon.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import NamedTuple
 from benchmarks.idle import marketplace
 from benchmarks.page import GOAL_P95_MS, NOW, OFFERS, p95, settings_toml
 from benchmarks.year.daemon import Daemon, running
+from gpuwatch import providers
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.migrate import upgrade
 
@@ -86,19 +88,20 @@ class LiveClient(threading.Thread):
 
 
 class Polls(NamedTuple):
-    """What the daemon polled in a span: how often, and the seconds between two searches of one GPU."""
+    """What the daemon polled in a span: how often, of how many that were due, and by how many seconds each was late."""
 
     count: int
-    gaps_s: list[int]
+    due: int
+    late_s: list[float]
 
     @property
     def text(self) -> str:
         """For the table."""
-        gaps = [float(one) for one in self.gaps_s]
-        if len(gaps) < _FEW:
-            return f"{self.count} polls"
-        longest, median = max(gaps), statistics.median(gaps)
-        return f"{self.count} polls, gap median {median:.0f} s, p95 {p95(gaps):.0f} s, longest {longest:.0f} s"
+        done = f"{self.count} of {self.due} polls"
+        if len(self.late_s) < _FEW:
+            return done
+        median, longest = statistics.median(self.late_s), max(self.late_s)
+        return f"{done}, late by {median:.0f} s (median), {p95(self.late_s):.0f} s (p95), {longest:.0f} s (longest)"
 
 
 class Span(NamedTuple):
@@ -158,14 +161,12 @@ def _span(folder: Path, daemon: Daemon) -> Iterator[list[Span]]:
 
 
 def _polls(folder: Path, since_s: float, until_s: float) -> Polls:
-    query = "SELECT gpu, lane, at_s FROM poll WHERE provider = 'vastai' AND at_s BETWEEN ? AND ? ORDER BY at_s"
+    query = "SELECT at_s FROM poll WHERE provider = 'vastai' AND at_s BETWEEN ? AND ? ORDER BY at_s"
     with closing(sqlite3.connect(folder / "gpuwatch.db")) as store:
-        rows = store.execute(query, (since_s, until_s)).fetchall()
-    times: defaultdict[str, list[int]] = defaultdict(list)
-    for gpu, lane, at_s in rows:
-        if lane == "hunt":
-            times[gpu].append(at_s)
-    return Polls(len(rows), [later - at for of_gpu in times.values() for at, later in pairwise(of_gpu)])
+        times = [at_s for (at_s,) in store.execute(query, (since_s, until_s))]
+    every_s = providers.info("vastai").search_interval_s
+    late_s = [max(0.0, later - at - every_s) for at, later in pairwise(times)]
+    return Polls(len(times), int((until_s - since_s) / every_s), late_s)
 
 
 def _line(name: str, took_ms: list[float]) -> str:
