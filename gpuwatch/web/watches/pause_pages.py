@@ -173,4 +173,4 @@ def _silence_page(name: str, path: str, order: int, show: Show, run: Run) -> Pag
 
 
 SILENCE_PAGE = _silence_page("Silence", "/watches/{name}/silence", 25, _show_silence, _silence)
-SILENCE_GROUP_PAGE = _silence_page("Silence group", "/groups/{name}/silence", 26, _show_group_silence, _silence_group)
+SILENCE_GROUP_PAGE = _silence_page("Silence group", "/groups/{name}/silence", 27, _show_group_silence, _silence_group)

@@ -124,6 +124,7 @@ def write_first_alert(config: str | None, settings: Settings, gpu: str, max_pric
     except ValueError as error:
         raise UsageError(f"{error}") from None
     values = {"name": choice.watch_name, "gpu": choice.name, "max_price": f"{limit}", "repeat_every": "6h"}
+    values["action"] = "alert"  # whatever the defaults of the file say
     if all_rate_hosts(settings):
         values |= {"verified": "true", "min_reliability": f"{MIN_RELIABILITY}"}
     draft = draft_watch(config, None, values)
