@@ -24,9 +24,9 @@ from gpuwatch.app.history.period_view import PeriodView, period_fields
 from gpuwatch.app.history.svg_axes import LARGE, ChartSize
 from gpuwatch.app.history.svg_charts import SvgChart, SvgLine, step_chart
 from gpuwatch.bootstrap import open_history, open_store_read_only
-from gpuwatch.domain.history.market_history import MarketPoll
+from gpuwatch.domain.history.market_history import COVERAGE_S, MarketPoll
 from gpuwatch.domain.history.price_periods import price_periods_of, time_under
-from gpuwatch.domain.history.price_series import PeriodLength, hours_under, period_spans, unobserved_gaps
+from gpuwatch.domain.history.price_series import PeriodLength, cut_series, hours_under, period_spans, unobserved_gaps
 from gpuwatch.domain.market.json_view import rfc3339, usd_number
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.market.offer import clean
@@ -120,18 +120,43 @@ def _history_of_store(settings: Settings, request: PriceHistoryRequest) -> Price
     with open_store_read_only(settings) as database:
         gpus = gpu_names_of(request.gpu, known_gpu_names(database))
     scope = msgspec.structs.replace(request.scope, gpus=gpus)
-    needs_prices = bool(request.under_usd) or _splits_hours(request)
+    needs_prices = bool(request.under_usd) or request.every == PeriodLength.TEN_MINUTES or _splits_hours(request)
     with open_history(settings, scope, request.since, request.until, needs_prices=needs_prices) as database:
         since = max(request.since, first_poll_at(database) or request.until)
-        every = _period_length(request, request.until - since, timedelta())
-        rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
-        periods = read_price_periods(
-            database, scope, (since, request.until), spans=(every, request.zone), rates=rates, trim=True
-        )
-        under = _stored_under(settings, database, msgspec.structs.replace(request, scope=scope, since=since), periods)
+        request = msgspec.structs.replace(request, scope=scope, since=since)
+        every, periods = _stored_periods(settings, database, request)
+        under = _stored_under(settings, database, request, periods)
     return PriceHistoryResult(
         gpus=gpus, track=periods, every=every, under=under, source="the store", until=request.until
     )
+
+
+def _stored_periods(
+    settings: Settings, database: Database, request: PriceHistoryRequest
+) -> tuple[PeriodLength, PricePeriods]:
+    """The periods, and their length: hours instead of ten minutes where only the aggregates are still stored."""
+    from gpuwatch.storage.history.queries.stored_prices import read_market_history
+
+    every = _period_length(request, request.until - request.since, timedelta())
+    if every is PeriodLength.TEN_MINUTES and _is_exact(database, request.since):
+        covered_from = request.since - timedelta(seconds=COVERAGE_S)  # an earlier poll still counts
+        market_history = read_market_history(database, request.scope, covered_from, request.until)
+        priced, listed = _pricers(settings, market_history)
+        until_s = int(request.until.timestamp())
+        found = price_periods_of(market_history, listed, priced, every, request.zone, until_s)
+        points = [point for point in found.points if point.starts_at >= request.since]
+        series = cut_series(found.series, int(request.since.timestamp()) // HOUR_S)
+        return every, msgspec.structs.replace(found, points=points, series=series)
+    every = PeriodLength.HOUR if every is PeriodLength.TEN_MINUTES else every
+    rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
+    span = request.since, request.until
+    return every, read_price_periods(database, request.scope, span, spans=(every, request.zone), rates=rates, trim=True)
+
+
+def _is_exact(database: Database, since: datetime) -> bool:
+    """Whether the prices themselves are still stored, not only their aggregates."""
+    exact_from = kept_from(database)
+    return exact_from is None or exact_from <= since
 
 
 def _splits_hours(request: PriceHistoryRequest) -> bool:
@@ -158,8 +183,7 @@ def _stored_under(
 
     if not request.under_usd:
         return ()
-    exact_from = kept_from(database)
-    if exact_from is not None and exact_from > request.since:
+    if not _is_exact(database, request.since):
         return [(usd, hours_under(periods.series, usd * 1e6)) for usd in request.under_usd]
     part = (database, request.scope, request.since, request.until)
     counted_polls = polls_by_time(read_covering_polls(*part), covering=True)

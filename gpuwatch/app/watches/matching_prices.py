@@ -1,4 +1,4 @@
-"""The lowest price of each past hour that a watch would have matched, at any price.
+"""The lowest price of each past hour that a watch would have matched, at any price; of the last day by ten minutes.
 
 Matching is exact: what the history records of an offer is compared with the watch, its disk is paid and the commission
 is on top, as for `max_price = "auto"`. An hour without a poll is a gap; it never means "nothing on sale".
@@ -16,7 +16,9 @@ from gpuwatch.app.history.recent_readings import RecentReadings
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.provider_access import providers_polled_for
 from gpuwatch.bootstrap.rules import commissions_of
-from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.history.market_history import COVERAGE_S
+from gpuwatch.domain.history.price_series import PERIODS_S, PeriodLength
+from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB
 from gpuwatch.domain.setup.durations import HOUR_S
 
 if TYPE_CHECKING:
@@ -36,11 +38,11 @@ class HoursUnder(msgspec.Struct, frozen=True, kw_only=True):
     lasting_hours: int  # up to now; 0: it is over the limit now, or nothing is known
 
 
-class MatchingDay(msgspec.Struct, frozen=True, kw_only=True):
-    """A day of the reader: its first hour, how many hours a poll covers, the lowest price; None: nothing matched."""
+class MatchingPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A day or an hour of the reader: its begin, how many hours a poll covers, the lowest price; None: none matched."""
 
     at: datetime
-    polled_hours: int
+    polled_hours: float
     low: int | None
 
 
@@ -51,12 +53,14 @@ class MatchingPrices(msgspec.Struct, frozen=True, kw_only=True):
         first_hour: hours since 1970, UTC.
         lows: None: nothing matched if `polled`, else not known.
         unrecorded: settings of the watch that the history does not record: they select nothing here.
+        step_s: length of an entry, when it is not an hour.
     """
 
     first_hour: int
     lows: tuple[int | None, ...]
     polled: tuple[bool, ...]
     unrecorded: tuple[str, ...] = ()
+    step_s: int = HOUR_S
 
     @property
     def known(self) -> list[int]:
@@ -69,8 +73,8 @@ class MatchingPrices(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.polled)
 
     def starts_at(self, index: int) -> datetime:
-        """When an hour begins."""
-        return datetime.fromtimestamp((self.first_hour + index) * HOUR_S, UTC)
+        """When an entry begins."""
+        return datetime.fromtimestamp(self.first_hour * HOUR_S + index * self.step_s, UTC)
 
     def last(self, days: int) -> MatchingPrices:
         """Only the newest days."""
@@ -82,15 +86,17 @@ class MatchingPrices(msgspec.Struct, frozen=True, kw_only=True):
             polled=self.polled[-hours:],
         )
 
-    def days(self, zone: tzinfo) -> list[MatchingDay]:
-        """By day, newest first."""
-        hours = zip(map(self.starts_at, range(len(self.lows))), self.lows, self.polled, strict=True)
-        days = []
-        for _day, group in groupby(hours, key=lambda hour: hour[0].astimezone(zone).date()):
-            of_day = list(group)
-            low = min((low for _at, low, _polled in of_day if low is not None), default=None)
-            days.append(MatchingDay(at=of_day[0][0], polled_hours=sum(polled for _at, _low, polled in of_day), low=low))
-        return days[::-1]
+    def parts(self, zone: tzinfo, *, by_hour: bool = False) -> list[MatchingPart]:
+        """By day, or by hour, newest first."""
+        local = [self.starts_at(index).astimezone(zone) for index in range(len(self.lows))]
+        entries = zip(local, self.lows, self.polled, strict=True)
+        parts = []
+        for _part, group in groupby(entries, key=lambda entry: (entry[0].date(), by_hour and entry[0].hour)):
+            of_part = list(group)
+            low = min((low for _at, low, _polled in of_part if low is not None), default=None)
+            polled_s = sum(polled for _at, _low, polled in of_part) * self.step_s
+            parts.append(MatchingPart(at=of_part[0][0], polled_hours=polled_s / HOUR_S, low=low))
+        return parts[::-1]
 
     def under(self, limit_usd_gpu_hour: float) -> HoursUnder:
         """How long the lowest price was at or under a limit."""
@@ -126,13 +132,52 @@ def matching_prices(settings: Settings, watch: Watch, days: int, now: datetime) 
     )
 
 
+def matching_day(settings: Settings, watch: Watch, now: datetime) -> MatchingPrices:
+    """The last day by ten minutes, from the prices themselves. Raises StoreError."""
+    from gpuwatch.domain.forecasts.backtest.replayed_candidates import fitting_offers  # noqa: PLC0415 numpy
+    from gpuwatch.domain.forecasts.backtest.replayed_offers import without_unrecorded_clauses  # noqa: PLC0415
+    from gpuwatch.domain.forecasts.price_forecasts import scope_of  # noqa: PLC0415
+    from gpuwatch.domain.history.price_periods import price_periods_of  # noqa: PLC0415
+    from gpuwatch.storage.history.queries.stored_prices import read_market_history  # noqa: PLC0415
+
+    every = PeriodLength.TEN_MINUTES
+    step_s, until_s = PERIODS_S[every], int(now.timestamp()) + 1
+    first_hour = int(now.timestamp()) // HOUR_S - 23
+    covered_from = datetime.fromtimestamp(first_hour * HOUR_S - COVERAGE_S, UTC)  # an earlier poll still counts
+    with open_store_read_only(settings) as store:
+        past = read_market_history(store, scope_of(watch), covered_from, datetime.fromtimestamp(until_s, UTC))
+    providers = providers_polled_for(watch, settings.providers)
+    offers, priced = fitting_offers(watch, past, commissions_of(settings), REFERENCE_DISK_GB, providers)
+    periods = price_periods_of(offers, priced, priced, every, UTC, until_s)
+    points = {int(point.starts_at.timestamp()): point for point in periods.points}
+    known = [points.get(at_s) for at_s in range(first_hour * HOUR_S, until_s, step_s)]
+    return MatchingPrices(
+        first_hour=first_hour,
+        lows=tuple(None if point is None else point.min_microusd for point in known),
+        polled=tuple(point is not None and point.polled for point in known),
+        unrecorded=without_unrecorded_clauses(watch, past.listings)[1],
+        step_s=step_s,
+    )
+
+
 class RecentMatchingPrices:
     """`matching_prices` for pages that many clients open: a watch's past changes once an hour."""
 
     def __init__(self) -> None:
         self._recent: RecentReadings[MatchingPrices] = RecentReadings(_KEPT_FOR)
 
+    def day(self, settings: Settings, watch: Watch, now: datetime) -> MatchingPrices:
+        """`matching_day`, at most ten minutes old. Raises StoreError."""
+        return self._recent.reading(
+            (watch.name, "day"), _basis(settings, watch), now, lambda: matching_day(settings, watch, now)
+        )
+
     def prices(self, settings: Settings, watch: Watch, days: int, now: datetime) -> MatchingPrices:
         """`matching_prices`, at most ten minutes old. Raises StoreError."""
-        basis = (watch, settings.database_url, commissions_of(settings), tuple(settings.providers))
-        return self._recent.reading((watch.name, days), basis, now, lambda: matching_prices(settings, watch, days, now))
+        return self._recent.reading(
+            (watch.name, days), _basis(settings, watch), now, lambda: matching_prices(settings, watch, days, now)
+        )
+
+
+def _basis(settings: Settings, watch: Watch) -> object:
+    return watch, settings.database_url, commissions_of(settings), tuple(settings.providers)

@@ -106,9 +106,9 @@ def _print_days(details: WatchDetails, timezone: str) -> None:
     columns = (
         left("day", lambda day: local(day.at, timezone)[:10]),
         right("lowest match", lambda day: None if day.low is None else per_gpu_hour(day.low / MICRO, least=3, most=3)),
-        right("hours polled", "polled_hours"),
+        right("hours polled", lambda day: f"{day.polled_hours:g}"),
     )
-    days = details.prices.days(ZoneInfo(timezone))
+    days = details.prices.parts(ZoneInfo(timezone))
     table(columns, days, title=under_text(details.prices, details.status))
     if details.prices.unrecorded:
         note(f"the history does not record what these settings select by: {', '.join(details.prices.unrecorded)}")

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory, MarketPoll, OfferInterval
-from gpuwatch.domain.history.market_polls import complete_polls
+from gpuwatch.domain.history.market_polls import complete_polls, poll_times
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_series import (
+    PERIODS_S,
     PeriodLength,
     PeriodSpan,
     PricePeriod,
@@ -32,7 +33,7 @@ _QUARTERS = (0.25, 0.5, 0.75)
 
 
 class _IntervalHours(NamedTuple):
-    """Intervals cut into hours, or into quarters where a period starts within an hour: columns, sorted by time."""
+    """Intervals cut into hours, or smaller units where a period starts within an hour: columns, sorted by time."""
 
     hour: Ints  # since 1970, in units of the cut
     listing: Ints
@@ -58,11 +59,22 @@ def price_periods_of(
     series = cut_series(series_of(market_history, priced), 0, -(-until_s // HOUR_S))
     if not series.lows:
         return PricePeriods(points=[], series=series)
-    polled = {series.first_hour + at for at, is_known in enumerate(series.polled) if is_known}
-    spans = list(period_spans(series.first_hour, series.first_hour + len(series.lows), every, zone))
-    unit_s = HOUR_S if all(span.start_s % HOUR_S == 0 for span in spans) else _QUARTER_HOUR_S
+    found = period_spans(series.first_hour, series.first_hour + len(series.lows), every, zone)
+    spans = [span for span in found if span.start_s < until_s]
+    polled_s = min(HOUR_S, PERIODS_S.get(every, HOUR_S))
+    polled = _polled_units(market_history, until_s, polled_s)
+    is_whole = all(span.start_s % polled_s == 0 for span in spans)
+    unit_s = polled_s if is_whole else _QUARTER_HOUR_S
     intervals = _interval_hours(market_history, (listed, priced), until_s, unit_s)
-    return PricePeriods(points=[_point(span, intervals, polled, unit_s) for span in spans], series=series)
+    points = [_point(span, span.known_s(polled, polled_s), intervals, unit_s) for span in spans]
+    return PricePeriods(points=points, series=series)
+
+
+def _polled_units(market_history: MarketHistory, until_s: int, unit_s: int) -> set[int]:
+    """The hours, or smaller units, since 1970 that a poll of any kind covers."""
+    times = np.array(poll_times(complete_polls(market_history.polls)))
+    windows = poll_windows(times, until_s).tolist()
+    return {unit for from_s, to_s in windows for unit in range(from_s // unit_s, -(-to_s // unit_s))}
 
 
 def time_under(
@@ -95,12 +107,12 @@ def time_under(
     )
 
 
-def _point(span: PeriodSpan, intervals: _IntervalHours, polled: set[int], unit_s: int) -> PricePeriod:
-    known, starts_at = span.known_hours(polled), datetime.fromtimestamp(span.start_s, UTC)
+def _point(span: PeriodSpan, known_s: int, intervals: _IntervalHours, unit_s: int) -> PricePeriod:
+    known, starts_at = span.known_hours(known_s), datetime.fromtimestamp(span.start_s, UTC)
     first, after = np.searchsorted(intervals.hour, (span.start_s // unit_s, -(-span.end_s // unit_s)))
     mine = _IntervalHours(*(column[first:after] for column in intervals))
     if not len(mine.hour):
-        return PricePeriod(starts_at=starts_at, hours=span.hours, polled=known > 0, known_hours=known)
+        return PricePeriod(starts_at=starts_at, hours=span.hours, polled=known_s > 0, known_hours=known)
     q1, median, q3 = _quartiles(mine.listed, mine.seconds)
     q1_priced, median_priced, q3_priced = _quartiles(mine.priced, mine.seconds)
     different = np.unique(np.stack((mine.hour, mine.listing)), axis=1)

@@ -2,7 +2,7 @@
 
 - the series of a market history, its parts and its union with another;
 - gaps, the time under a price, the rank of a price;
-- periods (hours, days, weeks) of local time;
+- periods (minutes, hours, days, weeks) of local time;
 - slow markets, polled once a day or once a week, as series with a step of that length: a poll counts for three hours,
   so that by the hour seven of eight hours would be unknown, and no wait could be followed.
 """
@@ -59,6 +59,7 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
 class PeriodLength(StrEnum):
     """Length of a period."""
 
+    TEN_MINUTES = "10m"  # from the prices themselves: aggregates are hourly
     HOUR = "1h"
     TWO_HOURS = "2h"
     SIX_HOURS = "6h"
@@ -66,7 +67,12 @@ class PeriodLength(StrEnum):
     WEEK = "1w"
 
 
-_HOURS = {PeriodLength.HOUR: 1, PeriodLength.TWO_HOURS: 2, PeriodLength.SIX_HOURS: 6}
+PERIODS_S = {  # of periods that no zone moves
+    PeriodLength.TEN_MINUTES: 600,
+    PeriodLength.HOUR: HOUR_S,
+    PeriodLength.TWO_HOURS: 2 * HOUR_S,
+    PeriodLength.SIX_HOURS: 6 * HOUR_S,
+}
 
 
 class PricePeriod(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +82,9 @@ class PricePeriod(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     starts_at: datetime
-    hours: int
+    hours: int  # rounded: 0 for ten minutes
     polled: bool
-    known_hours: int = 0  # hours with a poll
+    known_hours: int = 0  # hours with a poll, rounded
     offers: int = 0  # identities: the highest number in any hour of the period
     min_microusd: int | None = None
     min_with_commission_microusd: int | None = None
@@ -128,13 +134,16 @@ class PeriodSpan(NamedTuple):
         """Its length, rounded to hours."""
         return round((self.end_s - self.start_s) / HOUR_S)
 
-    def known_hours(self, polled: Container[int]) -> int:
-        """The part of its hours (since 1970, UTC) that a poll covers, rounded to hours."""
-        known_s = sum(
-            min(self.end_s, (hour + 1) * HOUR_S) - max(self.start_s, hour * HOUR_S)
-            for hour in range(self.start_s // HOUR_S, -(-self.end_s // HOUR_S))
-            if hour in polled
+    def known_s(self, polled: Container[int], unit_s: int = HOUR_S) -> int:
+        """The part of it that a poll covers. `polled`: hours, or other units, since 1970, UTC."""
+        return sum(
+            min(self.end_s, (unit + 1) * unit_s) - max(self.start_s, unit * unit_s)
+            for unit in range(self.start_s // unit_s, -(-self.end_s // unit_s))
+            if unit in polled
         )
+
+    def known_hours(self, known_s: int) -> int:
+        """`known_s`, rounded to hours: at least one if anything is known."""
         return min(self.hours, max(1, round(known_s / HOUR_S))) if known_s else 0
 
 
@@ -212,8 +221,8 @@ def period_spans(first_hour: int, after_hour: int, every: PeriodLength, zone: tz
 
 
 def _next_start_s(at_s: int, every: PeriodLength, zone: tzinfo) -> int:
-    if every in _HOURS:
-        step_s = _HOURS[every] * HOUR_S
+    if every in PERIODS_S:
+        step_s = PERIODS_S[every]
         return at_s - at_s % step_s + step_s
     today = datetime.fromtimestamp(at_s, zone).date()
     days = 1 if every is PeriodLength.DAY else 7 - today.weekday()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.web.page import View
 
-PERIODS: Mapping[str, tuple[int, str]] = {"1d": (1, "1h"), "7d": (7, "1h"), "30d": (30, "2h"), "90d": (90, "6h")}
+PERIODS: Mapping[str, tuple[int, str]] = {"1d": (1, "10m"), "7d": (7, "1h"), "30d": (30, "2h"), "90d": (90, "6h")}
 _LIMITS = 4  # shown; more would hide the price
 _PLAIN = 180  # points of the line without JavaScript
 
@@ -75,7 +75,7 @@ def price_chart_of(view: View, gpu: str, since: str, spot: bool | None, watches:
         points = points[1:]
     if not points:
         return None
-    ends_at = min(points[-1].starts_at + timedelta(hours=points[-1].hours), view.now)
+    ends_at = min(history.ends_at or view.now, view.now)
     lows = [_shown(point) for point in points]
     return PriceChart(
         data=_data(points, ends_at, zone, watches),

@@ -1,4 +1,4 @@
-"""The large chart of a watch: the lowest matching price by the hour, its limit, alerts, rentals, unpolled hours."""
+"""The large chart of a watch: the lowest matching price, its limit, alerts, rentals, time that was not polled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.reader_text import reader_clock
 from gpuwatch.domain.market.money import MICRO, rate_text
-from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.language import translate as _
 from gpuwatch.web.chart_axes import time_ticks, value_ticks
 
@@ -30,10 +29,10 @@ def watch_chart(
     """
     if not prices.known:
         return None
-    hours = -(-len(prices.lows) // _MOST_POINTS)
+    steps = -(-len(prices.lows) // _MOST_POINTS)
     start = prices.starts_at(0)
-    x = [int(prices.starts_at(index).timestamp()) for index in range(0, len(prices.lows), hours)]
-    values = [_lowest(prices.lows[index : index + hours]) for index in range(0, len(prices.lows), hours)]
+    x = [int(prices.starts_at(index).timestamp()) for index in range(0, len(prices.lows), steps)]
+    values = [_lowest(prices.lows[index : index + steps]) for index in range(0, len(prices.lows), steps)]
     x.append(int(now.timestamp()))  # the last price holds until now
     values.append(values[-1])
     shown = [low / MICRO for low in prices.known]
@@ -61,6 +60,6 @@ def _gaps(prices: MatchingPrices, end_s: int) -> list[tuple[int, int]]:
     for is_polled, run in groupby(prices.polled):
         length = len(list(run))
         if not is_polled:
-            gaps.append((first + index * HOUR_S, min(end_s, first + (index + length) * HOUR_S)))
+            gaps.append((first + index * prices.step_s, min(end_s, first + (index + length) * prices.step_s)))
         index += length
     return gaps

@@ -135,6 +135,7 @@ def _show_watch(view: View) -> Mapping[str, Any]:
     (status,) = watch_statuses(settings, [watch])
     rules = rules_of(settings, status, now)
     prices = view.owner.prices.prices(settings, watch, _PERIODS[period], now)
+    drawn = view.owner.prices.day(settings, watch, now) if period == "1d" else prices
     week = prices if period == "7d" else view.owner.prices.prices(settings, watch, DAYS, now)
     launches = [launch for launch in all_launches(settings) if launch.watch == watch.name]
     alerts = [event for event in _alerts(view, now - timedelta(days=30)) if event.alert.watch == watch.name]
@@ -145,9 +146,9 @@ def _show_watch(view: View) -> Mapping[str, Any]:
     return {
         "status": status, "watch": status.watch, "name": watch.name, "period": period, "periods": list(_PERIODS),
         "state": row_state(status), "chip_text": _chip_text(status), "answer": _answer(view, status, week),
-        "chart_data": watch_chart(prices, limit, marks, now), "prices": prices,
-        "figures": prices.days(reader_clock().zone),
-        "spark": spark_values(prices), "spark_label": spark_label(prices, limit), "limit": limit,
+        "chart_data": watch_chart(drawn, limit, marks, now), "prices": prices,
+        "figures": drawn.parts(reader_clock().zone, by_hour=period == "1d"),
+        "spark": spark_values(drawn), "spark_label": spark_label(prices, limit), "limit": limit,
         "unrecorded": ", ".join(prices.unrecorded),
         "under": under_text(prices, status),
         "checks": check_rows(status, rules), "checks_title": rules_title(status, rules), "fix": fix_of(status, rules),

@@ -8,7 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwatch.app.watches.matching_prices import HoursUnder, MatchingPrices, RecentMatchingPrices, matching_prices
+from gpuwatch.app.watches.matching_prices import (
+    HoursUnder,
+    MatchingPrices,
+    RecentMatchingPrices,
+    matching_day,
+    matching_prices,
+)
 from gpuwatch.domain.market.offer import Verification
 from gpuwatch.settings import Settings
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
@@ -95,3 +101,19 @@ def test_a_reading_is_kept_for_minutes_and_not_beyond_a_change(settings: Setting
 
     other = msgspec.structs.replace(watch, verified=False)
     assert min(recent.prices(settings, other, 1, NOW + timedelta(minutes=6)).known) < min(first.known)
+
+
+def test_the_last_day_by_ten_minutes_agrees_with_its_hours(settings: Settings) -> None:
+    recorder = SqlHistoryRecorder(open_database(settings.database_url))
+    dip = an_offer("kept", 1.5, verification=Verification.VERIFIED)
+    recorder.record(an_answer(dip, observed_at=NOW + timedelta(minutes=10)), lane="sweep")
+    now = NOW + timedelta(minutes=25)
+    day, hours = (
+        read(settings, settings.watches[0], *rest)
+        for read, rest in ((matching_day, (now,)), (matching_prices, (1, now)))
+    )
+    assert (day.step_s, len(day.lows), day.unrecorded) == (600, 23 * 6 + 6, hours.unrecorded)
+    assert day.lows[-3:] == (3_600_000, 1_800_000, 1_800_000)
+    assert [(one.at, one.low) for one in day.parts(UTC, by_hour=True)] == [
+        (one.at, one.low) for one in hours.parts(UTC, by_hour=True)
+    ]

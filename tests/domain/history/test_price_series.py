@@ -78,9 +78,9 @@ def test_a_period_that_starts_within_an_hour_knows_its_part_of_it() -> None:
     hour = midnight // HOUR_S
     span = PeriodSpan(midnight, midnight + 24 * HOUR_S)
     assert span.hours == 24
-    assert span.known_hours(set(range(hour, hour + 25))) == 24
-    assert span.known_hours(set(range(hour, hour + 12))) in {11, 12}
-    assert (span.known_hours({hour}), span.known_hours(set())) == (1, 0)
+    assert span.known_hours(span.known_s(set(range(hour, hour + 25)))) == 24
+    assert span.known_hours(span.known_s(set(range(hour, hour + 12)))) in {11, 12}
+    assert [span.known_hours(span.known_s(polled)) for polled in ({hour}, set())] == [1, 0]
 
 
 def test_weeks_begin_on_monday() -> None:
@@ -183,13 +183,14 @@ def priced(_: int, interval: OfferInterval) -> float:
 def test_a_track_is_what_the_minutes_say(looks: Looks, every: PeriodLength) -> None:
     minutes = by_minute(looks)
     track = price_periods_of(a_history(looks), listed, priced, every, UTC, START_S + 10**6)
-    at = 0
+    at, is_fine = 0, every is PeriodLength.TEN_MINUTES
     for point in track.points:
-        mine, at = minutes[at : at + point.hours * 60], at + point.hours * 60
-        hours = [mine[first : first + 60] for first in range(0, len(mine), 60)]
+        length = 10 if is_fine else point.hours * 60
+        mine, at = minutes[at : at + length], at + length
+        hours = [mine[first : first + 60] for first in range(0, len(mine), 60)] or [[]]
         prices = sorted(price for minute in mine for price in (minute or {}).values())
-        assert point.known_hours == sum(any(minute is not None for minute in hour) for hour in hours)
-        assert point.polled == (point.known_hours > 0)
+        known_hours = sum(any(minute is not None for minute in hour) for hour in hours)
+        assert (point.known_hours, point.polled) == (0 if is_fine else known_hours, known_hours > 0)
         assert point.offers == max(len({offer for minute in hour for offer in minute or {}}) for hour in hours)
         if not prices:
             assert point.min_microusd is None

@@ -120,7 +120,7 @@ def test_a_gpu_says_how_it_stands(market: Served) -> None:
     assert "Cheapest" in text
     assert "fits cheap-h100" in text
     assert '"label":"cheap-h100 limit $2.00"' in text.replace("&#34;", '"')
-    for since, most in (("1d", 26), ("7d", 170), ("30d", 362), ("90d", 362)):
+    for since, most in (("1d", 147), ("7d", 170), ("30d", 362), ("90d", 362)):
         data = text_of(market, f"/gpu/H100%20SXM?since={since}")
         runs = re.search(r"data-chart='{\"x\":\[\d+((,\[\d+,\d+\])*)\]", data)
         assert runs is not None

@@ -213,7 +213,7 @@ def _point(
     polled: set[int],
     rates: Mapping[str, float],
 ) -> PricePeriod:
-    starts_at, known_hours = datetime.fromtimestamp(period.start_s, UTC), period.known_hours(polled)
+    starts_at, known_hours = datetime.fromtimestamp(period.start_s, UTC), period.known_hours(period.known_s(polled))
     whole_hours = range(-(-period.start_s // HOUR_S), period.end_s // HOUR_S)
     by_hour: list[SourceAggregates] = [aggregates.get(hour, []) for hour in whole_hours]
     by_hour += [split[period.start_s][1]] if period.start_s in split else []
