@@ -77,7 +77,7 @@ class Polling:
         self._launchers, self._job_queue = following.launchers, job_queue
         self.auto_prices = _auto_prices(base)
         self.price_ranks = PriceRanks(
-            SqlHourlyLows(store, tuple(settings.providers)), watched_gpus(settings), REFERENCE_DISK_GB
+            SqlHourlyLows(store), watched_gpus(settings), REFERENCE_DISK_GB, all_commissions(settings)
         )
         self.past_limits = PastLimits(SqlFittingPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
         self._open_jobs: frozenset[str] = frozenset()

@@ -41,7 +41,7 @@ def an_alert(**changes: Any) -> Alert:
         facts=(
             ("GPU", "H100 SXM × 2"),
             ("Price", "$3.48/GPU-h"),
-            ("Rank", "cheapest 4 % of 30 days (n = 702 hours of H100 SXM on demand at vastai)"),
+            ("Rank", "cheapest 4 % of 30 days (n = 702 hours of H100 SXM on demand at all providers)"),
             ("Listed", "$2.90/GPU-h, before 20 % commission"),
             ("Total", "$6.96/h for 2 GPUs"),
             ("Rental", "on demand"),

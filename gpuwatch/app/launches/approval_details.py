@@ -16,9 +16,10 @@ from gpuwatch.app.market.market_ranks import RANK_DAYS, GpuRank, market_ranks
 from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.past_lows import rank_price
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.domain.market.json_view import usd_number
-from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, Commission, price_of
+from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB
 from gpuwatch.domain.market.price_rank import PriceRange
 from gpuwatch.engine.launches.renting.owner_decisions import watch_bound_to_quote
 from gpuwatch.errors import StoreNotReady, UsageError
@@ -99,7 +100,7 @@ def approval_details(settings: Settings, approvals: Sequence[Approval], now: dat
         watches = _watches(settings, store, approvals)
         left = _least_left(spending_now(settings, now).budgets)
         return [
-            _details(store, one, watches.get(one.watch), left, _rank(settings, one.match, now), now)
+            _details(store, one, watches.get(one.watch), left, quote_rank(settings, one.match, now), now)
             for one in approvals
         ]
 
@@ -147,14 +148,14 @@ def left_microusd(use: BudgetUse) -> int:
     return max(0, use.limit - use.used)
 
 
-def _rank(settings: Settings, quote: Match, now: datetime) -> QuoteRank | None:
-    """The rank of its price; None: too little is recorded."""
+def quote_rank(settings: Settings, quote: Match, now: datetime) -> QuoteRank | None:
+    """The rank of a quote's price; None: too little is recorded. Raises StoreError."""
     offer = quote.offer
     past = market_ranks(settings, MarketFilter(gpus=(offer.gpu,), spot=offer.spot), now).get(offer.gpu)
     if past is None or past.spread is None:
         return None
-    listed = price_of(offer, REFERENCE_DISK_GB, Commission()).listed_microusd_hour / offer.gpu_count
-    return QuoteRank(past=past, spread=past.spread, now=round(listed * (1 + quote.price.commission_rate)))
+    now_microusd = rank_price(offer, REFERENCE_DISK_GB, quote.price.commission_rate)
+    return QuoteRank(past=past, spread=past.spread, now=now_microusd)
 
 
 def offer_odds(settings: Settings, quote: Match, now: datetime) -> OfferOdds | None:

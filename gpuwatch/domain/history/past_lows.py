@@ -2,12 +2,13 @@
 
 - `new_low`, `drop_by` and `percentile`: the limit of each, from the hourly lowest prices of its span;
 - `times_under`: how often the price was under a limit;
-- `rank_in`: the rank of a price among those of the last 30 days, as shown in an alert.
+- `joined_lows`, `rank_price`, `rank_in`: the rank of a price among those of the last 30 days at all providers.
 """
 
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,12 +18,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import price_text, usd
+from gpuwatch.domain.market.money import Commission, price_of, price_text, usd
 from gpuwatch.domain.setup.durations import HOUR_S, format_duration, format_moment
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, PastLimit
 
 if TYPE_CHECKING:
     from gpuwatch.domain.history.price_series import PriceSeries  # with numpy: a rank needs none
+    from gpuwatch.domain.market.offer import Offer
 
 PARTS = 30  # known time is counted in thirtieths of the span, so that one price a day makes a month of history
 _LEAST_SHARE = 3  # a third of them must be known
@@ -53,7 +55,7 @@ class PriceRank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HourlyLows(msgspec.Struct, frozen=True):
-    """The lowest listed GPU prices of the hours with offers, in micro-dollars, ascending."""
+    """The lowest GPU prices of the hours with offers, in micro-dollars, ascending."""
 
     lows: Sequence[int]
     days: int
@@ -169,8 +171,34 @@ def _text(microusd: float) -> str:
     return price_text(usd(round(microusd)), most=6)
 
 
+def joined_lows(parts: Iterable[tuple[HourlyLows, float]]) -> HourlyLows:
+    """The lowest price of each hour of several parts of the market, commission included.
+
+    Args:
+        parts: at least one, with its price ÷ listed price.
+    """
+    by_hour: dict[int, int] = {}
+    for part, rate in parts:
+        for hour, listed in zip(part.hours, part.lows, strict=True):
+            low = round(listed * rate)
+            by_hour[hour] = min(low, by_hour.get(hour, low))
+    hours = sorted(by_hour, key=lambda hour: by_hour[hour])
+    days = -(-(max(hours) - min(hours) + 1) // 24)
+    return HourlyLows(lows=array("q", (by_hour[hour] for hour in hours)), days=days, hours=array("i", hours))
+
+
+def rank_price(offer: Offer, disk_gb: float, commission_rate: float) -> int:
+    """The GPU price of an offer that its rank compares: with commission, and rounded as the stored hours are.
+
+    Args:
+        disk_gb: the disk that the history's prices include; not that of the watch.
+    """
+    listed = price_of(offer, disk_gb, Commission()).listed_microusd_hour
+    return round(round(listed / offer.gpu_count) * (1 + commission_rate))
+
+
 def rank_in(history: HourlyLows, gpu_microusd_hour: float) -> PriceRank | None:
-    """The rank of a listed GPU price; None: fewer than `MIN_HOURS` hours to compare with."""
+    """The rank of a GPU price; None: fewer than `MIN_HOURS` hours to compare with."""
     if len(history.lows) < MIN_HOURS:
         return None
     cheaper, not_dearer = bisect_left(history.lows, gpu_microusd_hour), bisect_right(history.lows, gpu_microusd_hour)

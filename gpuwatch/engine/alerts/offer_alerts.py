@@ -156,7 +156,7 @@ def _price_values(match: Match, *, with_total: bool) -> dict[str, Any]:
     certainty = "" if offer.kind is OfferKind.LIVE else f" ({offer.kind.value})"
     return {
         "marks": "".join(f", {mark}" for mark in _job_mark(match)) + certainty,
-        "rank_among": among.format(what=offer.gpu, provider=offer.provider),
+        "rank_among": among.format(what=offer.gpu),
         "commission": price.commission_rate * 100,
         "total": dollars(usd(price.price_microusd_hour)) if offer.gpu_count > 1 and with_total else None,
         "rental": texts.SPOT if offer.spot else texts.ON_DEMAND,

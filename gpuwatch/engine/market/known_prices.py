@@ -14,8 +14,16 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 
-from gpuwatch.domain.history.past_lows import WINDOW_DAYS, HourlyLows, PriceRank, arrivals_at, rank_in
-from gpuwatch.domain.market.money import MICRO, Commission, price_of
+from gpuwatch.domain.history.past_lows import (
+    WINDOW_DAYS,
+    HourlyLows,
+    PriceRank,
+    arrivals_at,
+    joined_lows,
+    rank_in,
+    rank_price,
+)
+from gpuwatch.domain.market.money import MICRO, Commission
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.search_query import ExpectedRows, OnSale, Query, SaleKey, listed_usd_hour, passes_filters
 from gpuwatch.ports import Answer, Completeness
@@ -32,13 +40,22 @@ class PriceRanks:
     Args:
         gpus: None: all.
         disk_gb: the disk that the history's prices include.
+        commissions: by provider; default: no commission.
     """
 
-    def __init__(self, reader: HourlyLowsReader, gpus: Collection[str] | None, disk_gb: float) -> None:
+    def __init__(
+        self,
+        reader: HourlyLowsReader,
+        gpus: Collection[str] | None,
+        disk_gb: float,
+        commissions: Mapping[str, Commission],
+    ) -> None:
         self._reader = reader
         self._gpus = gpus
         self._disk_gb = disk_gb
+        self._rates = {name: float(commission.on_top_rate(None)) for name, commission in commissions.items()}
         self._lows: Mapping[tuple[str, OfferKind, str, bool], HourlyLows] = {}
+        self._of_all: Mapping[tuple[OfferKind, str, bool], HourlyLows] = {}
         self._read_at: datetime | None = None
 
     def refresh_if_due(self, now: datetime) -> bool:
@@ -47,6 +64,10 @@ class PriceRanks:
         if read_at is not None and timedelta(0) <= now - read_at < REFRESH_EVERY:  # also after a clock stepped back
             return False
         self._lows = self._reader.hourly_lows(self._gpus, now - timedelta(days=WINDOW_DAYS), now)
+        parts: defaultdict[tuple[OfferKind, str, bool], list[tuple[HourlyLows, float]]] = defaultdict(list)
+        for (provider, *part), lows in self._lows.items():
+            parts[*part].append((lows, 1 + self._rates.get(provider, 0.0)))
+        self._of_all = {part: joined_lows(of_part) for part, of_part in parts.items()}
         self._read_at = now
         return True
 
@@ -60,12 +81,11 @@ class PriceRanks:
         return max((arrivals_at(history, most, hour) for history in known if history is not None), default=1.0)
 
     def rank_of(self, offer: Offer) -> PriceRank | None:
-        """Return the rank among its provider's prices for this GPU and rental type; None: too little is known."""
-        history = self._lows.get((offer.provider, offer.kind, offer.gpu, offer.spot))
+        """Return the rank among the prices of all providers for this GPU and rental type; None: too little is known."""
+        history = self._of_all.get((offer.kind, offer.gpu, offer.spot))
         if history is None:
             return None
-        listed = price_of(offer, self._disk_gb, Commission()).listed_microusd_hour
-        return rank_in(history, round(listed / offer.gpu_count))  # hours are stored in whole micro-dollars
+        return rank_in(history, rank_price(offer, self._disk_gb, self._rates.get(offer.provider, 0.0)))
 
 
 class PricesOnSale:

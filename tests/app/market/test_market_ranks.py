@@ -12,11 +12,17 @@ import pytest
 from gpuwatch.app.history.past_prices import commission_rates
 from gpuwatch.app.history.spark_text import week_label
 from gpuwatch.app.history.svg_small import NOTHING_ON_SALE
+from gpuwatch.app.launches.approval_details import quote_rank
 from gpuwatch.app.market.market_ranks import RANK_DAYS, WEEK_HOURS, GpuRank, RecentRanks, market_ranks
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.price_series import cut_series
+from gpuwatch.domain.market.money import REFERENCE_DISK_GB, price_of
 from gpuwatch.domain.market.price_rank import Standing, price_range_of
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.engine.market.known_prices import PriceRanks
 from gpuwatch.settings import Settings
+from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
@@ -126,3 +132,32 @@ def test_a_line_is_said_in_words() -> None:
         " not polled in 1 hour"
     )
     assert week_label([None, None], 1.0) == "No price in 2 hours; not polled in 2 hours"
+
+
+def test_an_alert_an_approval_and_the_market_state_one_rank(
+    tmp_path: Path, database: Database, database_url: str
+) -> None:
+    """Two providers, each with its own commission: whoever asks compares with the lowest price of each hour of both."""
+    now = random_market(database, seed=3)
+    history = SqlHistoryRecorder(database)
+    for hour in range(60):
+        cheap = an_offer("r1", 0.9, provider="runpod", gpu="H100 SXM", disk_usd_gb_month=None)
+        at = now - timedelta(hours=hour + 1)
+        history.record(an_answer(cheap, provider="runpod", observed_at=at), lane="sweep")
+    history.roll_up(now)
+    settings = settings_of(tmp_path, database_url, "commission = 0.25\n[providers.runpod]\n")
+    commissions = all_commissions(settings)
+    ranks = PriceRanks(SqlHourlyLows(database), None, REFERENCE_DISK_GB, commissions)
+    ranks.refresh_if_due(now)
+    past = market_ranks(settings, MarketFilter(spot=False), now)["H100 SXM"]
+    for provider, usd in (("vastai", 0.9), ("vastai", 2.0), ("runpod", 0.9), ("runpod", 1.3)):
+        offer = an_offer("new", usd, provider=provider, gpu="H100 SXM", disk_usd_gb_month=None)
+        of_alert = ranks.rank_of(offer)
+        price = price_of(offer, REFERENCE_DISK_GB, commissions[provider])
+        of_market = past.share_below(price.price_microusd_hour)
+        quote = Match(offer, price)
+        of_approval = quote_rank(settings, quote, now)
+        assert of_alert is not None
+        assert of_approval is not None
+        assert of_alert.share == pytest.approx(of_market)
+        assert of_approval.past.share_below(of_approval.now) == pytest.approx(of_market)

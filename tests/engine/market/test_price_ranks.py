@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpuwatch.domain.history.past_lows import HourlyLows
+from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.engine.market.known_prices import PriceRanks
 from gpuwatch.errors import StoreError
 from tests.builders import NOON, an_offer
 
-LOWS = HourlyLows(lows=tuple(range(2_900_000, 3_100_000, 2_000)), days=5)  # 100 hours around 3 $
+LOWS = HourlyLows(lows=tuple(range(2_900_000, 3_100_000, 2_000)), days=5, hours=range(100))  # around 3 $
 
 
 class Reader:
@@ -21,6 +22,7 @@ class Reader:
         self.asked: list[tuple[Collection[str] | None, datetime, datetime]] = []
         self.broken = False
         self.lows = LOWS
+        self.elsewhere: HourlyLows | None = None
 
     def hourly_lows(
         self, gpus: Collection[str] | None, since: datetime, until: datetime
@@ -28,12 +30,15 @@ class Reader:
         if self.broken:
             raise StoreError("no disk")
         self.asked.append((gpus, since, until))
-        return {("vastai", OfferKind.LIVE, "H100 SXM", False): self.lows}
+        found = {("vastai", OfferKind.LIVE, "H100 SXM", False): self.lows}
+        if self.elsewhere is not None:
+            found["runpod", OfferKind.LIVE, "H100 SXM", False] = self.elsewhere
+        return found
 
 
 def test_the_history_is_read_once_an_hour() -> None:
     reader = Reader()
-    ranks = PriceRanks(reader, {"H100 SXM"}, 8.0)
+    ranks = PriceRanks(reader, {"H100 SXM"}, 8.0, {})
     assert [ranks.refresh_if_due(NOON + timedelta(minutes=minutes)) for minutes in (0, 1, 59, 60, 61)] == [
         True, False, False, True, False,
     ]  # fmt: skip
@@ -43,21 +48,36 @@ def test_the_history_is_read_once_an_hour() -> None:
     assert len(reader.asked) == 2
 
 
-def test_a_rank_is_among_the_same_provider_gpu_and_rental_type() -> None:
-    ranks = PriceRanks(Reader(), None, 8.0)
+def test_a_rank_is_among_the_same_gpu_and_rental_type() -> None:
+    ranks = PriceRanks(Reader(), None, 8.0, {})
     assert ranks.rank_of(an_offer()) is None  # nothing has been read yet
     ranks.refresh_if_due(NOON)
-    for other in ({"provider": "runpod"}, {"gpu": "H100 PCIe"}, {"spot": True}, {"kind": OfferKind.LISTED}):
+    for other in ({"gpu": "H100 PCIe"}, {"spot": True}, {"kind": OfferKind.LISTED}):
         assert ranks.rank_of(an_offer(**other)) is None
     rank = ranks.rank_of(an_offer(gpu_count=2, quoted_usd_hour=5.85))  # 2.925 $ a GPU
     assert rank is not None
     assert rank.text == "cheapest 13 % of 5 days (n = 100 hours)"
 
 
+def test_a_rank_is_among_all_providers_with_the_commission_of_each() -> None:
+    """RunPod was cheaper in every hour: what is the lowest at vast.ai has never been cheap."""
+    reader = Reader()
+    reader.elsewhere = HourlyLows(lows=(2_000_000,) * 100, days=5, hours=range(100))
+    ranks = PriceRanks(reader, None, 8.0, {"vastai": Commission("0.20")})
+    ranks.refresh_if_due(NOON)
+    here, there = (
+        ranks.rank_of(an_offer(quoted_usd_hour=1.9)),
+        ranks.rank_of(an_offer(provider="runpod", quoted_usd_hour=1.9)),
+    )
+    assert (here and here.share, there and there.share) == (1.0, 0.0)  # 2.28 $ and 1.90 $
+    assert here is not None
+    assert here.hours == 100, "an hour counts once"
+
+
 def test_a_price_that_stays_is_not_the_lowest_although_hours_are_rounded() -> None:
     reader = Reader()
-    reader.lows = HourlyLows(lows=(1_666_667,) * 100, days=5)
-    ranks = PriceRanks(reader, None, 8.0)
+    reader.lows = HourlyLows(lows=(1_666_667,) * 100, days=5, hours=range(100))
+    ranks = PriceRanks(reader, None, 8.0, {})
     ranks.refresh_if_due(NOON)
     rank = ranks.rank_of(an_offer(gpu_count=3, quoted_usd_hour=5.0))
     assert rank is not None
@@ -66,7 +86,7 @@ def test_a_price_that_stays_is_not_the_lowest_although_hours_are_rounded() -> No
 
 def test_a_larger_disk_does_not_make_an_offer_dear() -> None:
     """The history has prices with the default disk: the quote is compared without the watch's disk."""
-    ranks = PriceRanks(Reader(), None, 8.0)
+    ranks = PriceRanks(Reader(), None, 8.0, {})
     ranks.refresh_if_due(NOON)
     small, large = an_offer(), an_offer(quoted_usd_hour=3.0 + 0.2 * 992 / 720, quoted_disk_gb=1000.0)
     rank, same = ranks.rank_of(small), ranks.rank_of(large)
@@ -77,7 +97,7 @@ def test_a_larger_disk_does_not_make_an_offer_dear() -> None:
 
 def test_a_store_that_fails_leaves_the_old_ranks() -> None:
     reader = Reader()
-    ranks = PriceRanks(reader, None, 8.0)
+    ranks = PriceRanks(reader, None, 8.0, {})
     ranks.refresh_if_due(NOON)
     reader.broken = True
     with pytest.raises(StoreError):

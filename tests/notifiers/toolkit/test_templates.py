@@ -19,7 +19,7 @@ from tests.notifiers.alerts import an_alert
 
 MATCH = {"match": "<b>$watch</b> $price ($rank)\n$place $$ $headline"}
 FILLED = (
-    "<b>h100-night</b> $3.48/GPU-h (cheapest 4 % of 30 days (n = 702 hours of H100 SXM on demand at vastai))\n"
+    "<b>h100-night</b> $3.48/GPU-h (cheapest 4 % of 30 days (n = 702 hours of H100 SXM on demand at all providers))\n"
     "Iceland, IS $ h100-night: H100 SXM × 2 at $3.48/GPU-h"
 )
 

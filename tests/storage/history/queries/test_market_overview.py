@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpuwatch.domain.history.gpu_status import GpuHistory, gpu_status_of, lifetime_curve_at, median_price
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.nonparametric import kaplan_meier
+from gpuwatch.domain.history.past_lows import MIN_HOURS
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.setup.database import Database
@@ -154,8 +155,8 @@ def test_a_gap_does_not_weigh_in_the_median(database: Database) -> None:
 
 def test_a_price_that_stays_is_ranked_in_the_middle_although_its_hours_are_rounded(database: Database) -> None:
     history = SqlHistoryRecorder(database)
-    for hour in range(24):
+    for hour in range(MIN_HOURS):
         offer = an_offer("a", 1.0, gpu_count=7, disk_usd_gb_month=None)  # now 0.171429, its hours 0.171428
         history.record(an_answer(offer, after_s=hour * 3600), lane="sweep")
-    (past,) = pasts(database, MarketFilter(spot=False), NOON, NOON + timedelta(hours=24), {"vastai": 1.2})
+    (past,) = pasts(database, MarketFilter(spot=False), NOON, NOON + timedelta(hours=MIN_HOURS), {"vastai": 1.2})
     assert gpu_status_of(past, NOON_S, None).percentile == 0.5
