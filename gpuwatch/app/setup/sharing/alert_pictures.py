@@ -1,6 +1,7 @@
 """The chart of an alert about an offer: seven days of its watch, or of its GPU, drawn when the alert is sent.
 
-A picture never delays an alert: what is not drawn within a few seconds, for whatever reason, is left out.
+It is drawn once, for all channels. A picture never delays an alert: what is not drawn within a few seconds, for
+whatever reason, is left out.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuwatch.bootstrap import real_now
+from gpuwatch.language import current_language
 from gpuwatch.ports.alerts import AlertPicture, PictureChannel
 from gpuwatch.redaction import redact
 
@@ -27,10 +29,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DRAWN_WITHIN_S = 3.0
+_KEPT = 8  # alerts whose picture another channel may still want
+
+
+class _Drawing(NamedTuple):
+    """One chart, from its begin on; `drawn` is empty until it is there, or if it failed."""
+
+    thread: threading.Thread
+    drawn: list[AlertPicture]
 
 
 class AlertPictures:
-    """Draws the chart of an alert (see `ports.alerts.PictureSource`).
+    """Draws the charts of alerts (see `ports.alerts.PictureSource`). Thread-safe: all channels share it.
 
     Args:
         patience_s: how long an alert waits for its picture.
@@ -39,22 +49,39 @@ class AlertPictures:
     def __init__(self, settings: Settings, patience_s: float = DRAWN_WITHIN_S) -> None:
         self._settings = settings
         self._patience_s = patience_s
-        self._drawing: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._drawings: dict[tuple[str, str], _Drawing] = {}  # by alert and language
 
     def picture_for(self, alert: Alert) -> AlertPicture | None:
         """See `PictureSource`."""
         alert = alert.parts[0] if alert.parts else alert
-        is_drawn = alert.kind.rules.is_offer and alert.offers
-        if not is_drawn or (self._drawing is not None and self._drawing.is_alive()):
-            return None  # a slow store gets one question at a time
-        drawn: list[AlertPicture] = []
-        # a daemon thread: a drawing that hangs must not delay the exit of the program
-        self._drawing = threading.Thread(
-            target=copy_context().run, args=(self._draw, alert, drawn), name="alert-picture", daemon=True
-        )
-        self._drawing.start()
-        self._drawing.join(self._patience_s)
-        return drawn[0] if drawn else None
+        if not (alert.kind.rules.is_offer and alert.offers):
+            return None
+        drawing = self._drawing_of(alert)
+        if drawing is None:
+            return None
+        drawing.thread.join(self._patience_s)
+        return drawing.drawn[0] if drawing.drawn else None
+
+    def _drawing_of(self, alert: Alert) -> _Drawing | None:
+        """The drawing of this alert; None: another is being drawn, and a slow store gets one question at a time."""
+        key = alert.alert_id, current_language()
+        with self._lock:
+            known = self._drawings.get(key)
+            if known is not None and (known.drawn or known.thread.is_alive()):
+                return known
+            if any(one.thread.is_alive() for one in self._drawings.values()):
+                return None
+            drawn: list[AlertPicture] = []
+            # a daemon thread: a drawing that hangs must not delay the exit of the program
+            thread = threading.Thread(
+                target=copy_context().run, args=(self._draw, alert, drawn), name="alert-picture", daemon=True
+            )
+            thread.start()
+            self._drawings[key] = drawing = _Drawing(thread, drawn)
+            for oldest in [*self._drawings][:-_KEPT]:
+                del self._drawings[oldest]
+            return drawing
 
     def _draw(self, alert: Alert, drawn: list[AlertPicture]) -> None:
         try:
@@ -80,7 +107,8 @@ class AlertPictures:
 def alert_pictures(service: Service, _progress: TaskProgress) -> Iterator[None]:
     """Draw for the channels that can send pictures while a service runs (see `daemon.process.Interface`)."""
     if find_spec("resvg_py") is not None:
+        pictures = AlertPictures(service.settings)
         for channel in service.channels.values():
             if isinstance(channel, PictureChannel):
-                channel.pictures = AlertPictures(service.settings)
+                channel.pictures = pictures
     yield

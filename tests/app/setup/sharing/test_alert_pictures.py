@@ -51,7 +51,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def of_gpu(gpu: str) -> Alert:
     alert = an_alert()
-    return replace(alert, offers=(replace(alert.offers[0], gpu=gpu),))
+    return replace(alert, alert_id=gpu, offers=(replace(alert.offers[0], gpu=gpu),))
 
 
 def test_a_mail_about_an_offer_carries_the_chart_of_its_gpu(settings: Settings) -> None:
@@ -72,6 +72,20 @@ def test_a_mail_about_an_offer_carries_the_chart_of_its_gpu(settings: Settings) 
     assert 'alt="H100 SXM: $2.00/GPU-h. In 7 days the lowest price was between $2.00 and $8.00."' in html.get_content()
     assert [part.get_content_type() for part in without.walk() if part.get_content_type().startswith("image")] == []
     assert "cid:" not in str(without)
+
+
+def test_a_chart_is_drawn_once_for_all_channels_of_a_language(settings: Settings) -> None:
+    pictures = AlertPictures(settings, patience_s=60.0)
+    alert, other = of_gpu("H100 SXM"), replace(of_gpu("H100 SXM"), alert_id="another")
+    first = pictures.picture_for(alert)
+    assert first is not None
+    assert pictures.picture_for(alert) is first
+    assert pictures.picture_for(other) is not first
+    with use_language("ru"):
+        in_russian = pictures.picture_for(alert)
+    assert in_russian is not None
+    assert in_russian.text != first.text
+    assert pictures.picture_for(alert) is first
 
 
 def test_no_picture_is_drawn_of_what_is_no_offer(settings: Settings) -> None:
