@@ -65,8 +65,8 @@ class PriceRanks:
             return False
         self._lows = self._reader.hourly_lows(self._gpus, now - timedelta(days=WINDOW_DAYS), now)
         parts: defaultdict[tuple[OfferKind, str, bool], list[tuple[HourlyLows, float]]] = defaultdict(list)
-        for (provider, *part), lows in self._lows.items():
-            parts[*part].append((lows, 1 + self._rates.get(provider, 0.0)))
+        for (provider, kind, gpu, spot), lows in self._lows.items():
+            parts[kind, gpu, spot].append((lows, 1 + self._rates.get(provider, 0.0)))
         self._of_all = {part: joined_lows(of_part) for part, of_part in parts.items()}
         self._read_at = now
         return True

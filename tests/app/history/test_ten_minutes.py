@@ -63,7 +63,7 @@ def test_steps_of_ten_minutes_show_what_an_hour_hides(tmp_path: Path) -> None:
     assert {later.starts_at - one.starts_at for one, later in pairwise(points)} == {timedelta(minutes=10)}
     # polls are at :00, :15, :30 and :45: what one says holds until the next
     assert lows(fine)[-4:] == [3.0, 2.0, 2.0, 2.0]
-    assert [one.polled for one in points].count(False) == 6 * 6, "a poll counts for three of the nine hours"
+    assert [one.polled for one in points].count(False) == 37, "from 03:30, three hours after a poll, to 09:45"
     hours = {one.starts_at: one.min_microusd for one in by_hour.track.points}
     for start in {one.starts_at.replace(minute=0) for one in points[6:]}:
         known = [one.min_microusd for one in points if one.starts_at.replace(minute=0) == start and one.min_microusd]
