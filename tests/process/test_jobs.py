@@ -96,8 +96,10 @@ def test_a_dry_run_rents_nothing_for_a_job(tmp_path: Path, market: Marketplace) 
 def test_a_job_whose_deadline_passes_fails_and_one_that_waits_for_it_too(tmp_path: Path, market: Marketplace) -> None:
     home = Home(tmp_path, market.url)
     with home.daemon():
-        submit(home, more='deadline = "3s"')
-        submit(home, "after", more='depends_on = ["train"]')
+        (tmp_path / "train.toml").write_text(JOB.format(price=2.0, more='deadline = "3s"'))
+        (tmp_path / "after.toml").write_text(JOB.format(price=2.0, more='depends_on = ["train"]'))
+        # by one command: a slow machine may take longer than the deadline for two
+        assert home.run("job", "submit", "train.toml", "after.toml").returncode == 0
         an_a100(market, 9.0)
         bargain(market, 9.0)
         found = job_in(home, "failed")
