@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch import providers
 from gpuwatch.cli.base import GroupEntry
-from gpuwatch.cli.commands import ALIASES, SECTIONS
+from gpuwatch.cli.commands import ALIASES, SECTIONS, SHORT_NAMES
 from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
@@ -186,7 +186,7 @@ def test_a_text_names_commands_that_exist_by_the_names_of_today() -> None:
     for path in TEXTS:
         text = path.read_text(encoding="utf-8")
         for before, name, word in _TO_TYPE.findall(text):
-            entry = COMMANDS.get(name)
+            entry = COMMANDS.get(name) or SHORT_NAMES.get(name)
             assert entry or not before, f"{path}: gpuwatch {name}"  # at the start of a line it may be a sentence
             assert not isinstance(entry, GroupEntry) or not word or word in entry.commands, (
                 f"{path}: gpuwatch {name} {word}"

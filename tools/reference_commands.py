@@ -10,10 +10,10 @@ import click
 
 from gpuwatch.cli import main
 from gpuwatch.cli.base import GroupEntry
-from gpuwatch.cli.commands import ALIASES, SECTIONS
+from gpuwatch.cli.commands import ALIASES, SECTIONS, SHORT_NAMES
 
 _WIDTH = 120
-_COMMON = {"--config", "--json", "--help"}  # explained once, at the top of the page
+_COMMON = ("--config FILE", "--json", "--help", "-h")  # explained once, at the top of the page
 
 
 def lines() -> Iterator[str]:
@@ -64,7 +64,7 @@ def _text(command: click.Command, context: click.Context, title: str) -> Iterato
     for paragraph in inspect.cleandoc(command.help or "").replace("\b\n", "").split("\n\n"):
         yield from ("", *_wrapped(" ".join(paragraph.split())))
     records = [param.get_help_record(context) for param in command.params if isinstance(param, click.Option)]
-    options = [one for one in records if one is not None and one[0].split()[0].rstrip(",") not in _COMMON]
+    options = [one for one in records if one is not None and not one[0].startswith(_COMMON)]
     if options:
         yield from ("", "| option | does |", "|---|---|")
         for option, does in options:
@@ -81,6 +81,8 @@ def _former_names() -> Iterator[str]:
         "the same options, and print and return the same. `gpuwatch --help` and shell completion do not list them. "
         "`gpuwatch job` without a command prints its help; `gpuwatch jobs` lists the jobs."
     )
+    for name, words in SHORT_NAMES.items():
+        yield from ("", f"`gpuwatch {name}` is short for `gpuwatch {' '.join(words)}`.")
     yield from ("", "| former name | today |", "|---|---|")
     for name, words in ALIASES.items():
         yield f"| `gpuwatch {name}` | `gpuwatch {' '.join(words)}` |"

@@ -1,9 +1,12 @@
-"""Builds the parts that run jobs: the queue, the runner on rented instances, and the engine for several machines."""
+"""Builds the parts that run jobs: the queue, the runner on rented instances, the engine for several machines.
+
+The owner logs in to rented machines with the same files.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,11 +28,13 @@ from gpuwatch.remote.dstack import Dstack
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.remote.rclone import Rclone
 from gpuwatch.remote.ssh import OpenSshShells
+from gpuwatch.remote.ssh_hosts import SshHosts
 from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository
 
 if TYPE_CHECKING:
     from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.domain.jobs.job import Job
+    from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
     from gpuwatch.engine.launches.following.provider_account import ProviderAccount
@@ -52,7 +57,23 @@ def jobs_folder(settings: Settings) -> Path:
 
 def job_shells(settings: Settings) -> OpenSshShells:
     """The shells on instances of jobs, with their key pairs."""
-    return OpenSshShells(jobs_folder(settings) / "ssh")
+    return OpenSshShells(_ssh_folder(settings))
+
+
+def ssh_hosts(settings: Settings) -> SshHosts:
+    """The machines as hosts of the owner's SSH client, with the same keys."""
+    return SshHosts(_ssh_folder(settings))
+
+
+def refresh_ssh_hosts(settings: Settings, active: Callable[[], Sequence[Launch]]) -> None:
+    """Bring the file of hosts up to date, if the owner has one. Raises StoreError, OSError."""
+    hosts = ssh_hosts(settings)
+    if hosts.file.exists():
+        hosts.write(active(), {watch.name: watch for watch in settings.watches})
+
+
+def _ssh_folder(settings: Settings) -> Path:
+    return jobs_folder(settings) / "ssh"
 
 
 def min_billing_h(settings: Settings) -> float:

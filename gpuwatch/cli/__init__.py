@@ -13,7 +13,7 @@ import click
 
 from gpuwatch import __version__
 from gpuwatch.cli.base import LazyGroup
-from gpuwatch.cli.commands import ALIASES, SECTIONS
+from gpuwatch.cli.commands import ALIASES, SECTIONS, SHORT_NAMES
 from gpuwatch.errors import GpuwatchError, ProviderStateUnknown, SettingsError, StoreNotReady, UsageError
 
 
@@ -29,7 +29,7 @@ class Exit(IntEnum):
 @click.group(
     cls=LazyGroup,
     sections=SECTIONS,
-    aliases=ALIASES,
+    aliases=ALIASES | SHORT_NAMES,
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=("gpuwatch check --gpu H100 --max-price 3.50", "gpuwatch init", "gpuwatch run"),
 )

@@ -37,10 +37,11 @@ _FORECASTS = GroupEntry(
     ("gpuwatch forecasts advise H100 --hours 24 --deadline 2d", "gpuwatch forecasts backtest"),
 )
 _LAUNCHES = GroupEntry(
-    "List launches with state and cost; stop, extend or adopt one.",
+    "List launches with state and cost; log in, stop or extend one.",
     {
         "list": ("List launches with their state and cost.", "launches.launches:list_"),
         "show": ("Show each state of a launch, with its cause and price.", "launches.launches:show"),
+        "ssh": ("Log in to a running launch, or run a command there.", "launches.logins:ssh"),
         "stop": ("End a launch and confirm that its instance is gone.", "launches.launches:stop"),
         "extend": ("Extend the runtime of a launch, if the budgets allow it.", "launches.launches:extend"),
         "adopt": ("Take over an instance that carries gpuwatch's label.", "launches.launches:adopt"),
@@ -182,6 +183,8 @@ SECTIONS: dict[str, dict[str, Entry | GroupEntry]] = {
         "docs": ("Read the documentation.", "setup.help_commands:docs"),
     },
 }
+# short name, hidden in the same way → what it stands for
+SHORT_NAMES: dict[str, tuple[str, ...]] = {"ssh": ("launches", "ssh")}
 # former name, hidden from --help and from completion → what is typed today; listed in docs/commands.md
 ALIASES: dict[str, tuple[str, ...]] = {
     "accounts": ("providers", "accounts"),

@@ -13,6 +13,7 @@ import msgspec
 
 from gpuwatch import notifiers
 from gpuwatch.bootstrap import new_id
+from gpuwatch.bootstrap.job_building import refresh_ssh_hosts
 from gpuwatch.bootstrap.polling import polling_warnings
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.task_progress import PeriodicTask
@@ -51,6 +52,7 @@ GUARD_EVERY_S = 5.0
 PREREQUISITES_EVERY_S = 15.0  # only checks whether it is due
 HOOKS_EVERY_S = 2.0
 OTHERS_EVERY_S = 5.0  # another host's extension must be in the keeper's file within its 75 s
+SSH_HOSTS_EVERY_S = 5.0
 COMMANDS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
@@ -81,6 +83,12 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
             name="keeper's file",
             run=lambda: _note_other_changes(service),
             every_s=OTHERS_EVERY_S,
+            on_every_host=True,
+        ),
+        PeriodicTask(
+            name="ssh hosts",
+            run=lambda: refresh_ssh_hosts(service.settings, service.launch_repository.own_alive),
+            every_s=SSH_HOSTS_EVERY_S,
             on_every_host=True,
         ),
         PeriodicTask(name="hooks", run=_with_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),

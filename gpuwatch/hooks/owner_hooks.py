@@ -60,6 +60,9 @@ def hook_environment(event: str, body: str) -> dict[str, str]:
     for name in ("launch_id", "watch", "provider", "instance_id", "state"):
         if launch.get(name) is not None:
             variables[f"GPUWATCH_{name.upper()}"] = clean(str(launch[name]))
+    address = launch.get("ssh")
+    if isinstance(address, dict):
+        variables |= {f"GPUWATCH_SSH_{name.upper()}": clean(str(value)) for name, value in address.items()}
     return variables
 
 

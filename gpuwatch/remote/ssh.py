@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 import secrets
 import shlex
 from collections.abc import Sequence
@@ -23,14 +22,13 @@ from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable
 from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import BoundedResult, ByteSink, one_line, run_bounded
 from gpuwatch.remote.framed_output import NOISE_MAX_BYTES, FramedOutput, framed
+from gpuwatch.remote.launch_keys import LaunchKeyFiles
 from gpuwatch.remote.sent_tree import archive_of, sent_entries
 
 CONNECT_S = 10
 _REJECTION_MESSAGES = ("permission denied", "too many authentication failures", "load key", "no such identity")
 _CLIENT_OPTIONS = (
     "BatchMode=yes",
-    "GlobalKnownHostsFile=/dev/null",
-    "UpdateHostKeys=no",
     "IdentitiesOnly=yes",
     "IdentityAgent=none",
     "PreferredAuthentications=publickey",
@@ -59,11 +57,10 @@ def is_rejection(message: str) -> bool:
 # --- shells -----------------------------------------------------------------------------------------------------------
 
 
-_LAUNCH_ID = re.compile(r"[a-z2-7]{1,32}")
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # in order of preference
 _KEY_CHANGED_MESSAGES = ("host key verification failed", "remote host identification has changed")
 _KEY_CHANGED = "its host key differs from the first contact: it may be another machine"
-_KNOWN_HOST_OPTIONS = ("StrictHostKeyChecking=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3")
+_ALIVE_OPTIONS = ("ServerAliveInterval=5", "ServerAliveCountMax=3")
 
 
 class OpenSshShells:
@@ -74,11 +71,11 @@ class OpenSshShells:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._keys = LaunchKeyFiles(folder)
 
     def public_key(self, launch_id: str) -> str:
         """Return the launch's public key; the first call creates the pair. Raises RemoteRefused: that failed."""
-        private = self._launch_folder(launch_id) / "id_ed25519"
+        private = self._keys.private_key(launch_id)
         public = private.with_suffix(".pub")
         if not public.exists():
             private.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -103,27 +100,15 @@ class OpenSshShells:
         """Open a shell that accepts only this host key."""
         _check(address)
         self.public_key(launch_id)
-        known_hosts = self._launch_folder(launch_id) / "known_hosts"
-        name = f"gpuwatch-{launch_id}"
-        line = f"{name} {host_key}\n"
-        if not known_hosts.exists() or known_hosts.read_text(encoding="ascii") != line:
-            known_hosts.write_text(line, encoding="ascii")
-        options = (*_KNOWN_HOST_OPTIONS, f"UserKnownHostsFile={known_hosts}", f"HostKeyAlias={name}")
-        key_file = str(self._launch_folder(launch_id) / "id_ed25519")
+        self._keys.pin(launch_id, host_key)
+        pinned = (f"{name}={value}" for name, value in self._keys.host_key_options(launch_id).items())
+        key_file = str(self._keys.private_key(launch_id))
+        options = (*_ALIVE_OPTIONS, *pinned)
         return OpenSshShell(ssh_command(key_file, address.user, address.port, options), address.host)
 
     def delete_keys(self, launch_id: str) -> None:
         """Delete its key pair."""
-        folder = self._launch_folder(launch_id)
-        for name in ("id_ed25519", "id_ed25519.pub", "known_hosts"):
-            (folder / name).unlink(missing_ok=True)
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-
-    def _launch_folder(self, launch_id: str) -> Path:
-        if not _LAUNCH_ID.fullmatch(launch_id):
-            raise RemoteRefused(f"{launch_id!r} is not a launch id")
-        return self._folder / launch_id
+        self._keys.delete(launch_id)
 
 
 class OpenSshShell:

@@ -28,7 +28,10 @@ _DOWNLOAD_S = 10
 _STREAMS = 4  # one stream rarely uses a whole connection
 _MAX_OUTPUT_BYTES = 16_384
 _MAX_BANNER_BYTES = 255  # RFC 4253 §4.2
-_OPTIONS = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
+_OPTIONS = (
+    *("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "GlobalKnownHostsFile=/dev/null"),
+    "UpdateHostKeys=no",
+)
 _GPU_QUERY = (
     "nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>/dev/null | head -64 | sed 's/^/gpu,/'"
 )

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.cli import Exit, main
 from gpuwatch.cli.base import Group, GroupEntry
-from gpuwatch.cli.commands import ALIASES
+from gpuwatch.cli.commands import ALIASES, SHORT_NAMES
 from gpuwatch.domain.launches.launch import LaunchState
 from tests.cli.conftest import Shell
 from tests.cli.launches.test_launches import ID, Rows
@@ -31,10 +31,10 @@ def stored(shell: Shell) -> Shell:
     return shell
 
 
-def test_a_former_name_is_hidden_and_stands_for_a_command_of_today() -> None:
+def test_a_former_or_short_name_is_hidden_and_stands_for_a_command_of_today() -> None:
     ctx = click.Context(main)
     assert isinstance(main, Group)
-    for alias, words in ALIASES.items():
+    for alias, words in (ALIASES | SHORT_NAMES).items():
         assert alias not in main.list_commands(ctx)
         found: click.Command | None = main
         for word in words:

@@ -86,7 +86,7 @@ def test_every_command_has_examples_whose_options_exist(words: tuple[str, ...], 
         program, *called = shlex.split(example, comments=True)
         assert program == "gpuwatch"
         run = _called(called)
-        known = {flag for param in (*run.params, *main.params) for flag in param.opts} | {">"}
+        known = {flag for param in (*run.params, *main.params) for flag in param.opts} | {">", "--"}
         assert {word for word in called if word.startswith("--")} <= known, example
         assert set(words) <= set(called) or run is command, example
 

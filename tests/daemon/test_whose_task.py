@@ -24,7 +24,7 @@ max_price = 2.0
 """
 
 
-def test_every_host_delivers_and_keeps_its_file_and_the_leader_does_everything_else(
+def test_every_host_delivers_and_keeps_its_files_and_the_leader_does_everything_else(
     tmp_path: Path, sqlite_database: Database
 ) -> None:
     (tmp_path / "gpuwatch.toml").write_text(SETTINGS)
@@ -34,7 +34,7 @@ def test_every_host_delivers_and_keeps_its_file_and_the_leader_does_everything_e
     for name, lease in (("leader", NO_LEASE), ("standby", standby)):
         with build_service(load(str(tmp_path / "gpuwatch.toml")), sqlite_database, lease=lease) as service:
             found[name] = periodic_tasks(service)
-    everywhere = {"deliver", "keeper's file"}
+    everywhere = {"deliver", "keeper's file", "ssh hosts"}
     assert {task.name for task in found["leader"] if task.on_every_host} == everywhere
     assert {task.name for task in found["standby"] if task.on_every_host} == everywhere | {"watch list"}
     assert "hunt vastai" in {task.name for task in found["leader"]}

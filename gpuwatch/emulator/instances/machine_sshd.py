@@ -39,7 +39,7 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
-AllowTcpForwarding no
+AllowTcpForwarding local
 X11Forwarding no
 PrintMotd no
 PrintLastLog no

@@ -26,6 +26,7 @@ from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR, MA
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.life.launch_events import Notification
 from gpuwatch.domain.launches.life.launch_record import stored_watch
+from gpuwatch.domain.launches.logins import login_of
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd, remaining_cost
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text, usd
 from gpuwatch.domain.market.offer import clean
@@ -130,7 +131,7 @@ class LaunchAlerts:
             "reserved": dollars(usd(launch.bound_microusd_hour)) if by_command else None,
             "reserved_offer": launch.offer_id if by_command else None,
             "instance": launch.instance_id,
-            "login": _login(launch),
+            "login": None if (address := login_of(launch)) is None else address.command,
             "cost": dollars(usd(cost)) if has_cost and is_over else None,
             "cost_so_far": dollars(usd(cost)) if has_cost and not is_over else None,
             **_latest_end(launch, now),
@@ -145,12 +146,6 @@ class LaunchAlerts:
         if launch.state in _OVER or launch.instance_id is None:
             return None
         return ends.text(launch.disk_microusd_hour, launch.price_microusd_hour)
-
-
-def _login(launch: Launch) -> str | None:
-    """Return the command that logs in while it runs."""
-    is_running = launch.state is LaunchState.RUNNING and launch.condition is None
-    return launch.ssh.command if is_running and launch.ssh is not None else None
 
 
 def _latest_end(launch: Launch, now: datetime) -> dict[str, str | None]:

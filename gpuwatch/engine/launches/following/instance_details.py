@@ -35,10 +35,8 @@ class InstanceAddresses:
     def __call__(self, launch: Launch) -> SshAddress | None:
         """Return the address of a launch's instance; None: not known yet."""
         for instance in self._instances(launch.provider):
-            if instance.instance_id == launch.instance_id and instance.ssh_host is not None:
-                return SshAddress(
-                    host=instance.ssh_host, port=instance.ssh_port or 22, user=instance.ssh_user or "root"
-                )
+            if instance.instance_id == launch.instance_id:
+                return instance.ssh
         return None
 
     def _instances(self, provider: str) -> Sequence[Instance]:

@@ -11,7 +11,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.life.launch_record import launch_view
 from gpuwatch.domain.watches.launch_spec import HookSpec, LaunchSpec
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
@@ -22,7 +24,7 @@ from gpuwatch.hooks.owner_hooks import hook_environment
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 from gpuwatch.storage.setup.database import Database
-from tests.builders import a_watch
+from tests.builders import a_watch, changed
 from tests.engine.launch_world import AnyAccount, World, running, stop
 
 S = LaunchState
@@ -225,6 +227,13 @@ def test_a_command_is_reported_the_launch_in_its_environment(snapshot: Snapshot)
         "GPUWATCH_PROVIDER": "vastai",
         "GPUWATCH_INSTANCE_ID": "9000",
         "GPUWATCH_STATE": "running",
+    }
+    body = launch_view(changed(launch, ssh=SshAddress(host="203.0.113.7", port=41022)), snapshot.world.now)
+    variables = hook_environment(call.event, msgspec.json.encode(body).decode())
+    assert {name: value for name, value in variables.items() if "SSH" in name} == {
+        "GPUWATCH_SSH_HOST": "203.0.113.7",
+        "GPUWATCH_SSH_PORT": "41022",
+        "GPUWATCH_SSH_USER": "root",
     }
 
 
