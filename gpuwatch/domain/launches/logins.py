@@ -30,19 +30,23 @@ def required_login(launch: Launch) -> SshAddress:
     """
     if (address := login_of(launch)) is not None:
         return address
-    name = f"launch {launch.launch_id}"
+    launch_id = launch.launch_id
     if launch.is_over:
-        raise UsageError(f"{name} is over ({launch.end_reason or launch.state.value}); see: gpuwatch launches")
+        raise UsageError(
+            f"launch {launch_id} is over ({launch.end_reason or launch.state.value}); see: gpuwatch launches"
+        )
     if launch.state is LaunchState.STOPPING:
-        raise UsageError(f"{name} is being ended; see: gpuwatch launches")
+        raise UsageError(f"launch {launch_id} is being ended; see: gpuwatch launches")
     if launch.is_by_command:
-        raise UsageError(f"{name}: your command rented its machine; gpuwatch does not know where to log in")
+        raise UsageError(f"launch {launch_id}: your command rented its machine; gpuwatch does not know where to log in")
     if launch.condition is not None:
-        raise ProviderStateUnknown(f"{name} does not run now ({launch.condition.value}); try again when it runs")
+        raise ProviderStateUnknown(
+            f"launch {launch_id} does not run now ({launch.condition.value}); try again when it runs"
+        )
     if launch.state is not LaunchState.RUNNING:
-        raise ProviderStateUnknown(f"{name} is {launch.state.value}; try again when it is running")
+        raise ProviderStateUnknown(f"launch {launch_id} is {launch.state.value}; try again when it is running")
     raise ProviderStateUnknown(
-        f"{name}: {launch.provider} has not stated where to log in to instance {launch.instance_id}; "
+        f"launch {launch_id}: {launch.provider} has not stated where to log in to instance {launch.instance_id}; "
         "try again in a minute, or look at the provider"
     )
 

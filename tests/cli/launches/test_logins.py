@@ -28,7 +28,9 @@ def rows(shell: Shell) -> Iterator[Rows]:
 
 
 def run_one(rows: Rows, launch_id: str = ID, ssh: SshAddress | None = ADDRESS) -> Launch:
-    launch = rows.move(rows.reserve(launch_id, offer_id=launch_id, machine_id=launch_id), S.STARTING, instance_id=f"1{launch_id[0]}")
+    launch = rows.move(
+        rows.reserve(launch_id, offer_id=launch_id, machine_id=launch_id), S.STARTING, instance_id=f"1{launch_id[0]}"
+    )
     return rows.move(launch, S.RUNNING, running_at=BEGAN, ssh=ssh)
 
 
