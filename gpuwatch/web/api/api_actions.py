@@ -66,19 +66,6 @@ class ScopedBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     watch: _Watch | None = None
     group: _Group | None = None
 
-    def __post_init__(self) -> None:
-        if self.watch is not None and self.group is not None:
-            raise ValueError("expected a watch or a group, not both")
-
-
-class NamedBody(ScopedBody, frozen=True, kw_only=True):
-    """One of both."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.watch is None and self.group is None:
-            raise ValueError("expected a watch or a group")
-
 
 class PauseBody(ScopedBody, frozen=True, kw_only=True):
     """What to pause, and for how long."""
@@ -99,13 +86,13 @@ class ExistsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     instance: Annotated[str, msgspec.Meta(min_length=1, max_length=200, description="Its id at the provider.")]
 
 
-class SilenceBody(NamedBody, frozen=True, kw_only=True):
+class SilenceBody(ScopedBody, frozen=True, kw_only=True):
     """Which watch, or group, sends no alerts about offers, and for how long."""
 
     duration: _Duration = msgspec.field(name="for")
 
 
-class UnsilenceBody(NamedBody, frozen=True, kw_only=True):
+class UnsilenceBody(ScopedBody, frozen=True, kw_only=True):
     """Which watch, or group, sends alerts again."""
 
 

@@ -108,8 +108,8 @@ def test_requests_name_a_group(web: Served) -> None:
     assert post("unsilence", group="night").json() == {"items": [], "changed": True}
     assert post("pause", group="nigth").status_code == 404
     assert post("pause", group="day").status_code == 409, "it has no watch, so that nothing was paused"
-    assert post("pause", group="night", watch="a").status_code == 422
-    assert post("silence", **{"for": "6h"}).status_code == 422
+    assert post("pause", group="night", watch="a").status_code == 409
+    assert post("silence", **{"for": "6h"}).status_code == 409
     listed = web.client.get("/api/v1/watches", params={"group": "night"}).json()["items"]
     assert [(one["name"], one["group"]) for one in listed] == [("a", "night"), ("b", "night")]
     assert web.client.get("/api/v1/watches", params={"group": "nigth"}).status_code == 404
