@@ -87,7 +87,7 @@ DURATION_UNITS = (mark_text("{count} d"), mark_text("{count} h"), mark_text("{co
 _NAMES = frozenset({
     "account", "candidate", "command", "event", "folder", "gpu", "gpu_count", "host", "instance", "instance_id",
     "item", "job", "key", "label", "launch", "launch_id", "machine", "machine_id", "name", "new_watch",
-    "new_watches", "note", "offer", "offer_id", "option", "other", "output", "owner", "place", "previous_name",
+    "names", "new_watches", "note", "offer", "offer_id", "option", "other", "output", "owner", "place", "previous_name",
     "provider", "provider2", "provider_there", "quote", "seller", "subject", "user", "watch", "watches",
 })  # fmt: skip
 _FIELD = re.compile(r"\{(\w*)([^{}]*)\}")
@@ -98,6 +98,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?]) ")
 _SEPARATORS = ("; ", ": ", ", ", " · ", " (", " = ")
 _DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:([\d.]+)s)?")
 _RATE = re.compile(r"(\$[\d.,]+)(/h|/GPU-h)\b")
+_OR = mark_text("or")
+_CHOICE = re.compile(r"('[^']*'|[A-Z]\S*)(( or |, )('[^']*'|[A-Z]\S*))*( or )('[^']*'|[A-Z]\S*)")  # names alone
 # What a text adds for the terminal and for programs: a setting, a reason or a command in brackets, such as
 # "(max_active = 1)" and "(first_match)", and the command that helps, at the end of a sentence.
 _SETTING = r"(?:\[[\w.]+\] \w+|[a-z]+(?:_[a-z0-9]+)+|launch(?:\.\w+)+)"
@@ -120,6 +122,7 @@ _MOST_LENGTH = 1000  # of a composed text; longer ones are somebody else's
 _MANY_LETTERS = 10
 _SHORT_VALUE = re.compile(r"\S*|[^a-z]*", re.DOTALL)
 _NAME_WORDS = 4  # of a name at most
+_BEGINS = 4  # characters that a known beginning counts more
 _LEAST_LETTERS = 4  # of a pattern, outside its fields: fewer would match anything
 
 
@@ -169,6 +172,8 @@ def _composed(language: str, text: str) -> str:
     whole = _recognised(language, text) or _duration(language, text)
     if whole is not None:
         return whole
+    if _CHOICE.fullmatch(text):
+        return text.replace(" or ", f" {_catalogue(language).gettext(_OR)} ")
     sentences = _SENTENCE_END.split(text)
     if len(sentences) > 1:
         return _by_sentences(language, sentences)
@@ -266,7 +271,8 @@ def _patterns(language: str) -> tuple[_TextPattern, ...]:
             literals = _FIELD.sub("\0", form).split("\0")
             letters = len(_LETTERS.findall("".join(literals))) + form[:1].isupper()
             if len(literals) > 1 and letters >= _LEAST_LETTERS:
-                found.append((sum(map(len, literals)), _text_pattern(form, literals, one, many)))
+                known = sum(map(len, literals)) + _BEGINS * bool(literals[0])
+                found.append((known, _text_pattern(form, literals, one, many)))
     return tuple(pattern for _, pattern in sorted(found, key=lambda one: -one[0]))
 
 

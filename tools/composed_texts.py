@@ -19,13 +19,29 @@ FOLDERS = (
     "storage/launches/launch_admission.py", "storage/launches/launch_repository.py", "engine/launches",
     "daemon/task_progress.py", "engine/alerts/launch_alerts.py", "engine/alerts/offer_alerts.py",
     "engine/jobs/job_queue.py", "engine/jobs/job_runner.py", "engine/jobs/run_finisher.py",
-    "engine/jobs/run_monitor.py",
+    "engine/jobs/run_monitor.py", "domain/plan/job_hours.py", "domain/plan/throughput.py",
 )  # fmt: skip
 # … and whose errors do, too.
 WITH_ERRORS = (
     "app/history/past_prices.py",
     "chat", "web/page.py", "web/request_guard.py", "web/security", "web/login.py", "app/alerts", "app/jobs",
     "app/launches", "app/watches", "app/owner_audit.py",
+    # what is wrong with a value of the settings
+    "settings/validate.py", "settings/watch_rules.py", "settings/settings_errors.py", "settings/model.py",
+    "settings/interpolation.py", "domain/setup", "domain/watches/expression.py", "domain/watches/launch_spec.py",
+    "domain/watches/launch_text.py", "domain/watches/orchestrator_task.py", "domain/watches/watch_fields.py",
+    "domain/watches/watch_job_schema.py", "domain/watches/windows.py", "domain/market/gpu_names.py",
+    "domain/market/places.py",
+    # … with a plan or a first step, and what an owner did
+    "domain/plan/job_total.py",
+    "app/setup/first_watch/first_steps.py", "app/setup/first_watch/env_file.py", "app/setup/first_watch/setting_up.py",
+    "app/setup/sharing", "app/setup/hosts.py", "app/market/avoided_machines.py", "web/watches/edit_pages.py",
+    "web/plan/plan_page.py", "web/now/first_run.py",
+)  # fmt: skip
+# … of whose texts only the errors do.
+ONLY_ERRORS = (
+    "domain/plan/architectures/language_models.py", "domain/plan/figures.py", "domain/plan/memory_need.py",
+    "domain/plan/workload.py", "settings/plugin_options.py",
 )  # fmt: skip
 EXCLUDED = frozenset({  # the log, the terminal, programs; and what is marked itself
     "charge_comparison.py", "launch_commands.py", "launch_orders.py", "launch_record.py", "poller.py", "updates.py",
@@ -34,6 +50,10 @@ EXCLUDED = frozenset({  # the log, the terminal, programs; and what is marked it
 })  # fmt: skip
 OTHER = frozenset({  # names of threads and tasks, parts of commands
     "launch {provider}", "keeper {launch_id}", "{job_id} copies", "renting jobs", "gpuwatch watches resume {quote}",
+    # what the words of pydantic are replaced in
+    "Value error, ", "Input should be", "String should have", "greater than or equal to", "at least",
+    "less than or equal to", "at most", "greater than", "less than", "expected a number of \\1",
+    "expected a number \\1",
     "[providers.{provider}] and its key", "no-cache, private", "Bearer realm=\"gpuwatch\"",
 })  # fmt: skip
 _MARKED = frozenset({"", "translate", "translate_plural"})  # collected as every text with a mark; "" is `_`
@@ -44,12 +64,15 @@ _FIELD = re.compile(r"\{[^{}]*\}")
 
 def composed_texts(package: Path) -> Iterator[tuple[str, str]]:
     """Yield file and text."""
-    for folder in (*FOLDERS, *WITH_ERRORS):
+    for folder in (*FOLDERS, *WITH_ERRORS, *ONLY_ERRORS):
         root = package / folder
         for path in [root] if root.suffix else sorted(root.rglob("*.py")):
             if path.name not in EXCLUDED:
                 tree = ast.parse(path.read_text(encoding="utf-8"))
-                for text in _texts(tree, folder in WITH_ERRORS):
+                roots = (
+                    [one for one in ast.walk(tree) if isinstance(one, ast.Raise)] if folder in ONLY_ERRORS else [tree]
+                )
+                for text in (text for one in roots for text in _texts(one, folder not in FOLDERS)):
                     yield f"gpuwatch/{path.relative_to(package).as_posix()}", text
 
 
@@ -87,6 +110,8 @@ def _texts(node: ast.AST, with_errors: bool) -> Iterator[str]:
 
 def _is_other(node: ast.AST) -> bool:
     """A docstring, a record of the log, the name of a thread or task, an error, a text with a mark."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name == "__repr__"
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     if isinstance(node, ast.keyword):

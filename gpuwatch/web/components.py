@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
@@ -68,6 +69,20 @@ def chip(state: str, text: str | None = None, tone: str | None = None) -> Markup
     shape, own_tone, word = _STATES[state]
     cls = f"chip {own_tone if tone is None else tone}".rstrip()
     return Markup('<span class="{}">{}{}</span>').format(cls, icon(shape), _(word) if text is None else text)
+
+
+def code(text: str) -> Markup:
+    """A text that is typed or copied as it is."""
+    return Markup("<code>{}</code>").format(text)
+
+
+def replaced(text: str, pattern: re.Pattern[str], mark: Callable[[re.Match[str]], Markup]) -> Markup:
+    """A text in which `mark` writes what the pattern finds."""
+    parts, at = [], 0
+    for found in pattern.finditer(text):
+        parts += [Markup.escape(text[at : found.start()]), mark(found)]
+        at = found.end()
+    return Markup("").join([*parts, Markup.escape(text[at:])])
 
 
 # --- money ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,14 @@ from gpuwatch.domain.market.figure_text import decimal_text, percent_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.language import current_language, translate, translate_composed, translate_plural
-from gpuwatch.web.components import GLOBALS
+from gpuwatch.web.components import GLOBALS, code, replaced
 from gpuwatch.web.launches.machine_text import launch_chip, machine_name, machine_place
 from gpuwatch.web.page_frame import MENU, TABS, client_texts, mark_current, menu_classes
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
+
+_ID = re.compile(r"\b(?:(?=[a-z]*\d)[a-z0-9]{12}|\d{7,})\b")  # of an offer, a machine, a launch, a job
 
 
 def wants_page(request: Request) -> bool:
@@ -96,6 +99,7 @@ def environment() -> jinja2.Environment:
         "spoken": spoken,
         "translated": partial(alert_for_reading, has_page=True),
         "clean": clean,
+        "coded": coded,
         "query": query,
     }
     jinja_environment.globals |= {
@@ -116,6 +120,11 @@ def environment() -> jinja2.Environment:
 def spoken(text: Any) -> Any:
     """Translate what was composed in English, such as a stored reason or an error; HTML stays as it is."""
     return text if not isinstance(text, str) or isinstance(text, Markup) else translate_composed(text)
+
+
+def coded(text: Any) -> Any:
+    """Mark the ids in a text as code, as a reader copies them; HTML stays as it is."""
+    return text if isinstance(text, Markup) else replaced(text, _ID, lambda found: code(found[0]))
 
 
 def usd(value: float | None, decimals: int = 3) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,7 +28,7 @@ from tests import loopback_client
 from tests.builders import a_match, an_offer
 from tests.stored_jobs import a_running_job, moved
 from tests.web.launches.test_launch_pages import RENTS, stored
-from tests.web.served import PAGE, served
+from tests.web.served import PAGE, Served, serving_settings, settings_in
 from tests.web.story import story
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ def every_site(folder: Path) -> Iterator[list[Site]]:
         (folder / name).mkdir()
     with ExitStack() as stack:
         found = stack.enter_context(story(folder / "story"))
-        over = stack.enter_context(served(folder / "over", more=RENTS))
+        over = stack.enter_context(_served(folder / "over", RENTS))
         job_id = _what_is_over(over.context.settings, folder / "over")
-        new = stack.enter_context(served(folder / "new", more=""))
+        new = stack.enter_context(_served(folder / "new"))
         owner = _log_in(found.url, found.codes[-1])
         watch, launch, approval = (
             "/watches/h100-night",
@@ -120,6 +120,12 @@ def every_site(folder: Path) -> Iterator[list[Site]]:
             Site(over.url, of_over, _log_in(over.url, over.codes[-1])),
             Site(new.url, of_new, _log_in(new.url, new.codes[-1])),
         ]
+
+
+def _served(folder: Path, more: str = "") -> AbstractContextManager[Served]:
+    """A server that speaks the browser's language."""
+    settings = settings_in(folder, f'language = "auto"\n[web]\nlisten = "127.0.0.1:0"\n{more}')
+    return serving_settings(settings, folder)
 
 
 def _log_in(url: str, code: str) -> dict[str, str]:

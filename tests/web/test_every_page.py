@@ -16,6 +16,7 @@ from tests.checkout import ROOT
 from tests.web import outlines
 from tests.web.chromium import needs_browser, serious_findings
 from tests.web.every_page import Site, enter, every_site, fetch, open_page, tab, too_wide, unfold, weight
+from tests.web.page_texts import english_words_in, words_for_programs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -24,6 +25,7 @@ pytestmark = [needs_browser, pytest.mark.slow, pytest.mark.timeout(1200)]
 WIDTHS = (360, 390, 768, 1280)
 LANGUAGES = ("en", "ru")
 MOST_BYTES = 150_000
+FOR_PROGRAMS = {"settings": "shows each key beside its name", "log": "shows records as gpuwatch writes them"}
 STATIC = ROOT / "gpuwatch/web/static"
 
 
@@ -123,6 +125,44 @@ def test_no_page_weighs_more_than_promised(sites: list[Site]) -> None:
         for visit in site.visits
     }
     assert {name: size for name, size in weights.items() if size > MOST_BYTES} == {}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_page_shows_a_key_a_flag_or_an_id(sites: list[Site], language: str) -> None:
+    found = [
+        f"{visit.name}: {one}"
+        for site in sites
+        for visit in site.visits
+        if visit.name not in FOR_PROGRAMS
+        for one in dict.fromkeys(words_for_programs(fetch(site.url, visit.path, site.cookies, language).text))
+    ]
+    assert not found, "\n".join(["", *found])
+
+
+def test_no_page_in_russian_has_an_english_word(sites: list[Site]) -> None:
+    found = [
+        f"{visit.name}: {one}"
+        for site in sites
+        for visit in site.visits
+        if visit.name not in FOR_PROGRAMS
+        for one in dict.fromkeys(english_words_in(fetch(site.url, visit.path, site.cookies, "ru").text))
+    ]
+    assert not found, "\n".join(["", *found])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_decision_is_taken_with_one_thumb(sites: list[Site], browser: Browser, language: str) -> None:
+    """Approve and Deny stand side by side above the bar, and every fact above them."""
+    story, asked = sites[0], next(visit for visit in sites[0].visits if visit.name == "approval")
+    with tab(browser, language, viewport={"width": 390, "height": 844}) as (page, _said):
+        enter(page.context, story)
+        open_page(page, story, asked)
+        deny, approve = (one.bounding_box() for one in page.locator(".decide-dock button").all())
+        facts, bar = page.locator(".decide").bounding_box(), page.locator(".tabs").bounding_box()
+    assert deny and approve and facts and bar  # noqa: PT018 for mypy
+    assert deny["y"] == approve["y"]
+    assert deny["x"] + deny["width"] < approve["x"] < approve["x"] + approve["width"] <= 390
+    assert facts["y"] + facts["height"] <= approve["y"] < approve["y"] + approve["height"] <= bar["y"]
 
 
 _FOCUSED = """() => {

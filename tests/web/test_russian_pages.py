@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from gpuwatch.emulator import Marketplace
 from gpuwatch.web.page import pages
 from tests.web.conftest import SETTINGS
 from tests.web.forms import form_fields
+from tests.web.page_texts import english_in
 from tests.web.served import PAGE, Served, serving_settings, settings_in
 
 _SETTINGS = f'language = "auto"\n{SETTINGS}'
@@ -21,46 +20,8 @@ _OTHERS = (
     "/gpu/H100", "/watches/cheap", "/watches/cheap/edit", "/watches/cheap/pause", "/watches/cheap/silence", "/login",
     "/nowhere", "/costs?month=x", "/launches/abcdefghjkmn",
 )  # fmt: skip
-_SKIPPED = frozenset({"script", "style", "code", "pre", "kbd", "svg", "textarea", "samp"})
-_VOID = frozenset({"meta", "link", "input", "br", "img", "hr", "source", "wbr", "use"})
-_LABELS = ("aria-label", "title", "placeholder", "alt", "data-confirm", "aria-valuetext")
-# Two words in a row are a sentence, or a part of one. These are names.
-_NAMES = re.compile(
-    r"\"[^\"]*\"|RTX \w+|vast\.ai|gpuwatch( \w+)*|Europe/\w+|H100 \w+|A100 \w+|Prime Intellect|Hot Aisle"
-)
-_ENGLISH = re.compile(r"[A-Za-z]{2,}[,;:]? [a-z]{2,}")
 # Pages that show keys and comments of the file, and records of the log.
 _UNTRANSLATED = frozenset({"/log", "/settings"})
-
-
-class _Texts(HTMLParser):
-    """Collects what a person reads or hears."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-        self._skipped: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if not self._skipped:
-            self.texts += [value for name, value in attrs if name in _LABELS and value]
-        if tag not in _VOID and (self._skipped or tag in _SKIPPED or ("translate", "no") in attrs):
-            self._skipped.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._skipped and self._skipped[-1] == tag:
-            self._skipped.pop()
-
-    def handle_data(self, data: str) -> None:
-        if not self._skipped:
-            self.texts.append(" ".join(data.split()))
-
-
-def english_in(page: str) -> list[str]:
-    """Return the texts of a page with words of English."""
-    parser = _Texts()
-    parser.feed(page)
-    return [text for text in parser.texts if _ENGLISH.search(_NAMES.sub("", text))]
 
 
 @pytest.fixture(scope="module")

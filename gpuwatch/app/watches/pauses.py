@@ -52,13 +52,14 @@ def pause(
         names = require_watches(settings, watch, group)
     now = real_now()
     until = None if for_s is None else now + timedelta(seconds=for_s)
-    action = f"paused{f': {why}' if why else ''}"
+
+    def audit(name: str | None) -> OutboxAlert:
+        text = "renting paused" if name is None else f"watch {name} paused"
+        return _audit(actor, name, f"{text}: {why}" if why else text)
+
     with open_store(settings) as store:
         repository = SqlPauseRepository(store)
-        done = [
-            repository.pause(Pause(watch=name, at=now, until=until, why=why), _audit(actor, name, action))
-            for name in names
-        ]
+        done = [repository.pause(Pause(watch=name, at=now, until=until, why=why), audit(name)) for name in names]
     return any(changed for changed, _ in done), done[-1][1]
 
 
@@ -76,7 +77,7 @@ def resume(settings: Settings, watch: str | None, *, actor: str, group: str | No
         repository = SqlPauseRepository(store)
         names = _paused_names(settings, repository.load(), watch, group)
         done = [
-            repository.resume(name, real_now(), "resumed by the owner", _audit(actor, name, "resumed"))
+            repository.resume(name, real_now(), "resumed by the owner", _audit(actor, name, _resumed(name)))
             for name in names
         ]
     return any(changed for changed, _ in done), done[-1][1]
@@ -91,9 +92,12 @@ def _paused_names(settings: Settings, pauses: PauseTable, watch: str | None, gro
     return require_watches(settings, watch, group)
 
 
-def _audit(actor: str, watch: str | None, action: str) -> OutboxAlert:
-    paused = "renting" if watch is None else f"watch {watch}"
-    return audit_event(actor, f"{paused} {action}", subject=watch or "renting", watch=watch)
+def _resumed(watch: str | None) -> str:
+    return "renting resumed" if watch is None else f"watch {watch} resumed"
+
+
+def _audit(actor: str, watch: str | None, text: str) -> OutboxAlert:
+    return audit_event(actor, text, subject=watch or "renting", watch=watch)
 
 
 def pause_lines(pauses: PauseTable, now: datetime, zone: str) -> list[str]:

@@ -222,6 +222,16 @@ def rate_text(microusd: float, against: float | None = None) -> str:
     return f"${_rounded(rate, decimals):,f}"
 
 
+def hourly_text(microusd: float) -> str:
+    """What a machine costs, on a page: "$0.626/h". Decimals as `rate_text`."""
+    return f"{rate_text(microusd)}{translate(_PER_HOUR)}"
+
+
+def gpu_hourly_text(microusd: float) -> str:
+    """A GPU price on a page: "$0.626/GPU-h". Decimals as `rate_text`."""
+    return f"{rate_text(microusd)}{translate(_PER_GPU_HOUR)}"
+
+
 def _rate_decimals(rate: Decimal, least: int = 0) -> int:
     return max(least, 2 if abs(rate) >= 1 else 3)
 

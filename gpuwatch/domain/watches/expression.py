@@ -265,7 +265,8 @@ class _ConditionParser:
             meant = _OTHER_NAMES.get(text.lower())
             near = [meant] if meant else get_close_matches(text.lower(), FACTS, n=1, cutoff=0.7)
             hint = f"; did you mean {near[0]}?" if near else "."
-            raise self._fault(f"unknown name {text}{hint} There are {', '.join(FACTS)}", at)
+            names = ", ".join(FACTS)
+            raise self._fault(f"unknown name {text}{hint} There are {names}", at)
         return text, fact
 
     def _checked(self, name: str, fact: Fact, op: str, values: tuple[Any, ...], at: int) -> Condition:

@@ -10,12 +10,12 @@ from gpuwatch.app.reader_text import clock_text, percent, span, with_unit
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import QUIET_AFTER_DENIAL, ApprovalState
-from gpuwatch.domain.market.money import dollars, rate_text, usd
+from gpuwatch.domain.market.money import dollars, hourly_text, rate_text, usd
 from gpuwatch.domain.market.offer import Verification, clean
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.language import translate as _
-from gpuwatch.language import translate_plural
+from gpuwatch.language import translate_composed, translate_plural
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.approval_details import ApprovalDetails, OfferOdds, QuoteRank
@@ -45,7 +45,7 @@ def place_text(offer: Offer) -> str:
 
 def rate_of(quote: Match) -> str:
     """ "$0.626/h": what the whole machine costs."""
-    return f"{rate_text(quote.price.price_microusd_hour)}/h"
+    return hourly_text(quote.price.price_microusd_hour)
 
 
 def limit_text(details: ApprovalDetails) -> str:
@@ -186,7 +186,7 @@ def closed_text(approval: Approval, state: ApprovalState, launch: Launch | None)
         return _("Denied at {time}.").format(time=at) + why + " " + denial_text()
     if state is ApprovalState.REFUSED:
         reason = clean((approval.words or "").partition(_ASKED_AGAIN)[0])
-        return _("Refused at {time}: {reason}. Nothing was rented.").format(time=at, reason=reason)
+        return _("Refused at {time}: {reason}. Nothing was rented.").format(time=at, reason=translate_composed(reason))
     if state is ApprovalState.APPROVED:
         return _("Approved at {time}.").format(time=at) + " " + _launch_text(launch)
     return ""
@@ -198,7 +198,7 @@ def _launch_text(launch: Launch | None) -> str:
     if launch.dry_run:
         return _("Dry run: nothing was rented.")
     if launch.state is LaunchState.FAILED:
-        return _("Nothing was rented: {reason}.").format(reason=clean(launch.end_reason or ""))
+        return _("Nothing was rented: {reason}.").format(reason=translate_composed(clean(launch.end_reason or "")))
     if launch.is_over:
         return _("It was rented and has ended.")
     if launch.state is LaunchState.RUNNING:
@@ -221,7 +221,7 @@ def answer_text(answer: ApprovalAnswer) -> str:
         return _("It was answered before; nothing changed.")
     if answer.outcome is ApprovalOutcome.RENTED:
         launch = answer.reply.launch
-        rate = rate_of(approval.match) if launch is None else f"{rate_text(launch.price_microusd_hour)}/h"
+        rate = rate_of(approval.match) if launch is None else hourly_text(launch.price_microusd_hour)
         return _("Rented {machine} for {price}.").format(machine=what, price=rate)
     if answer.outcome is ApprovalOutcome.WOULD_RENT:
         return _("Dry run: it would have been rented now. Nothing was rented.")
@@ -229,5 +229,5 @@ def answer_text(answer: ApprovalAnswer) -> str:
         return _("Denied. This offer is not asked again for {time}, unless prices leave your limit and return.").format(
             time=span_of_denial()
         )
-    text = clean(answer.reply.text, 600)
+    text = translate_composed(clean(answer.reply.text, 600))
     return f"{text[:1].upper()}{text[1:]}."

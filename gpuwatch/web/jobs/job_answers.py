@@ -13,7 +13,7 @@ from gpuwatch.domain.jobs.job import Job, JobEvent, JobState
 from gpuwatch.domain.jobs.job_watch import price_cap
 from gpuwatch.domain.jobs.run_sample import without_older_samples
 from gpuwatch.domain.market.figure_text import size_text
-from gpuwatch.domain.market.money import MICRO, rate_text, usd, whole_dollars
+from gpuwatch.domain.market.money import MICRO, gpu_hourly_text, usd, whole_dollars
 from gpuwatch.domain.market.money import dollars as dollars_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
@@ -36,7 +36,7 @@ _ONCE_STARTED = frozenset({JobState.RUNNING, JobState.FETCHING})
 
 def cap_text(job: Job) -> str:
     """Return the highest price at which a job rents: "$1.80/GPU-h"."""
-    return f"{rate_text(round(price_cap(job) * MICRO))}/GPU-h"
+    return gpu_hourly_text(round(price_cap(job) * MICRO))
 
 
 def waits_text(job: Job, states: Mapping[str, JobState]) -> str:

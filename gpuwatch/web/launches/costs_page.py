@@ -15,7 +15,7 @@ from gpuwatch.app.reader_text import as_datetime, clock_text, day, percent
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.money.launch_costs import midnight, month_of
 from gpuwatch.domain.launches.money.month_forecast import LEAST_DAYS
-from gpuwatch.domain.market.money import MICRO, rate_text, whole_dollars
+from gpuwatch.domain.market.money import MICRO, hourly_text, whole_dollars
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import BudgetPolicy
 from gpuwatch.domain.watches.watch import Purpose
@@ -117,7 +117,7 @@ def _answer(report: CostReport) -> Iterator[str]:
     if report.burn.launches:
         yield translate_plural(
             "{count} machine runs for {rate}.", "{count} machines run for {rate}.", report.burn.launches
-        ).format(count=report.burn.launches, rate=f"{rate_text(report.burn.effective)}/h")
+        ).format(count=report.burn.launches, rate=hourly_text(report.burn.effective))
     else:
         yield _("Nothing runs now.")
 

@@ -13,7 +13,7 @@ from gpuwatch.app.reader_text import clock_text, percent, reader_clock, span
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.instances.end_rules import RUNTIME_LEAST, RUNTIME_SHARE
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.domain.market.money import rate_text
+from gpuwatch.domain.market.money import hourly_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.language import mark_text
@@ -148,7 +148,7 @@ def _rate(launch: Launch) -> Markup:
 def cheaper_text(found: Relocation, wanted: RelocateSpec) -> str:
     """Return the sentences about a cheaper machine of the same kind: its price, the saving, the conclusion."""
     offer, ends_at = found.match.offer, reader_clock().now + found.left
-    price = f"{rate_text(found.match.price.price_microusd_hour)}/h"
+    price = hourly_text(found.match.price.price_microusd_hour)
     where = ", ".join(filter(None, (provider_title(offer.provider), clean(offer.region or offer.country or "", 60))))
     there = _("Such a machine costs {price} at {where}.").format(price=price, where=where)
     if found.saving_microusd <= 0:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from gpuwatch.app.reader_text import percent, span
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.market.money import MICRO, rate_text
+from gpuwatch.domain.market.money import MICRO, gpu_hourly_text, hourly_text, rate_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import PriceIncreasePolicy, VerificationMode
 from gpuwatch.language import translate as _
@@ -30,7 +30,7 @@ def launch_facts(details: LaunchDetails) -> list[tuple[str, str | Markup]]:
     if ends:
         facts.append((_("Ends by itself"), "; ".join(ends)))
     if launch.instance_id is not None:
-        facts.append((_("Instance"), clean(launch.instance_id)))
+        facts.append((_("Instance"), Markup("<code>{}</code>").format(clean(launch.instance_id))))
     facts.append((_("Label"), Markup("<code>{}</code>").format(clean(launch.label))))
     return facts
 
@@ -50,7 +50,7 @@ def _machine(launch: Launch) -> str:
 
 def _price(launch: Launch) -> str:
     whole, listed = launch.price_microusd_hour, launch.listed_microusd_hour
-    fields = {"price": f"{rate_text(whole)}/h", "listed": rate_text(listed), "fee": rate_text(whole - listed)}
+    fields = {"price": hourly_text(whole), "listed": rate_text(listed), "fee": rate_text(whole - listed)}
     disk = launch.promised.disk_gb
     if disk is None or not disk:
         text = _("{price}: {listed} listed, and {fee} commission") if whole > listed else "{price}"
@@ -81,7 +81,7 @@ def _ends(watch: Watch | None, launch: Launch) -> Iterator[str]:
     if spec.on_price_increase is PriceIncreasePolicy.STOP:
         yield _("when the host raises the price")
     elif spec.on_price_increase is PriceIncreasePolicy.ACCEPT_UNDER and not watch.unlimited:
-        limit = f"{rate_text(round(watch.max_price_usd_gpu_hour * MICRO))}/GPU-h"
+        limit = gpu_hourly_text(round(watch.max_price_usd_gpu_hour * MICRO))
         yield _("when the host raises the price above {limit}").format(limit=limit)
     if spec.stop_outside:
         yield _("outside the hours of its watch")

@@ -10,12 +10,12 @@ from markupsafe import Markup
 
 from gpuwatch.app.reader_text import percent, span
 from gpuwatch.app.watches.nearest import provider_title
-from gpuwatch.domain.market.money import MICRO, dollars, rate_text, usd, whole_dollars
+from gpuwatch.domain.market.money import MICRO, dollars, hourly_text, usd, whole_dollars
 from gpuwatch.domain.market.offer import OfferKind, clean
 from gpuwatch.domain.market.price_rank import Standing
 from gpuwatch.domain.plan.job_comparison import Feasibility, JobOffer, feasibility
 from gpuwatch.domain.setup.durations import HOUR_S
-from gpuwatch.language import mark_text, translate_plural
+from gpuwatch.language import mark_text, translate_composed, translate_plural
 from gpuwatch.language import translate as _
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _row(
     return {
         "key": key,
         "machine": _machine(one),
-        "where": " · ".join([*where, f"{rate_text(one.price.price_microusd_hour)}/h"]),
+        "where": " · ".join([*where, hourly_text(one.price.price_microusd_hour)]),
         "low": cost.low.microusd / MICRO,
         "high": cost.microusd / MICRO,
         "cost": _cost_text(cost, request),
@@ -205,7 +205,7 @@ def assumptions_of(plan: OfferPlan, best: JobOffer | None, common: Collection[st
             text = _("{needed} of {whole}").format(needed=text, whole=whole)
         found.append((_("Memory"), text))
     if best is not None:
-        found.append((_("Speed"), clean(best.cost.how)))
+        found.append((_("Speed"), translate_composed(clean(best.cost.how))))
     if plan.needs.disk_gb:
         found.append((_("Disk"), f"{plan.needs.disk_gb:,.0f}\N{NO-BREAK SPACE}GB"))
     if plan.needs.traffic.download_gb:

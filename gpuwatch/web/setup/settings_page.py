@@ -12,7 +12,7 @@ from gpuwatch.app.reader_text import clock_text
 from gpuwatch.app.setup.hosts import HostView, known_hosts
 from gpuwatch.errors import SettingsError, StoreError
 from gpuwatch.language import translate as _
-from gpuwatch.language import translate_plural
+from gpuwatch.language import translate_composed, translate_plural
 from gpuwatch.web.page import Page, View
 from gpuwatch.web.setup.setting_words import group_names, group_of, origin_word, setting_name, value_text
 
@@ -103,7 +103,10 @@ def _answer(rows: Sequence[ShownSetting]) -> str:
 def fault_text(fault: str) -> str:
     """A fault with the line of the file first: "Line 41: …"."""
     found = _LINE.fullmatch(fault)
-    return fault if found is None else _("Line {number}: {fault}").format(number=found["line"], fault=found["text"])
+    if found is None:
+        return translate_composed(fault)
+    text = _("Line {number}: {fault}")
+    return text.format(number=found["line"], fault=translate_composed(found["text"]))
 
 
 def _hosts(view: View) -> Sequence[HostView]:

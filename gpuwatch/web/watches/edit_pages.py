@@ -16,7 +16,6 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import GpuwatchError, SettingsError, StoreError, UsageError
 from gpuwatch.language import translate as _
-from gpuwatch.language import translate_composed
 from gpuwatch.web.page import FormAction, FormResult, Moved, Page, Redirect, Rerender, View, is_confirmed
 from gpuwatch.web.watches.edit_fields import ALL_FIELDS, FIELD_OF, FIRST, FOLDS, LIMIT, NAME, EditField
 from gpuwatch.web.watches.edit_texts import (
@@ -25,8 +24,10 @@ from gpuwatch.web.watches.edit_texts import (
     diff_rows,
     fold_summary,
     inherited_text,
+    keys_of_form,
     other_label,
     question,
+    setting_help,
     table_text,
     translated,
 )
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 # The form's use cases load pydantic, the backtest numpy: 12 and 16 MB, only when the form is opened.
 _SET = "set."  # prefix of the key of a field without a form of its own
-_FAULT = re.compile(r'watch (?:"[^"]*"|[^:]*): ([a-z_]+(?:\.[a-z_]+)*): (.+)', re.DOTALL)
+_FAULT = re.compile(r'watch (?:"[^"]*"|[^:]*): ([a-z_]+(?:\.[a-z_]+)*)(?:\[[0-9]+\])?: (.+)', re.DOTALL)
 _SHOWN_ELSEWHERE = frozenset({"max_price_cap", "max_job_cost"})
 _MOST_BASE_CHARS = 60_000
 _NONE = {"toggle": "false", "chips": "[]"}  # how a field says that it wants none of what it would inherit
@@ -74,7 +75,7 @@ def _show_form(view: View) -> Mapping[str, Any]:
         "others_set": sum(bool(field.text) for field in others),
         "actions": actions(texts), "by_editor": by_editor_text(form.by_editor),
         "gpu_names": sorted({gpu.name for gpu in catalog().gpus()} | {gpu.family for gpu in catalog().gpus()}),
-        "translated": translated, "diff_rows": diff_rows, "others_wrong": False,
+        "translated": translated, "setting_help": setting_help, "diff_rows": diff_rows, "others_wrong": False,
         "faults": {}, "errors": (), "draft": None, "preview": None, "conflict": None, "open_folds": (),
     }  # fmt: skip
 
@@ -163,15 +164,21 @@ def _wrong(error: GpuwatchError | None, typed: _Typed) -> Rerender:
     lines: Sequence[str] = () if error is None else error.faults if isinstance(error, SettingsError) else [str(error)]
     for line in lines:
         found = _FAULT.search(line)
-        key = found[1] if found else ""
-        field = FIELD_OF.get(key)
-        if found and (field is not None or f"{_SET}{key}" in typed.values or key in typed.values):
-            faults.setdefault(field.key if field else key, translate_composed(found[2]))
+        key = _field_key(found[1], typed) if found else None
+        if found and key:
+            faults.setdefault(key, found[2])
         else:
             others.append(line)
     opened = tuple(fold.name for fold in FOLDS if any(field.key in faults for field in fold.fields))
     is_other = any(key not in FIELD_OF for key in faults)
     return Rerender(values={"faults": faults, "errors": tuple(others), "open_folds": opened, "others_wrong": is_other})
+
+
+def _field_key(key: str, typed: _Typed) -> str | None:
+    """The key of the field that shows a fault: its own, or of a table the one that was typed."""
+    if (field := FIELD_OF.get(key)) is not None:
+        return field.key
+    return key if key in keys_of_form() else next((one for one in typed.values if one.startswith(f"{key}.")), None)
 
 
 # --- check again ------------------------------------------------------------------------------------------------------

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup
 
 from gpuwatch.app.reader_text import setting_span
 from gpuwatch.app.watches.why.watch_words import count_range
 from gpuwatch.domain.launches.money.budgets import DAY
-from gpuwatch.domain.market.money import dollars, microusd, rate_text
+from gpuwatch.domain.market.money import dollars, gpu_hourly_text, microusd
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
+from gpuwatch.web.components import code, replaced
 from gpuwatch.web.page import Confirm
-from gpuwatch.web.watches.edit_fields import FOLDS
+from gpuwatch.web.watches.edit_fields import FIELD_OF, FOLDS
 
 if TYPE_CHECKING:
+    from gpuwatch.app.watches.edit_watch import WatchField
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
 
@@ -23,15 +29,24 @@ if TYPE_CHECKING:
 FIELD_FAULTS = (
     mark_text("expected a number"),
     mark_text("expected a number above {least}"),
+    mark_text("expected a number below {most}"),
+    mark_text("expected {names} or {other}"),
+    mark_text("did you mean {near}?"),
+    mark_text("`gpuwatch plan models` lists more"),
     mark_text("expected a number of at least {least}"),
     mark_text("expected a number of at most {most}"),
     mark_text("expected a duration such as 90s, 15m, 6h, 2d or 1h30m"),
     mark_text("expected one non-empty line of text"),
     mark_text("expected a unique name; another watch uses it"),
+    mark_text('expected a window such as "22:00-08:00", "Mon-Fri 09:00-18:00" or "Sat-Sun"'),
     mark_text('expected a window in quotes, such as "22:00-08:00"'),
     mark_text("expected both idle_below and idle_for"),
     mark_text("unknown GPU {name}; did you mean {near}?"),
     mark_text("no country, group or provider's region is called {name}; did you mean {near}?"),
+)
+# what a help text names of the file: a list or table, a text, a key, a command
+_CODE = re.compile(
+    r"\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|`[^`]*`|\b[a-z]+(?:_[a-z0-9]+)+\b|\b[a-z]+(?= = )|gpuwatch(?: [a-z]+)+"
 )
 _DAY_H = DAY.total_seconds() / 3600
 
@@ -109,6 +124,28 @@ def inherited_text(origin: str) -> str:
     return _("From {table}; a change here is for this watch alone.").format(table=table_text(origin))
 
 
+def setting_help(field: WatchField) -> Markup:
+    """What a setting without a field of its own does: other settings by their labels, what to type as code."""
+    section = field.key.rpartition(".")[0]
+
+    def shown(found: re.Match[str]) -> Markup:
+        text = found[0].strip("`")
+        key = next((one for one in (f"{section}.{text}", text, f"launch.{text}") if one in keys_of_form()), None)
+        if key is None:
+            return code(text.strip('"'))
+        label = _(FIELD_OF[key].label) if key in FIELD_OF else other_label(key)
+        return Markup.escape(_("“{label}”").format(label=label))
+
+    return replaced(_(field.about), _CODE, shown)
+
+
+@cache
+def keys_of_form() -> frozenset[str]:
+    from gpuwatch.settings.reference import watch_rows  # noqa: PLC0415 pydantic, only when the form is opened
+
+    return frozenset(".".join(row.path[1:]) for row in watch_rows())
+
+
 def by_editor_text(keys: Sequence[str]) -> str:
     """What is set in the file and can be changed only there: "hooks, environment"."""
     names = {
@@ -125,11 +162,7 @@ def by_editor_text(keys: Sequence[str]) -> str:
 
 def question(watch: Watch, settings: Settings, back: str) -> Confirm:
     """What is asked before a watch that rents is saved: what it rents, most at once, most a day."""
-    limit = (
-        _("any price")
-        if watch.unlimited
-        else _("{rate}/GPU-h").format(rate=rate_text(microusd(watch.max_price_usd_gpu_hour)))
-    )
+    limit = _("any price") if watch.unlimited else gpu_hourly_text(microusd(watch.max_price_usd_gpu_hour))
     launch = watch.launch
     alive, total = (launch.max_active, launch.max_total) if launch else (1, 1)
     facts = [

@@ -10,6 +10,7 @@ from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.app.watches.watch_status import rules_of, watch_statuses
 from gpuwatch.errors import UsageError
 from gpuwatch.language import translate as _
+from gpuwatch.language import translate_composed
 from gpuwatch.web.page import FormAction, FormResult, Page, Rerender, View
 from gpuwatch.web.watches.pause_pages import watch_path
 from gpuwatch.web.watches.watch_checks import check_rows
@@ -38,7 +39,7 @@ def _rehearse(view: View) -> FormResult:
     try:
         rehearsal = rehearse(view.settings, view.path["name"])
     except UsageError as error:
-        return Rerender(values={"found": [], "answer": str(error)})
+        return Rerender(values={"found": [], "answer": translate_composed(str(error))})
     answer = {
         True: _("It would rent: every step up to the order works."),
         False: _("It would not rent: something is missing."),
@@ -49,9 +50,11 @@ def _rehearse(view: View) -> FormResult:
 
 def _line(line: Finding) -> dict[str, str]:
     icon, tone = _LOOKS.get(line.state, ("st-wait", ""))
+    text = translate_composed(line.text)
     return {
-        "icon": icon, "tone": tone, "state": line.state, "mend": line.mend or "",
-        "text": f"{provider_title(line.area)}: {line.text}" if line.area else line.text,
+        "icon": icon, "tone": tone, "state": line.state,
+        "mend": translate_composed(line.mend or "", with_commands=True),
+        "text": f"{provider_title(line.area)}: {text}" if line.area else text,
     }  # fmt: skip
 
 
