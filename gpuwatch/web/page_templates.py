@@ -28,7 +28,10 @@ from gpuwatch.web.page_frame import MENU, TABS, client_texts, mark_current, menu
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
 
-_ID = re.compile(r"\b(?:(?=[a-z]*\d)[a-z0-9]{12}|\d{7,})\b")  # of an offer, a machine, a launch, a job
+# of an offer, a machine, a launch, a job: with a digit, alone, or behind the word "launch"
+_ID = re.compile(
+    r"\b(?:(?=[a-z]*\d)[a-z0-9]{12}|\d{7,})\b|^[a-z0-9]{12}$|(?<=launch |запуск )[a-z0-9]{12}\b", re.IGNORECASE
+)
 
 
 def wants_page(request: Request) -> bool:
