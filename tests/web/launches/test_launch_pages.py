@@ -130,7 +130,8 @@ def test_the_page_says_where_to_log_in_and_what_is_to_come(web: Served) -> None:
     texts = (
         'value="ssh -p 41822 root@ssh6.vast.ai"', "vast.ai, Norway", "The GPU is 96 % busy.", "96 % on average",
         "A useful hour costs $3.75.", "not sampled", "Ends at the latest", "Reminder before the end", "Now",
-        "Ordered once, for cheap", "vast.ai confirmed instance <code>44700003</code>", "Running, checked against its offer",
+        "Ordered once, for cheap", "vast.ai confirmed instance <code>44700003</code>",
+        "Running, checked against its offer",
         "Extended by 2h", "ends after 30 min under 5 %", "machine 77", "99.0 % reliable",
     )  # fmt: skip
     missing = [text for text in texts if text not in plain(shown)]
