@@ -15,7 +15,7 @@ from gpuwatch.app.reader_text import as_datetime, clock_text, day, percent
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.money.launch_costs import midnight, month_of
 from gpuwatch.domain.launches.money.month_forecast import LEAST_DAYS
-from gpuwatch.domain.market.money import MICRO, hourly_text, whole_dollars
+from gpuwatch.domain.market.money import MICRO, whole_dollars
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import BudgetPolicy
 from gpuwatch.domain.watches.watch import Purpose
@@ -23,6 +23,7 @@ from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
 from gpuwatch.web.components import dollars
 from gpuwatch.web.launches.invoice_words import calibration_sentences, charged_sentences
+from gpuwatch.web.launches.machine_text import machines_run
 from gpuwatch.web.page import Page, View
 
 if TYPE_CHECKING:
@@ -115,9 +116,7 @@ def _answer(report: CostReport) -> Iterator[str]:
     if amount or report.lines:
         yield _by_the_end(amount, is_mean, budget)
     if report.burn.launches:
-        yield translate_plural(
-            "{count} machine runs for {rate}.", "{count} machines run for {rate}.", report.burn.launches
-        ).format(count=report.burn.launches, rate=hourly_text(report.burn.effective))
+        yield machines_run(report.burn)
     else:
         yield _("Nothing runs now.")
 

@@ -6,8 +6,10 @@ from markupsafe import Markup
 
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState
+from gpuwatch.domain.launches.money.launch_costs import BurnRate
+from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.market.offer import clean
-from gpuwatch.language import mark_text
+from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
 from gpuwatch.web.components import chip
 
@@ -44,6 +46,19 @@ def machine_place(launch: Launch) -> str:
     """Return who rents it out, and where it is, as far as that is known: "vast.ai, Norway"."""
     where = launch.promised.region or launch.promised.country
     return f"{provider_name(launch)}, {clean(where)}" if where else provider_name(launch)
+
+
+def machines_run(burn: BurnRate, shape: str | Markup = "{}{}") -> Markup:
+    """Return how many machines are billed at which rate, and how many of them may not exist.
+
+    Args:
+        shape: of the rate, whose figure and unit fill it.
+    """
+    text = translate_plural("{count} machine runs for {rate}.", "{count} machines run for {rate}.", burn.launches)
+    if burn.held:
+        check = translate_plural("{count} of them needs your check.", "{count} of them need your check.", burn.held)
+        text += " " + check.format(count=burn.held)
+    return Markup.escape(text).format(count=burn.launches, rate=shape.format(rate_text(burn.effective), _("/h")))
 
 
 def launch_chip(launch: Launch) -> Markup:

@@ -28,17 +28,16 @@ from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.money.bids_and_relocation import cheapest_move
-from gpuwatch.domain.launches.money.launch_costs import cost_microusd, remaining_cost
+from gpuwatch.domain.launches.money.launch_costs import BurnRate, cost_microusd, remaining_cost
 from gpuwatch.domain.market.money import amount_text, dollars, usd
 from gpuwatch.domain.setup.durations import HOUR_S, parse_duration
 from gpuwatch.domain.watches.launch_spec import RelocateSpec
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
-from gpuwatch.web.components import per_hour
 from gpuwatch.web.launches.launch_answers import cheaper_text, check_line, end_words, launch_answer, launch_timeline
 from gpuwatch.web.launches.launch_facts import launch_facts
-from gpuwatch.web.launches.machine_text import machine_name, provider_name
+from gpuwatch.web.launches.machine_text import machine_name, machines_run, provider_name
 from gpuwatch.web.launches.use_chart import use_chart
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
 
@@ -85,9 +84,8 @@ def _answer_of_all(held: Sequence[RunningMachine], running: Sequence[RunningMach
         one, many = "{count} machine needs your check.", "{count} machines need your check."
         return translate_plural(one, many, len(held)).format(count=len(held))
     if running:
-        rate = per_hour(sum(machine.rate_microusd_hour for machine in running)).striptags()
-        one, many = "{count} machine runs for {rate}.", "{count} machines run for {rate}."
-        return translate_plural(one, many, len(running)).format(count=len(running), rate=rate)
+        rate_microusd_hour = sum(machine.rate_microusd_hour for machine in running)
+        return machines_run(BurnRate(launches=len(running), effective=rate_microusd_hour))
     return _("No machine runs.") if over else _("Nothing was rented yet.")
 
 

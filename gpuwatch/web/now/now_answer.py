@@ -9,15 +9,16 @@ import msgspec
 from markupsafe import Markup
 
 from gpuwatch.app.reader_text import clock_text, span
-from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
+from gpuwatch.web.launches.machine_text import machines_run
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.domain.launches.life.owner_decisions import Pause
+    from gpuwatch.domain.launches.money.launch_costs import BurnRate
     from gpuwatch.domain.watches.watch import Watch
 
 
@@ -27,7 +28,7 @@ class NowFigures(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         is_running: a daemon polls.
         silent: the providers that do not answer, with the time since.
-        machines: that are billed, and `rate_microusd_hour` what they cost together.
+        burn: what the machines cost, those of held launches included.
         pause: of all renting.
     """
 
@@ -35,8 +36,7 @@ class NowFigures(msgspec.Struct, frozen=True, kw_only=True):
     held: int
     is_running: bool
     silent: Sequence[tuple[str, datetime | None]]
-    machines: int
-    rate_microusd_hour: int
+    burn: BurnRate
     pause: Pause | None
     dry_run: bool
     now: datetime
@@ -66,11 +66,11 @@ def answer(figures: NowFigures, watches: Sequence[Watch]) -> Markup:
 
 
 def _machines(figures: NowFigures) -> Markup:
-    if not figures.machines:
-        return Markup.escape(_("Nothing is rented."))
-    text = translate_plural("{count} machine runs for {rate}.", "{count} machines run for {rate}.", figures.machines)
-    rate = Markup('<b class="nw">{}{}</b>').format(rate_text(figures.rate_microusd_hour), _("/h"))
-    return Markup.escape(text).format(count=figures.machines, rate=rate)
+    return (
+        machines_run(figures.burn, Markup('<b class="nw">{}{}</b>'))
+        if figures.burn.launches
+        else Markup.escape(_("Nothing is rented."))
+    )
 
 
 def _renting(figures: NowFigures, watches: Sequence[Watch]) -> str:

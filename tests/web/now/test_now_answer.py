@@ -10,6 +10,7 @@ from gpuwatch.app.launches.running_machines import RunningMachine
 from gpuwatch.app.reader_text import use_clock
 from gpuwatch.domain.launches.launch import Intent, LaunchState, new_launch
 from gpuwatch.domain.launches.life.owner_decisions import Pause
+from gpuwatch.domain.launches.money.launch_costs import BurnRate
 from gpuwatch.domain.launches.money.month_forecast import BudgetUse
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.web.now.now_answer import NowFigures, answer, heading
@@ -21,8 +22,7 @@ QUIET = NowFigures(
     held=0,
     is_running=True,
     silent=(),
-    machines=0,
-    rate_microusd_hour=0,
+    burn=BurnRate(),
     pause=None,
     dry_run=False,
     now=NOON,
@@ -54,8 +54,10 @@ def test_the_heading_is_the_first_that_applies() -> None:
 
 def test_below_it_stand_the_machines_renting_and_who_is_silent() -> None:
     assert said()[1] == "Nothing is rented. Renting is on."
-    text = said(machines=3, rate_microusd_hour=3_543_000, silent=SILENT)[1]
+    text = said(burn=BurnRate(launches=3, effective=3_543_000), silent=SILENT)[1]
     assert text == ('3 machines run for <b class="nw">$3.54/h</b>. Renting is on. RunPod has not answered for 34 min.')
+    unsure = said(held=1, burn=BurnRate(launches=3, effective=3_543_000, held=1))[1]
+    assert unsure.startswith('3 machines run for <b class="nw">$3.54/h</b>. 1 of them needs your check. ')
     assert said(dry_run=True)[1] == "Nothing is rented. This is a dry run."
     paused = Pause(watch=None, at=NOON, until=NOON + timedelta(hours=2))
     assert said(pause=paused)[1] == "Nothing is rented. Renting is paused until 14:00."

@@ -201,23 +201,27 @@ def total_cost(costs: Iterable[LaunchCost]) -> LaunchCost:
 
 
 class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The current rate in micro-dollars per hour, and the number of billed launches."""
+    """The current rate in micro-dollars per hour, and the number of billed launches; `held` of them may not exist."""
 
     listed: int = 0
     effective: int = 0
     launches: int = 0
+    held: int = 0
 
 
 def burn_rate(launches: Sequence[Launch], now: datetime) -> BurnRate:
     """Return the current rate. A launch whose answer was lost counts with its full price, as it does in budgets."""
     last = [
-        parts[-1] for launch in launches if launch.state not in FINAL_STATES and (parts := price_segments(launch, now))
+        (launch.state, parts[-1])
+        for launch in launches
+        if launch.state not in FINAL_STATES and (parts := price_segments(launch, now))
     ]
-    billed = [part for part in last if part.price]
+    billed = [(state, part) for state, part in last if part.price]
     return BurnRate(
-        listed=sum(part.listed for part in billed),
-        effective=sum(part.price for part in billed),
+        listed=sum(part.listed for _state, part in billed),
+        effective=sum(part.price for _state, part in billed),
         launches=len(billed),
+        held=sum(state is LaunchState.HELD for state, _part in billed),
     )
 
 
