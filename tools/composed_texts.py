@@ -18,6 +18,7 @@ FOLDERS = (
     "domain/jobs/pilot_checks.py", "domain/watches/computed_limits.py", "domain/watches/match.py",
     "storage/launches/launch_admission.py", "storage/launches/launch_repository.py", "engine/launches",
     "daemon/task_progress.py", "engine/alerts/launch_alerts.py", "engine/alerts/offer_alerts.py",
+    "engine/watches/gather.py",
     "engine/jobs/job_queue.py", "engine/jobs/job_runner.py", "engine/jobs/run_finisher.py",
     "engine/jobs/run_monitor.py", "domain/plan/job_hours.py", "domain/plan/throughput.py",
 )  # fmt: skip

@@ -230,7 +230,8 @@ class QuoteGathering:
             parts.append(f"no match: {', '.join(none)}")
         if silent := sorted(late - {name for _, name in priced}):
             parts.append(f"no answer within {self._gather.total_seconds():g} s: {', '.join(silent)}")
-        return "compared: " + "; ".join(part for part in parts if part)
+        said = "; ".join(part for part in parts if part)
+        return f"compared: {said}"
 
     def _compares(self, views: Set[ProviderView]) -> bool:
         """Whether there are several providers to compare."""

@@ -81,8 +81,8 @@ def _show_launches(view: View) -> Mapping[str, Any]:
 
 def _answer_of_all(held: Sequence[RunningMachine], running: Sequence[RunningMachine], over: Sequence[Launch]) -> str:
     if held:
-        one, many = "{count} machine needs your check.", "{count} machines need your check."
-        return translate_plural(one, many, len(held)).format(count=len(held))
+        text = translate_plural("{count} machine needs your check.", "{count} machines need your check.", len(held))
+        return text.format(count=len(held))
     if running:
         rate_microusd_hour = sum(machine.rate_microusd_hour for machine in running)
         return machines_run(BurnRate(launches=len(running), effective=rate_microusd_hour))
