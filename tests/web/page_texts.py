@@ -19,10 +19,10 @@ _ENGLISH = re.compile(r"[A-Za-z]{2,}[,;:]? [a-z]{2,}")
 # Words that are the same in every language: names, units, and what stays as its owner or a host wrote it.
 _SAME = re.compile(
     r"\"[^\"]*\"|[“«][^”»]*[”»]|\S*[/\\*]\S*|[\w.-]+@[\w.]+|@\w+|[A-Z][A-Za-z ]+, [A-Z]{2}\b"  # a place has a country
-    r"|\b(exit code \d+|connection refused)\b"  # of programs
+    r"|\b(exit code \d+|POST|[Cc]onnection refused)\b"  # of programs
     r"|\b(Norway|Washington|Viet Nam|Portugal|budget for next month|its owner|ckpt|train\.py|python)\b"
     r"|\b(h100-night|a100-ask|a100-cheap|h200-deal|b200-eu|render|llama-ft|eval|train|tokenize|cheap|job)\b"
-    r"|\b(vast\.?ai|[Rr]un[Pp]od|gpuwatch( init| doctor| ssh)?|gpuwatch-\w+|systemd|Telegram|Slack|Discord|ntfy|BotFather|Sat-Sun)\b"
+    r"|\b(vast\.?ai|[Rr]un[Pp]od|gpuwatch-\w+|gpuwatch( init| doctor| ssh)?|systemd|Telegram|Slack|Discord|ntfy|BotFather|Sat-Sun)\b"
     r"|\b(RTX|SXM|PCIe|NVL|NVLink|GPU|CPU|vCPU|SSH|UTC|CES?T|USD|API|ASCII|CUDA|DLPerf|T?FLOP|LoRA|QLoRA|adamw)\b"
     r"|\b(FP\d+|[bf]?fp?\d+|int\d|llama-[\w.-]+|\d*(GB|GiB)|[A-Z]{2}|spot|Spot|torchtune|memory and training speed)\b"
     # values that are typed as in the settings file, in the help of a field

@@ -34,7 +34,7 @@ _LOG = "step 1/100 loss 2.5\nTraceback (most recent call last):\nFileNotFoundErr
 def record_troubles(settings: Settings, store: Database, folder: Path, now: datetime) -> None:
     """Write them as a daemon leaves them that was restarted a moment ago."""
     since = now - timedelta(minutes=26)
-    error = "runpod: it does not answer: connection refused"
+    error = "POST http://127.0.0.1:9/graphql: Connection refused"
     with SqlDecisionStore(store).open() as uow:
         for number, lane in enumerate(LANES):
             health = ProviderHealth(blind_since=since, last_error=error, reported=not number)

@@ -26,8 +26,10 @@ from gpuwatch.domain.watches.decide import (
     current_quotes,
 )
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.language import mark_text
 
 _STARTS_SOON_S = 0.25  # how often to check for the first query to a provider
+_COMPARED = mark_text("compared")  # stored in English, and translated part by part
 ProviderView = tuple[str, bool]  # provider and rental type
 
 
@@ -230,8 +232,7 @@ class QuoteGathering:
             parts.append(f"no match: {', '.join(none)}")
         if silent := sorted(late - {name for _, name in priced}):
             parts.append(f"no answer within {self._gather.total_seconds():g} s: {', '.join(silent)}")
-        said = "; ".join(part for part in parts if part)
-        return f"compared: {said}"
+        return f"{_COMPARED}: " + "; ".join(part for part in parts if part)
 
     def _compares(self, views: Set[ProviderView]) -> bool:
         """Whether there are several providers to compare."""

@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.money import hourly_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
-from gpuwatch.language import mark_text
+from gpuwatch.language import mark_text, translate_composed
 from gpuwatch.language import translate as _
 from gpuwatch.web.components import clock, dollars, filled, per_hour, until
 from gpuwatch.web.launches.machine_text import provider_name
@@ -247,7 +247,9 @@ def _entry(launch: Launch, event: LaunchEvent) -> TimelineEntry:
     instance = clean(launch.instance_id or "–")
     sentence = text.format(whose=whose, provider=provider_name(launch), instance=instance, rest=rest)
     runs = event.to_state is LaunchState.RUNNING and launch.condition is None
-    notes: list[str | Markup] = [] if runs or not event.provider_words else [clean(event.provider_words, 300)]
+    notes: list[str | Markup] = []
+    if event.provider_words and not runs:
+        notes.append(translate_composed(clean(event.provider_words, 300)))
     if event.to_state is LaunchState.RUNNING and event.price_microusd_hour:
         notes.insert(0, per_hour(event.price_microusd_hour))
     return TimelineEntry(text=sentence, icon=icon, at=event.at, note=Markup(" · ").join(notes), tone=tone)
