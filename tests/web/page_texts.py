@@ -22,7 +22,8 @@ _SAME = re.compile(
     r"|\b(exit code \d+|POST|[Cc]onnection refused)\b"  # of programs
     r"|\b(Norway|Washington|Viet Nam|Portugal|budget for next month|its owner|ckpt|train\.py|python)\b"
     r"|\b(h100-night|a100-ask|a100-cheap|h200-deal|b200-eu|render|llama-ft|eval|train|tokenize|cheap|job)\b"
-    r"|\b(vast\.?ai|[Rr]un[Pp]od|gpuwatch-\w+|gpuwatch( init| doctor| ssh)?|systemd|Telegram|Slack|Discord|ntfy|BotFather|Sat-Sun)\b"
+    r"|\b(vast\.?ai|[Rr]un[Pp]od|gpuwatch-\w+|gpuwatch( init| doctor| ssh)?)\b"
+    r"|\b(systemd|Telegram|Slack|Discord|ntfy|BotFather|Sat-Sun)\b"
     r"|\b(RTX|SXM|PCIe|NVL|NVLink|GPU|CPU|vCPU|SSH|UTC|CES?T|USD|API|ASCII|CUDA|DLPerf|T?FLOP|LoRA|QLoRA|adamw)\b"
     r"|\b(FP\d+|[bf]?fp?\d+|int\d|llama-[\w.-]+|\d*(GB|GiB)|[A-Z]{2}|spot|Spot|torchtune|memory and training speed)\b"
     # values that are typed as in the settings file, in the help of a field
