@@ -13,7 +13,6 @@ import numpy as np
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory
 from gpuwatch.domain.history.market_polls import complete_polls
 from gpuwatch.domain.history.nonparametric import SurvivalCurve, kaplan_meier
-from gpuwatch.domain.history.past_lows import MIN_HOURS
 from gpuwatch.domain.history.poll_timeline import Ints
 from gpuwatch.domain.history.price_periods import GpuPriceOf, Windows, covered_s, poll_windows
 from gpuwatch.domain.history.price_series import (
@@ -27,6 +26,7 @@ from gpuwatch.domain.setup.durations import HOUR_S
 
 CHANGE_HOURS = (24, 7 * 24, 30 * 24)
 MIN_LIFETIMES = 5  # with fewer, there is no median
+MIN_HOURS = 24  # with offers; with fewer, there is no percentile
 NEVER = -1
 _ROUNDED_APART = 1  # micro-dollars: the store rounds the price of an hour once more (docs/decisions/0022)
 METHOD = (

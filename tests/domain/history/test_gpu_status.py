@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.forecasts.snipe import lifetime_curve, offer_lifetimes
 from gpuwatch.domain.history.gpu_status import (
+    MIN_HOURS,
     MIN_LIFETIMES,
     GpuStatus,
     gpu_histories_of,
     gpu_status_of,
     lifetime_curve_at,
 )
-from gpuwatch.domain.history.past_lows import MIN_HOURS
 from tests.domain.history.test_price_series import START_S, Looks, a_history, listed, some_looks
 
 DAY_MIN = 24 * 60
@@ -48,12 +48,12 @@ def test_a_gpu_that_is_sold_out_has_no_price_now() -> None:
 
 
 def test_the_place_is_among_the_hours_that_are_known() -> None:
-    prices = [300_000] * 66 + [100_000] * 3 + [200_000]
+    prices = [300_000] * 18 + [100_000] * 3 + [200_000]
     found = standing([(hour * 60, {0: price}) for hour, price in enumerate(prices)])
-    assert found.known_hours == MIN_HOURS  # the last poll is valid for two more hours
-    assert found.percentile == pytest.approx((3 + 0.5 * 3) / MIN_HOURS)
+    assert found.known_hours == MIN_HOURS == 24  # the last poll is valid for two more hours
+    assert found.percentile == pytest.approx((3 + 0.5 * 3) / 24)
     fewer = standing([(hour * 60, {0: price}) for hour, price in enumerate(prices[1:])])
-    assert (fewer.known_hours, fewer.percentile) == (MIN_HOURS - 1, None)
+    assert (fewer.known_hours, fewer.percentile) == (23, None)
 
 
 def test_a_gap_does_not_weigh_in_the_median() -> None:
