@@ -26,7 +26,7 @@ from gpuwatch.domain.setup.durations import HOUR_S
 
 CHANGE_HOURS = (24, 7 * 24, 30 * 24)
 MIN_LIFETIMES = 5  # with fewer, there is no median
-MIN_HOURS = 24  # with offers; with fewer, there is no percentile
+MIN_HOURS = 24  # with offers; with fewer, there is no percentile of the span that was asked for
 NEVER = -1
 _ROUNDED_APART = 1  # micro-dollars: the store rounds the price of an hour once more (docs/decisions/0022)
 METHOD = (

@@ -19,7 +19,7 @@ from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.web.market.market_filters import GROUPINGS, MarketFilters
 from gpuwatch.web.market.offer_rows import OfferRow, OfferRows, offer_rows
-from gpuwatch.web.page import SHARED_S, Page, View
+from gpuwatch.web.page import Page, View
 
 if TYPE_CHECKING:
     from gpuwatch.domain.watches.decide import Match
@@ -28,6 +28,7 @@ SHOWN = 100  # offers on one page
 GPUS_SHOWN = 12  # rows of GPUs at least; the others on request, as each brings its five cheapest offers
 CHEAPEST = 5
 RANKS = RecentRanks()  # of this process: they change once an hour
+_SHARED_S = 10.0  # the dearest reading of all; providers are polled less often
 _PAGE_SORTS = ("gpu-price", "price", "provider", "reliability")
 
 
@@ -129,7 +130,7 @@ class GpuRow(NamedTuple):
 
 
 MARKET_PAGE = Page(
-    name="Market", path="/market", template="market.html", show=_show_market, order=10, shared_s=SHARED_S
+    name="Market", path="/market", template="market.html", show=_show_market, order=10, shared_s=_SHARED_S
 )
 
 
