@@ -14,6 +14,12 @@ from gpuwatch.remote.sent_tree import sent_entries
 from gpuwatch.remote.ssh import OpenSshShell
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take longer to log in than `CONNECT_S` allows; that limit is not what these tests judge."""
+    monkeypatch.setattr("gpuwatch.remote.ssh.CONNECT_S", 60)
+
+
 def _snapshot(folder: Path) -> Path:
     """A model in a hub's cache: its files are links to blobs beside the snapshot."""
     blobs, snapshot = folder / "models/blobs", folder / "models/snapshots/abc"

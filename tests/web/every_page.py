@@ -34,7 +34,7 @@ from tests.web.story import story
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-_SLOW_MS = 120_000
+_SLOW_MS = 300_000
 _HELD, _DENIED = "b" * 12, "c" * 12
 # what reaches beyond the window, except within what scrolls, or ends in an ellipsis
 _TOO_WIDE = """() => {
