@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import msgspec
 import pytest
 from starlette.routing import Match as RouteMatch
@@ -70,6 +72,11 @@ def test_several_alerts_in_one_message_each_lead_to_their_own() -> None:
     assert f"{PUBLIC}/market?" in text
 
 
+def said_by(answer: httpx.Response) -> str:
+    """What a page says, without the marks of code."""
+    return re.sub(r"</?code[^>]*>", "", answer.text)
+
+
 @pytest.mark.slow
 def test_the_link_of_a_daemons_alert_opens_that_offer_or_says_that_it_is_gone(
     tmp_path: Path,
@@ -87,10 +94,10 @@ def test_the_link_of_a_daemons_alert_opens_that_offer_or_says_that_it_is_gone(
             opened = client.get(link.replace(PUBLIC, url), headers=PAGE)
             assert opened.status_code == 200
             assert "The offer of the alert is on sale" in opened.text
-            assert f"offer {offer_id}<" in opened.text
+            assert f"offer {offer_id}" in said_by(opened)
             market.withdraw(offer_id)
             gone = f"Offer {offer_id} is not on sale any more"
-            wait_for(lambda: gone in client.get(link.replace(PUBLIC, url), headers=PAGE).text)
+            wait_for(lambda: gone in said_by(client.get(link.replace(PUBLIC, url), headers=PAGE)))
             assert terminate(child)[0] == 0
 
 
