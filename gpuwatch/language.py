@@ -122,7 +122,7 @@ _MOST_LENGTH = 1000  # of a composed text; longer ones are somebody else's
 _MANY_LETTERS = 10
 _SHORT_VALUE = re.compile(r"\S*|[^a-z]*", re.DOTALL)
 _NAME_WORDS = 4  # of a name at most
-_BEGINS = 4  # characters that a known beginning counts more
+_BEGINS = 2  # characters that a known beginning counts more
 _LEAST_LETTERS = 4  # of a pattern, outside its fields: fewer would match anything
 
 

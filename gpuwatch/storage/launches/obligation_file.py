@@ -212,8 +212,7 @@ class ObligationFile:
         inode, offset = self._position
         if inode != info.st_ino or offset > info.st_size:
             self._read, offset = ReadObligations(), 0
-        data = _read_from(handle, offset)
-        complete = data[: data.rfind(b"\n") + 1]  # an unterminated line is still being written, or torn
+        complete = _complete_lines(_read_from(handle, offset))
         self._read = read_obligation_lines(complete.splitlines(keepends=True), self._read)
         self._position = info.st_ino, offset + len(complete)
 
@@ -236,14 +235,15 @@ class ObligationFile:
         # not `atomic_file`: the new file stays open, to take what another process appends until the rename
         new_path = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with _open_file(self._path, os.O_RDONLY) as old_handle:
-            data = _read_from(old_handle, 0)
-            read = read_obligation_lines(data.splitlines(keepends=True))
+            complete = _complete_lines(_read_from(old_handle, 0))
+            read = read_obligation_lines(complete.splitlines(keepends=True))
             with _open_file(new_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND) as new_handle:
                 _write_all(new_handle, compacted(read, since))
                 os.fsync(new_handle)
                 os.replace(new_path, self._path)
                 _sync_folder(self._path)
-                _write_all(new_handle, _read_from(old_handle, len(data)))  # what another process appended meanwhile
+                # what another process appended meanwhile, and the line that it was just writing
+                _write_all(new_handle, _read_from(old_handle, len(complete)))
                 os.fsync(new_handle)
         if read.foreign:
             log.warning("%s has %d unreadable lines; keeping them", self._path, len(read.foreign))
@@ -271,6 +271,11 @@ def _read_from(handle: int, offset: int) -> bytes:
     while chunk := os.pread(handle, 1 << 20, offset + len(content)):
         content += chunk
     return content
+
+
+def _complete_lines(data: bytes) -> bytes:
+    """Without an unterminated line: it is still being written, or torn."""
+    return data[: data.rfind(b"\n") + 1]
 
 
 def _is_current(handle: int, path: Path) -> bool:

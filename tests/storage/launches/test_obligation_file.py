@@ -92,6 +92,24 @@ def test_a_compaction_keeps_what_is_open(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [FILE_NAME]
 
 
+def test_a_line_that_is_being_written_is_not_lost_to_a_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system may show a line that spans two pages in two parts, and its writer may be done before the rename."""
+    for launch_id in ("a" * 12, "b" * 12):
+        file_in(tmp_path).record_order(a_launch(launch_id), 0.0)
+    cuts = [-20, None]  # the first look finds the last line half written
+
+    def read_from(handle: int, offset: int) -> bytes:
+        return os.pread(handle, 1 << 20, offset)[: cuts.pop(0) if cuts else None]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gpuwatch.storage.launches.obligation_file._read_from", read_from)
+        file_in(tmp_path).compact()
+    assert not cuts
+    assert set(opened(tmp_path)) == {"a" * 12, "b" * 12}
+
+
 def test_no_line_is_lost_to_a_compaction_of_another_process(tmp_path: Path) -> None:
     """Two processes on one file: one appends, the other compacts repeatedly.
 
