@@ -12,8 +12,8 @@ BIN := $(VENV)/bin
 PIP_INSTALL := -m pip --disable-pip-version-check -qq install --only-binary :all:
 INSTALL_PROJECT := -m pip --disable-pip-version-check -qq install --no-deps --no-build-isolation --editable .
 QUICK := tests/domain tests/providers/toolkit tests/providers/vastai tests/engine
-# four times as many workers as cores: most of the workers' time is spent in tests that wait for a daemon or a server
-WORKERS := $(shell $(PYTHON) -c 'import os; print(4 * len(os.sched_getaffinity(0)))' 2>/dev/null || echo 8)
+# three times as many workers as cores: most of a daemon test is waiting; with four, the daemons starved each other
+WORKERS := $(shell $(PYTHON) -c 'import os; print(3 * len(os.sched_getaffinity(0)))' 2>/dev/null || echo 6)
 PYTEST_ARGS ?= -n $(WORKERS) --dist worksteal
 # written, or each worker and each daemon would compile all of gpuwatch and of its tests anew
 export PYTHONDONTWRITEBYTECODE :=
