@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
 from gpuwatch.app.reader_text import percent, span
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import MICRO, gpu_hourly_text, hourly_text, rate_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import PriceIncreasePolicy, VerificationMode
 from gpuwatch.language import translate as _
+from gpuwatch.web.components import code
 from gpuwatch.web.launches.machine_text import machine_name, machine_place
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from gpuwatch.app.launches.launches import LaunchDetails
     from gpuwatch.domain.watches.watch import Watch
 
@@ -30,8 +31,8 @@ def launch_facts(details: LaunchDetails) -> list[tuple[str, str | Markup]]:
     if ends:
         facts.append((_("Ends by itself"), "; ".join(ends)))
     if launch.instance_id is not None:
-        facts.append((_("Instance"), Markup("<code>{}</code>").format(clean(launch.instance_id))))
-    facts.append((_("Label"), Markup("<code>{}</code>").format(clean(launch.label))))
+        facts.append((_("Instance"), code(clean(launch.instance_id))))
+    facts.append((_("Label"), code(clean(launch.label))))
     return facts
 
 
