@@ -46,6 +46,7 @@ def root() -> Iterator[logging.Logger]:
     chatty = {name: logging.getLogger(name).level for name in names}
     for name in names:  # another test may have run a daemon in this process, which sets some of them
         logging.getLogger(name).setLevel(logging.NOTSET)
+    logging.captureWarnings(False)  # likewise: a second call would do nothing
     yield logger
     for own in [handler for handler in logger.handlers if handler not in handlers]:
         own.close()

@@ -104,7 +104,7 @@ def test_the_own_history_counts_from_three_days_on(market: Marketplace, tmp_path
         rows = csv.writer(file)
         rows.writerow(COLUMNS)
         for day, price in enumerate(["1.40", "1.60", "1.50"], 1):
-            at = f"{now - timedelta(days=day):%Y-%m-%dT%H:%M:%SZ}"
+            at = f"{now - timedelta(days=day):%Y-%m-%dT12:00:00Z}"  # at night, a price would hold on the next day, too
             rows.writerow([at, "vastai", "1/ondemand", "", "H100 SXM", 1, 80, "false", price])
             rows.writerow([at, "vastai", "2/ondemand", "", "H100 SXM", 8, 80, "false", "0.10"])  # not what it watches
     assert run(["store", "import", str(path)]) == 0
