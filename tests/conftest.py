@@ -27,6 +27,7 @@ from tests.own_process import plugin_for
 from tests.run_order import arranged
 from tests.shared_statements import share_statements
 from tests.upgraded_store import empty_file
+from tests.worker_deaths import tell_of_deaths
 from tests.worker_messages import send_less
 
 use_memory()
@@ -88,10 +89,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let some tests run in a process of their own."""
+    """Let some tests run in a process of their own; tell how a worker died."""
     plugin = plugin_for(config)
     if plugin:
         config.pluginmanager.register(plugin)
+    tell_of_deaths(config)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
