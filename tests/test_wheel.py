@@ -172,9 +172,9 @@ def test_the_pages_of_the_documentation_are_inside(wheel: Path) -> None:
     }
 
 
-def test_the_unit_is_inside_and_a_service_would_run_this_program(installed: Path, wheel: Path, tmp_path: Path) -> None:
+def test_the_units_are_inside_and_would_run_this_program(installed: Path, wheel: Path, tmp_path: Path) -> None:
     assert {name for name in _names(wheel) if name.startswith("gpuwatch/deploy/")} == {
-        "gpuwatch/deploy/gpuwatch.service"
+        f"gpuwatch/deploy/{name}" for name in ("gpuwatch.service", "gpuwatch-keep.service", "gpuwatch-keep.timer")
     }
     (tmp_path / "gpuwatch.toml").write_text("dry_run = true\n")
     done = _gpuwatch(installed, tmp_path, "service", "install", "--user", "--print")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from gpuwatch.storage.launches.obligation_file import ObligationFile
     from gpuwatch.storage.setup.database import Database
 
+_DELIVERY_S = 30.0  # for which a process that ends waits for a channel
+
 
 def obligations_at(provider: str, file: ObligationReader, store: Database) -> list[Obligation]:
     """The open obligations of this installation; a folder may hold the databases of several. Raises StoreError."""
@@ -67,16 +69,21 @@ def key_hash(settings: Settings, provider: str, launch_id: str) -> str | None:
 
 
 def build_keeper(
-    settings: Settings, daemon_fault: Callable[[], str | None], is_followed: Callable[[str], bool]
+    settings: Settings,
+    daemon_fault: Callable[[], str | None],
+    is_followed: Callable[[str], bool],
+    *,
+    is_alone: bool = False,
 ) -> Keeper:
-    """The daemon's keeper for these settings. Opens no connection before an instance is overdue.
+    """The keeper for these settings. Opens no connection before an instance is overdue.
 
     Args:
         daemon_fault: one line: why the daemon itself may not be ending instances; None: it works.
         is_followed: whether the daemon follows launches at a provider.
+        is_alone: no daemon runs here: it waits for none, and its process ends soon, so that it waits for its alerts.
     """
     from gpuwatch.engine.alerts.channel_failures import FallbackAlerts
-    from gpuwatch.engine.launches.guarding.keeper import AFTER_S, Keeper
+    from gpuwatch.engine.launches.guarding.keeper import AFTER_S, ALONE_AFTER_S, WATCH_AFTER_S, Keeper
     from gpuwatch.storage.launches.extension_lookup import ExtensionLookup
 
     clients: list[HttpClient] = []
@@ -87,7 +94,10 @@ def build_keeper(
         return clients[0]
 
     def report(alert: Alert) -> None:
-        FallbackAlerts(build_channels(settings, http()), new_id, log_alert, settings.language).send(alert)
+        alerts = FallbackAlerts(build_channels(settings, http()), new_id, log_alert, settings.language)
+        for delivery in alerts.send(alert):
+            if is_alone:
+                delivery.join(_DELIVERY_S)
 
     file = obligation_file(settings)
     return Keeper(
@@ -98,7 +108,8 @@ def build_keeper(
         run=lambda name, action: threading.Thread(target=action, name=name, daemon=True).start(),
         new_id=new_id,
         monotonic=real_monotonic,
-        after_s=keeper_after_s(AFTER_S),
+        after_s=keeper_after_s(ALONE_AFTER_S if is_alone else AFTER_S),
+        watch_after_s=0.0 if is_alone else WATCH_AFTER_S,
         watch_ended=timedelta(seconds=settings.launching.watch_ended_s),
         is_followed=is_followed,
         is_extended=ExtensionLookup(settings.database_url, file, real_now).is_extended,

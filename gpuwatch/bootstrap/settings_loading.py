@@ -119,6 +119,21 @@ def load_or_rescue(config: str | None) -> UsableSettings:
         return rescued
 
 
+def load_for_keeping(config: str | None) -> UsableSettings:
+    """The settings, or what can be read of them and was valid before: to end what is overdue, and nothing else.
+
+    Raises:
+        SettingsError: they are invalid, and not even the address of the database is known.
+    """
+    from gpuwatch.settings.rescue import load_for_rescue
+
+    try:
+        return UsableSettings(load_settings(config))
+    except SettingsError as error:
+        rescued = load_for_rescue(config)
+        return UsableSettings(rescued.settings, tuple(dict.fromkeys((*error.faults, *rescued.lines))))
+
+
 def _rescue_settings(config: str | None, error: SettingsError) -> UsableSettings | None:
     from gpuwatch.settings.rescue import load_for_rescue
 

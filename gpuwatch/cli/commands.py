@@ -44,6 +44,7 @@ _LAUNCHES = GroupEntry(
         "ssh": ("Log in to a running launch, or run a command there.", "launches.logins:ssh"),
         "stop": ("End a launch and confirm that its instance is gone.", "launches.launches:stop"),
         "extend": ("Extend the runtime of a launch, if the budgets allow it.", "launches.launches:extend"),
+        "keep": ("End once what is overdue, if no daemon does.", "launches.keep:keep"),
         "adopt": ("Take over an instance that carries gpuwatch's label.", "launches.launches:adopt"),
         "resolve": ("Resolve a launch that is held.", "launches.launches:resolve"),
         "costs": ("Show spending, the current rate and the monthly forecast.", "launches.costs:costs"),
@@ -184,7 +185,7 @@ SECTIONS: dict[str, dict[str, Entry | GroupEntry]] = {
     },
 }
 # short name, hidden in the same way → what it stands for
-SHORT_NAMES: dict[str, tuple[str, ...]] = {"ssh": ("launches", "ssh")}
+SHORT_NAMES: dict[str, tuple[str, ...]] = {"keep": ("launches", "keep"), "ssh": ("launches", "ssh")}
 # former name, hidden from --help and from completion → what is typed today; listed in docs/commands.md
 ALIASES: dict[str, tuple[str, ...]] = {
     "accounts": ("providers", "accounts"),

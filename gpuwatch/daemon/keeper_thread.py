@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 
 from gpuwatch.bootstrap import open_http, real_monotonic, real_now
@@ -18,6 +18,7 @@ from gpuwatch.daemon.task_progress import TaskProgress
 from gpuwatch.engine.launches.guarding.keeper import Keeper
 from gpuwatch.errors import StoreError
 from gpuwatch.settings import Settings
+from gpuwatch.storage.launches.keeper_mark import KeeperMark
 from gpuwatch.storage.setup.daemon_lease import NO_LEASE, Lease
 from gpuwatch.storage.setup.database import Database
 
@@ -33,7 +34,8 @@ FOLLOW_TIMEOUT_S = 45.0  # then the keeper itself looks: a return must be notice
 class KeeperThread:
     """The work of the keeper's thread, and the other threads' reports to it. No call waits for another."""
 
-    def __init__(self, settings: Settings, progress: TaskProgress, notifier: Notifier) -> None:
+    def __init__(self, settings: Settings, progress: TaskProgress, notifier: Notifier, mark: KeeperMark) -> None:
+        self._mark = mark
         self._progress = progress
         self._notifier = notifier
         self._main_loop_s: float | None = None
@@ -74,6 +76,7 @@ class KeeperThread:
         """Check everything; runs once a second."""
         try:
             self._keeper.check(real_now())
+            self._mark.touch(real_monotonic())
             self._progress.round_done("keeper")
         except Exception:
             log.exception("the keeper failed; retrying")
@@ -131,11 +134,12 @@ def running_keeper(settings: Settings, progress: TaskProgress, notifier: Notifie
         file.compact(timedelta(seconds=settings.launching.watch_ended_s))
     except StoreError as error:
         fault = error
-    keeper = KeeperThread(settings, progress, notifier)
+    mark = KeeperMark(file.path)
+    keeper = KeeperThread(settings, progress, notifier, mark)
     keeper.check()
     if fault is not None and not keeper.has_obligations:
         raise fault
     if fault is not None:
         log.critical("%s; launches end on time, and no order is sent", fault)
-    with repeating_thread("keeper", keeper.check, CHECK_INTERVAL_S):
+    with closing(mark), repeating_thread("keeper", keeper.check, CHECK_INTERVAL_S):
         yield keeper

@@ -53,7 +53,7 @@ class TaskSupervisor:
         progress: TaskProgress,
         *,
         enqueue: Callable[[OutboxAlert], object],
-        send_directly: Callable[[Alert], None],
+        send_directly: Callable[[Alert], object],
         read_alerts: EarlierAlerts,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],

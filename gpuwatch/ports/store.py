@@ -66,6 +66,9 @@ class ObligationReader(Protocol):
     def reopen(self, obligation: Obligation) -> None:
         """Reopen it: its instance exists. Raises StoreError."""
 
+    def note_report(self, obligation: Obligation) -> None:
+        """Record what its owner was alerted about, for the next keeper. Raises StoreError."""
+
 
 class NoObligationLog:
     """Writes nothing: for commands that only read, and for simulations."""

@@ -102,9 +102,10 @@ def test_a_reload_is_the_signal_that_reads_the_settings_again() -> None:
     assert _values("gpuwatch.service", "ExecReload") == ["/bin/kill -HUP $MAINPID"]
 
 
-def test_both_services_share_one_user_state_and_secrets() -> None:
+def test_all_services_share_one_user_state_and_secrets() -> None:
     for key in ("DynamicUser", "User", "StateDirectory", "LoadCredential"):
-        assert _values("gpuwatch.service", key) == _values("gpuwatch-check.service", key) != []
+        every = [_values(service.name, key) for service in SERVICES]
+        assert every == [_values("gpuwatch.service", key)] * len(SERVICES) != [[]] * len(SERVICES)
 
 
 def test_no_service_holds_a_secret_itself() -> None:

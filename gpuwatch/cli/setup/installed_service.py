@@ -31,10 +31,12 @@ def _scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(cls=Command, examples=("gpuwatch service install", "gpuwatch service install --print"))
 @_scope_options
-@click.option("--print", "shows_only", is_flag=True, help="Print the unit, and change nothing.")
+@click.option("--print", "shows_only", is_flag=True, help="Print the daemon's unit, and change nothing.")
 @config_option
 def install(scope: str | None, shows_only: bool, config: str | None) -> None:
     """Write a systemd unit for `gpuwatch run`, start it, and let it start by itself from now on.
+
+    Beside it a timer runs `gpuwatch keep` each minute, which ends what is overdue if the daemon does not.
 
     A user's service runs in the current folder with the settings that are found here. The system's runs as a user of
     its own, hardened, with /etc/gpuwatch/gpuwatch.toml. Repeat it after a move of either, or an upgrade.
@@ -78,7 +80,7 @@ def status(scope: str | None, as_json: bool, config: str | None) -> int:
 @click.option("--yes", is_flag=True, help="Also if something is rented; do not ask.")
 @config_option
 def uninstall(scope: str | None, yes: bool, config: str | None) -> int:
-    """Stop the service and remove its unit. Settings, database and keys stay.
+    """Stop the service and its timer, and remove their units. Settings, database and keys stay.
 
     Nothing ends what is rented any more. If something is, it asks first; without a terminal it needs --yes.
 
@@ -150,4 +152,6 @@ def _lines(found: ServiceStatus, again: str) -> Iterator[tuple[str, str]]:
         yield "version", f"{found.version}{other}"
     else:
         yield "version", f"of the service unknown; this command is {found.program_version}"
+    reaper = "" if found.reaper.startswith("active") else f"; it ends what is overdue if this does not: {install}"
+    yield "reaper", f"{found.reaper}{reaper}"
     yield "last error", found.last_error or "none in the journal"

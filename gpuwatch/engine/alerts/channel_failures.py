@@ -193,12 +193,16 @@ class FallbackAlerts:
         self.send(DATABASE.alert(self._new_id(), now, subject="database", error=redact(fault)))
         return True
 
-    def send(self, alert: Alert) -> None:
-        """Log it and send it on every channel, each on a thread of its own, without waiting for them."""
+    def send(self, alert: Alert) -> list[threading.Thread]:
+        """Log it and send it on every channel; return their threads, without waiting for them."""
         self._log_alert(alert)
-        for channel in self._channels.values():
-            name = f"direct-{channel.name}"
-            threading.Thread(target=self._send, args=(channel, alert), name=name, daemon=True).start()
+        threads = [
+            threading.Thread(target=self._send, args=(channel, alert), name=f"direct-{channel.name}", daemon=True)
+            for channel in self._channels.values()
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
 
     def _send(self, channel: Channel, alert: Alert) -> None:
         try:

@@ -87,7 +87,7 @@ class ObligationFile:
         now: Callable[[], datetime],
         key_hash: Callable[[Launch], str | None] = lambda launch: None,
     ) -> None:
-        self._path = path
+        self.path = path
         self._now = now
         self._key_hash = key_hash
         self._lock = threading.Lock()  # of this object alone: threads of the tasks, or the keeper, never both
@@ -97,7 +97,7 @@ class ObligationFile:
 
     def require_writable(self) -> None:
         """Check that the file can be written. Raises StoreError."""
-        require_writable_folder(self._path)
+        require_writable_folder(self.path)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -138,6 +138,11 @@ class ObligationFile:
             closed = msgspec.structs.replace(obligation, is_over=True, over_at=self._now(), by_keeper=True)
             self._append(closed)
 
+    def note_report(self, obligation: Obligation) -> None:
+        """Record what its owner was alerted about. Raises StoreError."""
+        with self._lock:
+            self._append(obligation)
+
     def reopen(self, obligation: Obligation) -> None:
         """Record that a closed obligation is open again. Raises StoreError."""
         with self._lock:
@@ -161,27 +166,27 @@ class ObligationFile:
         """Append durably; raises StoreError. A torn last line is terminated first."""
         line = encode_line(obligation)
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             for _ in range(_MAX_REPLACED):
-                with _open_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as handle:
+                with _open_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as handle:
                     size = os.fstat(handle).st_size
                     is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
                     _write_all(handle, b"\n" * is_torn + line)
                     os.fsync(handle)
                     if size == 0:
-                        _sync_folder(self._path)
-                    if _is_current(handle, self._path):
+                        _sync_folder(self.path)
+                    if _is_current(handle, self.path):
                         return
         except OSError as error:
-            raise StoreError(f"cannot write {self._path}: {error.strerror}") from error
-        raise StoreError(f"{self._path} keeps being replaced")
+            raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
+        raise StoreError(f"{self.path} keeps being replaced")
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def open_obligations(self) -> Sequence[Obligation]:
         """Return the open obligations; if the file was deleted, the last known ones. Raises StoreError."""
         with self._lock:
-            if self._path.exists():
+            if self.path.exists():
                 self._catch_up()
             return tuple(self._read.open.values())
 
@@ -197,15 +202,15 @@ class ObligationFile:
     def _catch_up(self) -> None:
         """Read what was appended since the last time, or the whole file if it was replaced."""
         try:
-            info = os.stat(self._path)
+            info = os.stat(self.path)
             if (info.st_ino, info.st_size) == self._position:
                 return
-            with _open_file(self._path, os.O_RDONLY) as handle:
+            with _open_file(self.path, os.O_RDONLY) as handle:
                 self._read_appended(handle)
         except FileNotFoundError:
             self._read, self._position = ReadObligations(), (-1, 0)
         except OSError as error:
-            raise StoreError(f"cannot read {self._path}: {error.strerror}") from error
+            raise StoreError(f"cannot read {self.path}: {error.strerror}") from error
 
     def _read_appended(self, handle: int) -> None:
         info = os.fstat(handle)
@@ -229,24 +234,24 @@ class ObligationFile:
             except FileNotFoundError:
                 return  # nothing was ever written
             except OSError as error:
-                log.warning("cannot compact %s: %s", self._path, error.strerror)
+                log.warning("cannot compact %s: %s", self.path, error.strerror)
 
     def _compact(self, since: datetime) -> None:
         # not `atomic_file`: the new file stays open, to take what another process appends until the rename
-        new_path = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        with _open_file(self._path, os.O_RDONLY) as old_handle:
+        new_path = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        with _open_file(self.path, os.O_RDONLY) as old_handle:
             complete = _complete_lines(_read_from(old_handle, 0))
             read = read_obligation_lines(complete.splitlines(keepends=True))
             with _open_file(new_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND) as new_handle:
                 _write_all(new_handle, compacted(read, since))
                 os.fsync(new_handle)
-                os.replace(new_path, self._path)
-                _sync_folder(self._path)
+                os.replace(new_path, self.path)
+                _sync_folder(self.path)
                 # what another process appended meanwhile, and the line that it was just writing
                 _write_all(new_handle, _read_from(old_handle, len(complete)))
                 os.fsync(new_handle)
         if read.foreign:
-            log.warning("%s has %d unreadable lines; keeping them", self._path, len(read.foreign))
+            log.warning("%s has %d unreadable lines; keeping them", self.path, len(read.foreign))
 
 
 class _open_file:  # noqa: N801 a context manager, like `open`

@@ -40,6 +40,7 @@ echo "$(basename "$0") $*" >> "{calls}"
 case "$*" in
 *{failing}*) echo "Job for gpuwatch.service failed." >&2; exit 1 ;;
 *"show gpuwatch.service"*) cat "{shown}" ;;
+*"show gpuwatch-keep.timer"*) printf 'ActiveState=active\nSubState=waiting\n' ;;
 *--property=Linger*) echo {linger} ;;
 *"-p err"*) echo "2026-11-29T05:00:00+0000 host gpuwatch[7]: vast.ai is not answering" ;;
 esac
@@ -117,10 +118,16 @@ def test_a_user_s_unit_runs_this_program_here_with_these_settings(shell: Shell, 
     assert "Only as a system service" not in text
     assert systemd.calls() == [
         "systemctl --user daemon-reload",
+        "systemctl --user enable --now gpuwatch-keep.timer",
         "systemctl --user enable gpuwatch.service",
         "systemctl --user restart gpuwatch.service",
     ]
     assert (unit.stat().st_mode & 0o777) == 0o644
+    keep = unit.with_name("gpuwatch-keep.service").read_text()
+    program = " ".join(run_command(Scope.USER, shell.folder / "gpuwatch.toml", "keep"))
+    assert f"\nExecStart={program}\nWorkingDirectory={shell.folder}\n" in keep
+    assert "DynamicUser" not in keep
+    assert unit.with_name("gpuwatch-keep.timer").read_text().endswith("[Install]\nWantedBy=timers.target\n")
 
 
 def test_what_only_this_shell_sets_is_named(
@@ -248,6 +255,7 @@ def test_status_is_one_screen(shell: Shell, systemd: Systemd, unit: Path) -> Non
         "active     active (running) since Sun 2026-11-29 06:00:00 UTC",
         "doing      3 watches; vastai polled 2 s ago",
         f"version    {__version__}",
+        "reaper     active (waiting)",
         "last error 2026-11-29T05:00:00+0000 host gpuwatch[7]: vast.ai is not answering",
     ]
 
@@ -259,6 +267,9 @@ def test_status_says_what_differs(shell: Shell, systemd: Systemd, unit: Path) ->
     ran = shell("service", "status", "--user")
     assert ran.code == Exit.FAILED
     assert f"{unit}; this version writes another one here: gpuwatch service install --user" in ran.out
+    shell("service", "install", "--user")
+    unit.with_name("gpuwatch-keep.timer").unlink()  # as a version before this one left it
+    assert "this version writes another one here" in shell("service", "status", "--user").out
     assert f"version    0.1.9; this command is {__version__}" in ran.out
     unit.unlink()
     assert "is not installed; to install it: gpuwatch service install" in shell("service", "status", "--user").out
@@ -268,9 +279,13 @@ def test_uninstall_removes_the_unit_alone(shell: Shell, systemd: Systemd, unit: 
     shell("service", "install", "--user")
     ran = shell("service", "uninstall", "--user")
     assert (ran.code, ran.err) == (Exit.DONE, "")
-    assert not unit.exists()
+    assert list(unit.parent.iterdir()) == []
     assert (shell.folder / "gpuwatch.toml").exists()
-    assert systemd.calls()[-2:] == ["systemctl --user disable --now gpuwatch.service", "systemctl --user daemon-reload"]
+    assert systemd.calls()[-3:] == [
+        "systemctl --user disable --now gpuwatch.service",
+        "systemctl --user disable --now gpuwatch-keep.timer",
+        "systemctl --user daemon-reload",
+    ]
     again = shell("service", "uninstall", "--user")
     assert (again.code, "is not installed" in again.err) == (Exit.USAGE, True)
 

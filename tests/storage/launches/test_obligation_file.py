@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError
+from gpuwatch.storage.launches.keeper_mark import KeeperMark, is_keeper_alive, mark_path
 from gpuwatch.storage.launches.obligation_file import FILE_NAME, ObligationFile, obligation_path
 from tests.builders import a_match, a_watch, changed
 
@@ -256,3 +258,22 @@ def test_a_line_of_an_older_gpuwatch_is_no_proof_of_an_extension(tmp_path: Path)
     writer = file_in(tmp_path)
     writer.record_changes([changed(running, max_runtime_s=7200.0, version=1)])
     assert [one.ends_at for one in writer.open_obligations()] == [NOON + timedelta(hours=1)]
+
+
+def test_a_keeper_is_alive_while_its_process_holds_the_mark_and_touches_it(tmp_path: Path) -> None:
+    file = tmp_path / FILE_NAME
+    assert not is_keeper_alive(file, real_now())
+    mark, other = KeeperMark(file), KeeperMark(file)
+    mark.touch(0.0)
+    other.touch(0.0)  # daemons may share a state folder
+    mark.close()
+    assert is_keeper_alive(file, real_now())
+    os.utime(mark_path(file), (0, 0))  # the process lives, and hangs
+    assert not is_keeper_alive(file, real_now())
+    other.touch(10.0)
+    assert is_keeper_alive(file, real_now())
+    mark_path(file).unlink()
+    other.touch(20.0)
+    assert is_keeper_alive(file, real_now())
+    other.close()
+    assert not is_keeper_alive(file, real_now())

@@ -16,7 +16,15 @@ import msgspec
 from gpuwatch import __version__
 from gpuwatch.app.launches.launches import all_launches
 from gpuwatch.app.setup.maintenance import systemd_unit
-from gpuwatch.app.setup.maintenance.systemd_unit import NAME, Scope, run_command, unit_path, unit_text
+from gpuwatch.app.setup.maintenance.systemd_unit import (
+    KEEP,
+    KEEP_TIMER,
+    NAME,
+    Scope,
+    run_command,
+    unit_path,
+    unit_text,
+)
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.launch import Launch
@@ -50,13 +58,14 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How the service is.
 
     Attributes:
-        is_current: the unit is what this version writes.
+        is_current: the units are what this version writes.
         enabled: systemd's word, such as "enabled".
         active: systemd's words, such as "active (running)".
         doing: the line of the daemon; empty: it sends none.
         version: of the daemon that runs; None: it does not, or is older than 0.2.
         program_version: of this program.
         linger: whether it outlives the user's sessions; None: a system service does.
+        reaper: systemd's words for the timer of `gpuwatch keep`, such as "active (waiting)".
         last_error: the newest line of the journal with the priority "error"; None: there is none, or no journal.
     """
 
@@ -70,6 +79,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None
     program_version: str
     linger: bool | None
+    reaper: str
     last_error: str | None
 
 
@@ -86,12 +96,12 @@ def default_scope() -> Scope:
 
 
 def service_text(scope: Scope, config: str | None) -> str:
-    """The unit that `install_service` would write. Raises SettingsError, UsageError."""
-    return _unit(scope, _settings(scope, config))
+    """The daemon's unit that `install_service` would write. Raises SettingsError, UsageError."""
+    return _units(scope, _settings(scope, config))[NAME]
 
 
 def install_service(scope: Scope, config: str | None) -> InstalledService:
-    """Write the unit, enable it, and start it with the settings that a daemon would have here.
+    """Write the units, enable them, and start them with the settings that a daemon would have here.
 
     Raises:
         SettingsError: they are invalid.
@@ -100,7 +110,7 @@ def install_service(scope: Scope, config: str | None) -> InstalledService:
         GpuwatchError: there is no systemd, or it did not start.
     """
     settings = _settings(scope, config)
-    text = _unit(scope, settings)
+    texts = _units(scope, settings)
     _require_systemd(scope)
     path = unit_path(scope, os.environ)
     if scope is Scope.USER and not path.exists():
@@ -110,16 +120,17 @@ def install_service(scope: Scope, config: str | None) -> InstalledService:
         path.parent.mkdir(parents=True, exist_ok=True)
         if scope is Scope.SYSTEM:
             (systemd_unit.SYSTEM_SETTINGS.parent / "credentials").mkdir(mode=0o700, parents=True, exist_ok=True)
-        with atomic_file(path, mode=0o644) as part:
-            part.write_text(text, "utf-8")
-            part.chmod(0o644)
+        for name, text in texts.items():
+            with atomic_file(path.with_name(name), mode=0o644) as part:
+                part.write_text(text, "utf-8")
+                part.chmod(0o644)
     except OSError as error:
         raise GpuwatchError(f"cannot write {path}: {error.strerror or error}") from error
-    for words in (["daemon-reload"], ["enable", NAME], ["restart", NAME]):
+    for words in (["daemon-reload"], ["enable", "--now", KEEP_TIMER], ["enable", NAME], ["restart", NAME]):
         done = _systemctl(scope, *words, within_s=_START_S)
         if done.returncode != 0:
             raise GpuwatchError(f"systemctl {' '.join(words)}: {_last_line(done)}; see: {_journal_hint(scope)}")
-    command = next(line for line in text.splitlines() if line.startswith("ExecStart="))
+    command = next(line for line in texts[NAME].splitlines() if line.startswith("ExecStart="))
     return InstalledService(
         unit=str(path),
         command=command.partition("=")[2],
@@ -132,21 +143,21 @@ def service_status(scope: Scope, config: str | None) -> ServiceStatus:
     """How the service is. Raises GpuwatchError: there is no systemd."""
     _require_systemd(scope)
     path = unit_path(scope, os.environ)
-    shown = _systemctl(scope, "show", NAME, f"--property={_SHOWN}")
-    facts = dict(line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)
+    facts, timer = _facts(scope, NAME), _facts(scope, KEEP_TIMER)
     doing = facts.get("StatusText", "")
     found = _RUNNING_VERSION.match(doing)
     return ServiceStatus(
         unit=str(path),
         is_installed=path.exists(),
-        is_current=path.exists() and path.read_text("utf-8", "replace") == _text_or_empty(scope, config),
+        is_current=path.exists() and _is_current(scope, config),
         enabled=facts.get("UnitFileState") or "no",
-        active=f"{facts.get('ActiveState', 'unknown')} ({facts.get('SubState', 'unknown')})",
+        active=_state(facts),
         since=facts.get("ActiveEnterTimestamp", ""),
         doing=doing[found.end() :] if found else doing,
         version=found[1] if found else None,
         program_version=__version__,
         linger=_lingers(scope),
+        reaper=_state(timer),
         last_error=_last_error(scope),
     )
 
@@ -163,7 +174,7 @@ def guarded_launches(scope: Scope, config: str | None) -> GuardedLaunches:
         raise UsageError(f"{path} is not installed")
     try:
         settings = _settings(scope, config)
-        if (others := _place(path.read_text("utf-8", "replace"))) != _place(_unit(scope, settings)):
+        if (others := _place(path.read_text("utf-8", "replace"))) != _place(_units(scope, settings)[NAME]):
             return GuardedLaunches(launches=[], unknown=f"the service has other settings than these: {others}")
         found = all_launches(settings)
     except StoreMissing:
@@ -174,19 +185,23 @@ def guarded_launches(scope: Scope, config: str | None) -> GuardedLaunches:
 
 
 def uninstall_service(scope: Scope) -> str:
-    """Stop and disable the service, and remove its unit; database and settings stay. Returns the unit's path.
+    """Stop and disable the service and its timer, and remove their units. Returns the path of the service's unit.
 
     Raises:
-        GpuwatchError: systemd did not stop it; the unit is still there.
+        GpuwatchError: systemd did not stop one; its unit is still there.
     """
     path = unit_path(scope, os.environ)
-    done = _systemctl(scope, "disable", "--now", NAME, within_s=_START_S)
-    if done.returncode != 0:
-        raise GpuwatchError(f"systemctl disable --now {NAME}: {_last_line(done)}")
+    timer = [KEEP_TIMER] if path.with_name(KEEP_TIMER).exists() else []  # an older gpuwatch installed none
+    for name in (NAME, *timer):
+        done = _systemctl(scope, "disable", "--now", name, within_s=_START_S)
+        if done.returncode != 0:
+            raise GpuwatchError(f"systemctl disable --now {name}: {_last_line(done)}")
     try:
         path.unlink()
+        for name in (KEEP, KEEP_TIMER):
+            path.with_name(name).unlink(missing_ok=True)
     except OSError as error:
-        raise GpuwatchError(f"cannot remove {path}: {error.strerror}") from error
+        raise GpuwatchError(f"cannot remove {error.filename}: {error.strerror}") from error
     _systemctl(scope, "daemon-reload")
     return str(path)
 
@@ -217,12 +232,17 @@ def _service_env(env: Mapping[str, str]) -> dict[str, str]:
     return found | ({"GPUWATCH_DATABASE_URL_FILE": str(url)} if url.exists() else {})
 
 
-def _unit(scope: Scope, settings: Settings) -> str:
+def _units(scope: Scope, settings: Settings) -> dict[str, str]:
+    """The units by name: the daemon's, and those of `gpuwatch keep`."""
     file = Path(settings.source_file or "")
-    if scope is Scope.SYSTEM:
-        config = None if file == systemd_unit.SYSTEM_SETTINGS else file
-        return unit_text(scope, run_command(scope, config), None, os.environ)
-    return unit_text(scope, run_command(scope, Path.cwd() / file), Path.cwd(), os.environ)
+    folder = None if scope is Scope.SYSTEM else Path.cwd()
+    is_default = scope is Scope.SYSTEM and file == systemd_unit.SYSTEM_SETTINGS
+    config = None if is_default else (folder or Path()) / file
+    commands = {NAME: "run", KEEP: "keep", KEEP_TIMER: "keep"}
+    return {
+        name: unit_text(scope, run_command(scope, config, command), folder, os.environ, name)
+        for name, command in commands.items()
+    }
 
 
 def _place(unit: str) -> str:
@@ -244,11 +264,14 @@ def _of_this_shell(scope: Scope, env: Mapping[str, str]) -> list[str]:
     return sorted(name for name in named if kept.get(name) != env[name] and name != f"{PREFIX}CONFIG")
 
 
-def _text_or_empty(scope: Scope, config: str | None) -> str:
+def _is_current(scope: Scope, config: str | None) -> bool:
+    """Whether every unit is there, as this version writes it."""
     try:
-        return service_text(scope, config)
+        texts = _units(scope, _settings(scope, config))
     except GpuwatchError:
-        return ""
+        return False
+    paths = {name: unit_path(scope, os.environ, name) for name in texts}
+    return all(paths[name].exists() and paths[name].read_text("utf-8", "replace") == texts[name] for name in texts)
 
 
 # --- systemd ----------------------------------------------------------------------------------------------------------
@@ -268,6 +291,15 @@ def _require_systemd(scope: Scope) -> None:
         log_in = "log in as this user, not by su or sudo"
         raise GpuwatchError(f"the systemd of this user does not answer ({_last_line(done)}): {log_in}; or {instead}")
     raise GpuwatchError(f"systemd does not answer ({_last_line(done)}): {instead}")
+
+
+def _facts(scope: Scope, unit: str) -> dict[str, str]:
+    shown = _systemctl(scope, "show", unit, f"--property={_SHOWN}")
+    return dict(line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)
+
+
+def _state(facts: Mapping[str, str]) -> str:
+    return f"{facts.get('ActiveState', 'unknown')} ({facts.get('SubState', 'unknown')})"
 
 
 def _systemctl(scope: Scope, *words: str, within_s: float = _ANSWER_S) -> subprocess.CompletedProcess[str]:

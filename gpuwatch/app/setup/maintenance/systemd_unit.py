@@ -1,4 +1,4 @@
-"""The text of gpuwatch's systemd unit for this installation, from the one file that servers install, too."""
+"""The text of gpuwatch's systemd units for this installation, from the files that servers install, too."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gpuwatch.home_folder import home_folder, xdg_folder
 from gpuwatch.installation import packaged_path
 
 NAME = "gpuwatch.service"
+KEEP, KEEP_TIMER = "gpuwatch-keep.service", "gpuwatch-keep.timer"  # end what is overdue if the daemon does not
 SYSTEM_UNITS = Path("/etc/systemd/system")
 SYSTEM_SETTINGS = Path("/etc/gpuwatch/gpuwatch.toml")
 SYSTEM_STATE = Path("/var/lib/gpuwatch")
@@ -28,28 +29,30 @@ class Scope(Enum):
     SYSTEM = "system"
 
 
-def unit_path(scope: Scope, env: Mapping[str, str]) -> Path:
-    """Where the unit lies. source: systemd.unit(5). Raises UsageError: this user has no home folder."""
+def unit_path(scope: Scope, env: Mapping[str, str], name: str = NAME) -> Path:
+    """Where a unit lies. source: systemd.unit(5). Raises UsageError: this user has no home folder."""
     if scope is Scope.SYSTEM:
-        return SYSTEM_UNITS / NAME
+        return SYSTEM_UNITS / name
     home = home_folder(env)
     config = xdg_folder(env, "XDG_CONFIG_HOME") or (home and home / ".config")
     if config is None:
         raise UsageError("this user has no home folder: set HOME, or use --system")
-    return config / "systemd/user" / NAME
+    return config / "systemd/user" / name
 
 
-def unit_text(scope: Scope, command: Sequence[str], folder: Path | None, env: Mapping[str, str]) -> str:
-    """The unit.
+def unit_text(
+    scope: Scope, command: Sequence[str], folder: Path | None, env: Mapping[str, str], name: str = NAME
+) -> str:
+    """A unit.
 
     Args:
         command: what it runs.
         folder: in which it runs; None: systemd's default.
         env: of this process; a user's service gets the folders that its variables name.
     """
-    source = packaged_path(f"deploy/{NAME}")
+    source = packaged_path(f"deploy/{name}")
     if source is None:
-        raise GpuwatchError(f"{NAME} is missing from this installation; reinstall gpuwatch")
+        raise GpuwatchError(f"{name} is missing from this installation; reinstall gpuwatch")
     parts = source.read_text("utf-8").split("\n\n")
     if scope is Scope.USER:
         parts = [part for part in parts if not part.startswith(_ONLY_SYSTEM)]
@@ -63,8 +66,8 @@ def unit_text(scope: Scope, command: Sequence[str], folder: Path | None, env: Ma
     return re.sub(r"(?m)^ExecStart=.*$", lambda _: "\n".join(start), text)
 
 
-def run_command(scope: Scope, config: Path | None) -> list[str]:
-    """The program of this installation, and its arguments.
+def run_command(scope: Scope, config: Path | None, command: str = "run") -> list[str]:
+    """The program of this installation, with a command and its arguments.
 
     Raises:
         UsageError: a system service cannot see it.
@@ -77,7 +80,7 @@ def run_command(scope: Scope, config: Path | None) -> list[str]:
             f"a system service cannot see {hidden}, which lies in a home folder: install gpuwatch with deploy/install, "
             "or use --user"
         )
-    return [*program, "run", *([] if config is None else ["--config", str(config)])]
+    return [*program, command, *([] if config is None else ["--config", str(config)])]
 
 
 def _program(prefix: Path) -> list[str]:

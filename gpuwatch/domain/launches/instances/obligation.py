@@ -35,6 +35,8 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         is_over: it is closed.
         over_at: when it was closed; None: it is open, or it never had a known instance.
         by_keeper: the keeper closed it, because the provider reported it as gone; otherwise the daemon did.
+        is_end_reported: the owner was alerted that the keeper ended it.
+        failing_reported_at: when the owner was last alerted that the keeper cannot end it.
     """
 
     v: int = VERSION
@@ -58,6 +60,8 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_over: bool = False
     over_at: datetime | None = None
     by_keeper: bool = False
+    is_end_reported: bool = False
+    failing_reported_at: datetime | None = None
 
 
 class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +105,7 @@ def decode_line(line: bytes) -> Obligation | None:
         found = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    times = (found.ordered_at, found.ends_at, found.over_at)
+    times = (found.ordered_at, found.ends_at, found.over_at, found.failing_reported_at)
     return found if all(at is None or at.tzinfo for at in times) else None
 
 
@@ -148,7 +152,9 @@ def compacted(read: ReadObligations, since: datetime) -> bytes:
 
 def reopened_obligation(closed: Obligation) -> Obligation:
     """Reopen a closed obligation, because its instance exists."""
-    return msgspec.structs.replace(closed, is_over=False, over_at=None, by_keeper=False, revision=closed.revision + 1)
+    return msgspec.structs.replace(
+        closed, is_over=False, over_at=None, by_keeper=False, is_end_reported=False, revision=closed.revision + 1
+    )
 
 
 def obligation_of(
@@ -188,6 +194,8 @@ def obligation_of(
         revision=launch.version,
         is_over=launch.is_over,
         over_at=now if launch.is_over and launch.instance_id else None,
+        is_end_reported=before is not None and before.is_end_reported and not before.is_over,
+        failing_reported_at=None if before is None else before.failing_reported_at,
     )
 
 

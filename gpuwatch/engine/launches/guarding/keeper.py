@@ -12,7 +12,7 @@ Its alerts bypass the outbox.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,13 +33,32 @@ from gpuwatch.redaction import redact
 log = logging.getLogger(__name__)
 
 AFTER_S = 75.0  # past its end: the reconciler has had its chance, and less than two minutes have passed
+ALONE_AFTER_S = 30.0  # without a daemon here: with a timer of a minute, less than two minutes, too
 AGAIN_S = 15.0
 LOOKUP_EVERY_S = 60.0  # between two lookups of an instance whose id is unknown, or that was gone
+WATCH_AFTER_S = LOOKUP_EVERY_S / 2  # a starting daemon needs some time to follow
 GONE_AFTER = 3  # consecutive lookups that do not find it
 FAILING_S = 45.0  # errors that last this long are reported; a refusal is reported at once
 REPEAT_S = 3600.0
 MAX_REQUESTS_AT_ONCE = 8  # per provider; endings and lookups count separately, and so does each provider
 Runner = Callable[[str, Callable[[], None]], None]
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the keeper is with one overdue instance.
+
+    Attributes:
+        is_busy: an attempt is under way.
+        is_absent: nothing was destroyed, and the provider shows no instance of it.
+        error: of the last attempt; None: it succeeded, or there was none.
+        is_lasting: it failed for a while, or the provider refused.
+    """
+
+    obligation: Obligation
+    is_busy: bool
+    is_absent: bool
+    error: str | None
+    is_lasting: bool
 
 
 class _Work(msgspec.Struct):
@@ -48,7 +67,11 @@ class _Work(msgspec.Struct):
     provider: str
     next_s: float
     is_busy: bool = False
+    is_looked_up: bool = False  # a lookup ended, with or without an answer
+    is_absent: bool = False
     is_acknowledged: bool = False  # the provider accepted a destroy
+    error: str | None = None
+    is_lasting: bool = False
     failing_since_s: float | None = None
     reported_failing_s: float | None = None
     not_found: int = 0  # consecutive lookups
@@ -71,6 +94,7 @@ class Keeper:
         watch_ended: how long closed obligations are watched.
         is_followed: whether the daemon follows a provider's launches, and finds reappearing instances itself.
         is_extended: whether the database proves a later end, which is then in the file; answers within seconds.
+        watch_after_s: seconds before the first lookup of a closed obligation that is watched.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -87,6 +111,7 @@ class Keeper:
         watch_ended: timedelta = WATCH_ENDED,
         is_followed: Callable[[str], bool] = lambda provider: True,
         is_extended: Callable[[Obligation], bool] = lambda obligation: False,
+        watch_after_s: float = WATCH_AFTER_S,
     ) -> None:
         self._obligations = obligations
         self._launcher_for = launcher_for
@@ -103,12 +128,33 @@ class Keeper:
         self._watch_ended = watch_ended
         self._is_followed = is_followed
         self._is_extended = is_extended
+        self._watch_after_s = watch_after_s
+        self._overdue: Sequence[Obligation] = ()
         self._read_error: str | None = None
 
     @property
     def open_count(self) -> int:
         """The number of open obligations at the last check."""
         return len(self._known)
+
+    def endings(self) -> list[Ending]:
+        """How far each instance is that was overdue at the last check."""
+        works = [(one, self._work[one.launch_id]) for one in self._overdue]
+        return [
+            Ending(
+                obligation=one,
+                is_busy=work.is_busy,
+                is_absent=work.is_absent and not work.is_acknowledged,
+                error=work.error,
+                is_lasting=work.is_lasting,
+            )
+            for one, work in works
+        ]
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a closed obligation that is watched still waits for its first lookup."""
+        return any(not work.is_looked_up for work in self._watched.values())
 
     def check(self, now: datetime) -> None:
         """Begin to end overdue instances, without waiting. Never raises GpuwatchError."""
@@ -119,10 +165,11 @@ class Keeper:
         self._work = {one: work for one, work in self._work.items() if one in known}
         closed = self._obligations.recently_closed(now - self._watch_ended)
         watched = [one for one in closed if one.by_keeper or not self._is_followed(one.provider)]
-        first_s = tick_s + LOOKUP_EVERY_S / 2  # a starting daemon needs some time to follow
+        first_s = tick_s + self._watch_after_s
         before = self._watched
         self._watched = {one.launch_id: before.get(one.launch_id) or _Work(one.provider, first_s) for one in watched}
-        for obligation in self._overdue(now, tick_s):
+        self._overdue = self._overdue_at(now, tick_s)
+        for obligation in self._overdue:
             work = self._work.setdefault(obligation.launch_id, _Work(obligation.provider, tick_s))
             self._start(obligation, work, now, self._end)
         for one in watched:
@@ -138,7 +185,7 @@ class Keeper:
                 log.error("keeper: %s", error)  # noqa: TRY400 one line
             self._read_error = str(error)
 
-    def _overdue(self, now: datetime, tick_s: float) -> Iterable[Obligation]:
+    def _overdue_at(self, now: datetime, tick_s: float) -> Sequence[Obligation]:
         """Return overdue obligations, longest overdue first."""
         late = [
             obligation
@@ -171,7 +218,7 @@ class Keeper:
                 log.exception("keeper: launch %s", one.launch_id)
                 self._failed(one, work, GpuwatchError(f"{type(error).__name__}: {error}"), now)
             finally:
-                work.is_busy = False
+                work.is_looked_up, work.is_busy = True, False
 
         try:
             self._run(f"keeper {one.launch_id}", run)
@@ -188,6 +235,7 @@ class Keeper:
             return
         launcher = self._launcher_for(one)
         left = self._to_destroy(one, work, launcher)
+        work.is_absent = not left
         if left:
             work.not_found = 0
             self._destroy(one, work, launcher, left, now)
@@ -196,7 +244,7 @@ class Keeper:
             if work.not_found >= GONE_AFTER:
                 log.info("keeper: the instance of launch %s is gone", one.launch_id)
                 self._obligations.close(one)
-        work.failing_since_s = None
+        work.failing_since_s, work.error, work.is_lasting = None, None, False
         work.next_s = self._monotonic() + (AGAIN_S if work.is_acknowledged else LOOKUP_EVERY_S)
 
     def _check_reappeared(self, one: Obligation, work: _Work, now: datetime) -> None:
@@ -226,8 +274,9 @@ class Keeper:
             launcher.destroy(instance_id)
             log.warning("keeper: destroyed instance %s of launch %s, overdue", instance_id, one.launch_id)
         fault = self._daemon_fault()
-        if not work.is_acknowledged and not (one.is_ending and fault is None):
+        if not (work.is_acknowledged or one.is_end_reported) and not (one.is_ending and fault is None):
             self._alert(KEEPER_ENDED, one, fault, now, destroyed=", ".join(ids))
+            self._note_report(msgspec.structs.replace(one, is_end_reported=True))
         work.is_acknowledged = True
 
     def _failed(self, one: Obligation, work: _Work, error: GpuwatchError, now: datetime) -> None:
@@ -235,15 +284,27 @@ class Keeper:
         tick_s = self._monotonic()
         work.next_s = tick_s + AGAIN_S
         work.failing_since_s = tick_s if work.failing_since_s is None else work.failing_since_s
+        work.error = redact(str(error))
+        work.is_lasting = is_refusal(error) or tick_s - work.failing_since_s >= FAILING_S
         log.warning("keeper: cannot %s launch %s: %s", "look up" if one.is_over else "end", one.launch_id, error)
         fault = self._daemon_fault()
         if one.is_over or (one.is_ending and fault is None):
             return
-        is_lasting = is_refusal(error) or tick_s - work.failing_since_s >= FAILING_S
-        if is_lasting and (work.reported_failing_s is None or tick_s - work.reported_failing_s >= REPEAT_S):
+        reported_s = [] if work.reported_failing_s is None else [tick_s - work.reported_failing_s]
+        if one.failing_reported_at is not None:  # perhaps by the keeper of an earlier process
+            reported_s.append(abs(now - one.failing_reported_at).total_seconds())
+        if work.is_lasting and all(age_s >= REPEAT_S for age_s in reported_s):
             work.reported_failing_s = tick_s
             what = f"instance {one.instance_id}" if one.instance_id else f"the instance labelled {one.label}"
-            self._alert(KEEPER_CANNOT_END, one, fault, now, error=redact(str(error)), what=what)
+            self._alert(KEEPER_CANNOT_END, one, fault, now, error=work.error, what=what)
+            self._note_report(msgspec.structs.replace(one, failing_reported_at=now))
+
+    def _note_report(self, one: Obligation) -> None:
+        """Note it for the keeper of the next process, which would alert about the same again."""
+        try:
+            self._obligations.note_report(one)
+        except StoreError as error:
+            log.warning("keeper: launch %s: %s", one.launch_id, error)
 
     def _alert(self, spec: AlertSpec, one: Obligation, fault: str | None, now: datetime, **fields: Any) -> None:
         """Report it with the facts of the obligation. `fault`: why the daemon could not end it; None: none is known."""

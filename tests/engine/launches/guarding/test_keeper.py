@@ -46,7 +46,11 @@ class World:
         self.hangs = False
         self.is_followed = True
         self.is_extended = False  # according to the database
-        self.keeper = Keeper(
+        self.keeper = self.new_keeper()
+
+    def new_keeper(self) -> Keeper:
+        """Return the keeper of another process."""
+        return Keeper(
             self, self._launcher, self.reports.append, daemon_fault=lambda: self.alone, run=self._run,
             new_id=lambda: "alert", monotonic=lambda: self.tick_s, is_followed=lambda provider: self.is_followed,
             is_extended=lambda one: self.is_extended,
@@ -67,6 +71,9 @@ class World:
     def reopen(self, obligation: Obligation) -> None:
         del self.closed[obligation.launch_id]
         self.file[obligation.launch_id] = reopened_obligation(obligation)
+
+    def note_report(self, obligation: Obligation) -> None:
+        self.file[obligation.launch_id] = obligation
 
     def rented(self, **changes: object) -> None:
         """Rent it, and record it in the file."""
@@ -330,3 +337,23 @@ def test_without_the_key_of_its_account_it_is_left_to_its_owner() -> None:
     assert world.provider.destroys == []
     assert len(world.reports) == 1
     assert ("Error", "the key is of account two") in world.reports[0].facts
+
+
+def test_the_keeper_of_the_next_process_does_not_report_the_same_again() -> None:
+    """`gpuwatch keep` is a new process each minute."""
+    world = World()
+    world.rented()
+    world.no_key = UsageError("its key is gone")
+    world.late(AFTER_S + 60)
+    assert len(world.reports) == 1
+    world.keeper = world.new_keeper()
+    world.pass_s(3000.0)
+    assert len(world.reports) == 1
+    world.pass_s(700.0)
+    assert len(world.reports) == 2
+    world.no_key = None
+    world.provider.destroy_lies = True
+    world.pass_s(20.0)
+    world.keeper = world.new_keeper()
+    world.pass_s(60.0)
+    assert [alert.headline.partition("; ")[2] for alert in world.reports[2:]] == ["the keeper destroyed it"]
