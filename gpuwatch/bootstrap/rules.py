@@ -14,7 +14,7 @@ from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable, prov
 from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.engine.alerts.alert_routing import AlertRouting
 from gpuwatch.engine.market.watch_search import RENTAL_TYPES
-from gpuwatch.engine.watches.evaluator import EvaluationRules
+from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
 from gpuwatch.ports import SilentChannel
 
 if TYPE_CHECKING:

@@ -112,6 +112,9 @@ class UnitOfWork(Protocol):
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         """Reserve a free slot of the watch and its budget; returns the launch and its match, or a refusal."""
 
+    def would_refuse(self, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
+        """Why `reserve` would refuse now, or None. Reserves nothing."""
+
     def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
     ) -> Approval | LaunchRefusal | None:

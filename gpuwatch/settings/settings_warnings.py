@@ -364,7 +364,7 @@ def _round_s(settings: Settings, name: str) -> float:
     """Duration of one round of a provider's hunt: `poll_every`, or longer with many watches."""
     provider = settings.providers[name]
     watches = [watch for watch in settings.watches if watch.providers is None or name in watch.providers]
-    queries = len(watches) + sum(watch.spot is SpotPolicy.ANY for watch in watches)
+    queries = len(watches) + sum(watch.spot in {SpotPolicy.ANY, SpotPolicy.FIRST} for watch in watches)
     return max(provider.poll_every_s, queries * provider.search_interval_s)
 
 

@@ -297,7 +297,7 @@ gpu = "H100"                      # family or name, one or a list; in any spelli
 gpu_count = 1                     # a number, or { min = 1, max = 8 }
 max_price = 2.50                  # USD per hour of ONE GPU, commission included; fires at or under this price
 action = "alert"                  # "alert", "ask" or "launch"
-spot = "no"                       # "no", "only" or "any"
+spot = "no"                       # "no", "only", "any"; "first": spot for spot_for = "45m", then any
 # listed = false                  # ignore list prices (stock unknown); a watch that rents always ignores them
 # cpu_arch = "any"                # a watch that rents uses Arm machines only with "arm64" or "any"
 disk_gb = 50                      # GB of disk to rent; part of the price

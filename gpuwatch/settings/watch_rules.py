@@ -110,6 +110,10 @@ def _clause_errors(watch: Watch, written: Mapping[str, Any]) -> Iterator[tuple[K
         yield ("hold_for",), "cannot be combined with new_low: a price is a new low only once"
     if "any" in written and not watch.any_of:
         yield ("any",), "expected at least one condition"
+    if "spot_for" in written and watch.spot is not SpotPolicy.FIRST:
+        yield ("spot_for",), 'expected only with spot = "first"'
+    if watch.restock and watch.spot is SpotPolicy.FIRST:
+        yield ("spot",), '"first" cannot be combined with restock, which fires when the offer first appears'
     if watch.restock and watch.hold_for_s:
         yield ("hold_for",), "cannot be combined with restock, which fires when the offer first appears"
 
@@ -221,9 +225,12 @@ def missing_limits(watch: Watch, written: Mapping[str, Any], budget: Budget) -> 
 def _watch_conflicts(watch: Watch, launch: LaunchSpec) -> Iterator[tuple[str, str]]:
     if watch.spot is SpotPolicy.NO:
         if launch.bid is not None:
-            yield "bid", 'requires spot = "only" or "any" in this watch: only interruptible offers accept bids'
+            yield "bid", 'requires spot = "only", "any" or "first" here: only interruptible offers accept bids'
         if launch.relaunch:
-            yield "relaunch", 'requires spot = "only" or "any" in this watch: only such instances are preempted'
+            yield (
+                "relaunch",
+                'requires spot = "only", "any" or "first" here: only such instances are preempted',
+            )
     if launch.stop_outside and not watch.active:
         yield "stop_outside", 'requires `active` in this watch, such as active = ["22:00-08:00"]'
 

@@ -99,12 +99,18 @@ class SqlUnitOfWork:
             "fired_microusd_gpu_hour": memory.fired_microusd_gpu_hour,
             "under_since_ms": to_ms(memory.under_since),
             "misses": memory.misses,
+            "spot_wait_since_ms": to_ms(memory.spot_wait_since),
+            "spot_idle_since_ms": to_ms(memory.spot_idle_since),
         }
         upsert(self._connection, watch_state, row)
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         """Reserve a free slot and its budget, or return why not."""
         return launch_admission.reserve(self._connection, intent, budget, now, self._lease)
+
+    def would_refuse(self, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
+        """Return why a reservation would be refused now, or None."""
+        return launch_admission.refusal_of_rehearsal(self._connection, intent, budget, now)
 
     def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
@@ -153,6 +159,8 @@ def _memory_of(row: AnyRow) -> WatchMemory:
         fired_microusd_gpu_hour=row.fired_microusd_gpu_hour,
         under_since=from_ms(row.under_since_ms),
         misses=row.misses,
+        spot_wait_since=from_ms(row.spot_wait_since_ms),
+        spot_idle_since=from_ms(row.spot_idle_since_ms),
     )
 
 

@@ -22,7 +22,8 @@ from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.launches.renting.prerequisite_gate import PrerequisiteGate
 from gpuwatch.engine.market.empty_answers import EmptyAnswers
 from gpuwatch.engine.market.health_monitor import HealthMonitor
-from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
+from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.errors import NoRowUnderstood, ProviderDown
 from gpuwatch.ports import HUNT, SWEEP, Answer
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName

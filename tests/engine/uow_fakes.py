@@ -125,6 +125,9 @@ class MemoryPage:
         self.launches.append(launch)
         return launch, intent.match
 
+    def would_refuse(self, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
+        return self._unit_of_work.refusal
+
     def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
     ) -> Approval | LaunchRefusal | None:

@@ -64,7 +64,7 @@ def test_a_file_that_is_found_counts_but_not_its_watches(tmp_path: Path, monkeyp
         ({"count": "many"}, "--count: expected a number such as 4"),
         ({"count": "0"}, "--count: expected a number from 1"),
         ({"count": "4-2"}, "--count: expected min to be at most max"),
-        ({"spot": "maybe"}, "--spot: expected 'no', 'only' or 'any'"),
+        ({"spot": "maybe"}, "--spot: expected 'no', 'only', 'any' or 'first'"),
         ({"gpu": ["H100: watch X"]}, "--gpu: unknown GPU 'H100: watch X'"),  # no part of a name is a part of the text
         ({"providers": ["nowhere"]}, "--provider: unknown name 'nowhere'; expected one of: "),
     ],

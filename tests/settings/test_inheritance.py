@@ -140,7 +140,7 @@ def test_a_watch_of_the_command_line_inherits_nothing(home: Path) -> None:
             ('gpu = "H100"', 'gpu = "H1000"'),
             "3: defaults.watch.gpu: unknown GPU 'H1000'; did you mean H100 or H100 SXM or H100 PCIe? (watch \"a\")",
         ),
-        (("[group.day]", "[group.day]\nspot = 1"), "16: group.day.spot: expected 'no', 'only' or 'any'"),
+        (("[group.day]", "[group.day]\nspot = 1"), "16: group.day.spot: expected 'no', 'only', 'any' or 'first'"),
         (("[group.day]", '[group.day]\nname = "x"'), "16: group.day.name: unknown key here; name belongs in [[watch]]"),
         (
             ("[group.day]", '[group.day]\ngroup = "night"'),

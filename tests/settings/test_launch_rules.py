@@ -13,8 +13,8 @@ WATCH = (
 
 ENDS = 'self_destruct = true\nmax_runtime = "1h"'
 CLASHES = [
-    ("bid = { max = 1.2 }", 'bid: requires spot = "only" or "any" in this watch'),
-    ("relaunch = true", 'relaunch: requires spot = "only" or "any" in this watch'),
+    ("bid = { max = 1.2 }", 'bid: requires spot = "only", "any" or "first" here'),
+    ("relaunch = true", 'relaunch: requires spot = "only", "any" or "first" here'),
     ("stop_outside = true", "stop_outside: requires `active` in this watch"),
     ("self_destruct = true", "self_destruct: requires max_runtime"),
     ('self_destruct = true\nmax_runtime = "1h"\nruntype = "args"', "self_destruct: not possible with runtype"),

@@ -15,6 +15,7 @@ from gpuwatch.domain.market.offer import OfferKind, is_slice
 from gpuwatch.domain.market.price_rank import Standing
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.engine.market.browse import sorted_offers
+from gpuwatch.engine.market.watch_search import RENTAL_TYPES
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 
@@ -74,7 +75,7 @@ class WatchedPrices:
     def of_gpu(self, gpu: str, *, spot: bool | None = None) -> list[Watch]:
         """The watches of a GPU that look for this rental type."""
         found = self._by_gpu.get(gpu, [])
-        return [watch for watch in found if spot is None or spot in _SPOTS[watch.spot.value]]
+        return [watch for watch in found if spot is None or spot in RENTAL_TYPES[watch.spot]]
 
     def limit(self, gpu: str, *, spot: bool | None) -> float | None:
         """The highest limit for a GPU, in micro-dollars per GPU-hour; None: no watch looks for it."""
@@ -82,7 +83,6 @@ class WatchedPrices:
         return max(limits, default=None)
 
 
-_SPOTS = {"no": (False,), "only": (True,), "any": (False, True)}
 _NO_PAST = GpuRank()
 
 

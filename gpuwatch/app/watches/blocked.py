@@ -21,7 +21,7 @@ from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock, blo
 from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.domain.launches.rule_check import RuleCheck
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
-from gpuwatch.domain.watches.watch import Action, Watch
+from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
 from gpuwatch.domain.watches.windows import is_open, opens_at
 from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders, WhyNotReady, select_candidates
 from gpuwatch.engine.launches.renting.prerequisite_gate import why_held
@@ -113,7 +113,7 @@ def _rules_of_decision(settings: Settings, watch: Watch, decision: Decision, now
     reason, is_found = decision.reason, bool(decision.matches)
     yield WatchRule(name=Condition.MARKET, state=_met(reason is not DecisionReason.NO_DATA))
     yield WatchRule(name=Condition.PRICE, state=_met(is_found) if reason is not DecisionReason.NO_DATA else _UNKNOWN)
-    block = block_of_decision(watch, decision)
+    block = block_of_decision(watch, decision, ZoneInfo(settings.timezone))
     if watch.active:
         opens = (
             None if is_open(watch.active, now, settings.timezone) else opens_at(watch.active, now, settings.timezone)
@@ -130,6 +130,11 @@ def _rules_of_decision(settings: Settings, watch: Watch, decision: Decision, now
             yield WatchRule(name=name, state=RuleState.BLOCKS, block=block, until=until)
         elif is_set:
             yield WatchRule(name=name, state=RuleState.MET if decision.true_now else _UNKNOWN)
+    if watch.spot is SpotPolicy.FIRST:
+        waits = block is not None and block.reason is BlockReason.WAITS_FOR_SPOT
+        state = RuleState.BLOCKS if waits else RuleState.MET if decision.true_now else _UNKNOWN
+        own, until = (block, block.until) if block is not None and waits else (None, None)
+        yield WatchRule(name=BlockReason.WAITS_FOR_SPOT, state=state, block=own, until=until)
 
 
 _UNKNOWN = RuleState.UNKNOWN

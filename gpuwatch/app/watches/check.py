@@ -192,7 +192,7 @@ def blocked_watches(settings: Settings, limits: CurrentLimits, checked: MarketCh
 
 def _blocked(settings: Settings, watch: Watch, checked: MarketCheck) -> WatchBlock | None:
     matches = checked.matches[watch.name]
-    if not matches or (watch.action is Action.ALERT and not (watch.active or watch.hold_for_s or watch.restock)):
+    if not matches or (watch.action is Action.ALERT and not watch.has_waits):
         return None
     from gpuwatch.app.watches.blocked import blocked
     from gpuwatch.engine.watches.one_poll import decision_of

@@ -230,7 +230,7 @@ class _StatusInputs:
         return decide(watch, seen, memory, self._now, self._settings.timezone)
 
     def _why(self, watch: Watch, decision: Decision, block: WatchBlock | None, polled: Sequence[str]) -> str:
-        texts = [decision_text(watch, decision)]
+        texts = [decision_text(watch, decision, ZoneInfo(self._settings.timezone))]
         if block is not None and decision.true_now:
             texts.append(f"Not rented: {block.text}.")
         if decision.reason is DecisionReason.NO_DATA:

@@ -21,6 +21,7 @@ REASON_TEXTS = {
     "nothing_new": "Still {fits}",
     "in_stock": "On offer, but it was not out of stock in recent complete polls",
     "holding": "At or under the threshold, but not for long enough yet",
+    "waits_for_spot": "On demand {fits}; waits for a spot offer until {spot_until}",
     "outside_window": "Outside the watch's active windows",
     "no_offer": "No offer is {fits}",
     "no_data": "There is no complete market data",

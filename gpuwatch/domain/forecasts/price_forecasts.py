@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 
 LEAST_INDEPENDENT = 8  # forecasts that do not overlap, needed before the record changes anything
 _PRIOR = 8  # weight of the prior: a short record is averaged with this many fulfilled forecasts
-_SPOT = {SpotPolicy.NO: False, SpotPolicy.ONLY: True, SpotPolicy.ANY: None}
+_SPOT = {SpotPolicy.NO: False, SpotPolicy.ONLY: True, SpotPolicy.ANY: None, SpotPolicy.FIRST: None}
 _OPTIMISED = "optimal stopping"  # prefix of the names of its rules
 _WON = "it cost less than the fixed median on unseen days"
 RULE_TEXTS = {  # keys: values of `RuleKind`, whose module loads numpy

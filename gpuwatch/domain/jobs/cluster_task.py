@@ -26,7 +26,7 @@ from gpuwatch.domain.watches.orchestrator_task import LEAST_MEMORY, STEP_USD, mo
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 
 TOOL: Final = "dstack"  # the provider name of its launches
-_SPOT: Final = {SpotPolicy.NO: "on-demand", SpotPolicy.ONLY: "spot", SpotPolicy.ANY: "auto"}
+_SPOT: Final = {SpotPolicy.NO: "on-demand", SpotPolicy.ONLY: "spot", SpotPolicy.ANY: "auto", SpotPolicy.FIRST: "auto"}
 
 
 def is_cluster(job: Job) -> bool:

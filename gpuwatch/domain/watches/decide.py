@@ -1,11 +1,11 @@
 """Decides whether a watch fires: from one observation, the earlier reports, and the time. Pure.
 
 - `decide`: the decision, with its reason and the memory to keep;
+- `spot_until`, `after_refusal`, `after_renting`: the wait of `spot = "first"`;
 - `same_until`: how long the same observation leads to the same decision;
 - `PollCycle`: the polling cycles of a watch: every provider and rental type once. A miss is one whole cycle without a
   match;
-- `StockProofs`: when complete polls last showed no fitting offer for a watch with `restock`, so that the next one is a
-  restock.
+- `StockProofs`: when complete polls last showed no fitting offer, so that the next one is a restock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from gpuwatch.domain.market.money import OfferPrice
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.domain.watches.windows import is_open
 
 QUOTE_MAX_AGE = timedelta(minutes=10)  # of every quote that decides about money without being requested again (assumed)
@@ -40,6 +40,7 @@ class DecisionReason(StrEnum):
     NOTHING_NEW = "nothing_new"
     IN_STOCK = "in_stock"
     HOLDING = "holding"
+    WAITS_FOR_SPOT = "waits_for_spot"
     OUTSIDE_WINDOW = "outside_window"
     NO_OFFER = "no_offer"
     NO_DATA = "no_data"
@@ -77,6 +78,8 @@ class WatchMemory(msgspec.Struct, frozen=True, kw_only=True):
     fired_microusd_gpu_hour: float | None = None  # the price reported then, or the job's cost (Match.figure)
     under_since: datetime | None = None  # an offer has been under the threshold continuously since then
     misses: int = 0  # complete polls in a row without an offer under threshold × rearm
+    spot_wait_since: datetime | None = None  # an offer on demand could make it fire; it waits for a spot offer instead
+    spot_idle_since: datetime | None = None  # during that wait, no offer on demand could; None: one can now
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,13 +144,85 @@ def decide(
     before, memory = memory, _not_from_the_future(memory, now)
     if not observation.matches:
         is_miss = observation.completes_cycle and not _precedes(observation, before, now)
-        missed = _missed(memory, observation) if is_miss else memory
+        missed = _missed(memory, observation, now) if is_miss else memory
         return Decision(watch=watch.name, reason=DecisionReason.NO_OFFER, decided_at=now, memory=missed)
     memory = msgspec.structs.replace(memory, under_since=memory.under_since or now, misses=0)
-    reason = _reason(watch, observation, memory, now, zone)
+    if spot_until(watch, memory, now) is not None:
+        spots = tuple([match for match in observation.matches if match.offer.spot])
+        shown = msgspec.structs.replace(observation, matches=spots or observation.matches)
+    else:
+        spots = (shown := observation).matches
+    reason = _reason(watch, shown, memory, now, zone)
+    acts = reason in (TRUE_NOW if watch.rents_alone else FIRING_REASONS)  # one that rents goes on after it has fired
+    if watch.spot is SpotPolicy.FIRST and watch.spot_until is None:
+        memory = _timed(watch, observation, memory, now, acts=acts)
+    if acts and not spots:
+        reason = DecisionReason.WAITS_FOR_SPOT
     if reason in FIRING_REASONS:
-        memory = msgspec.structs.replace(memory, fired_at=now, fired_microusd_gpu_hour=observation.matches[0].figure)
-    return Decision(watch=watch.name, reason=reason, decided_at=now, matches=observation.matches, memory=memory)
+        memory = msgspec.structs.replace(memory, fired_at=now, fired_microusd_gpu_hour=shown.matches[0].figure)
+        if not watch.rents_alone:
+            memory = _not_waiting(memory)
+    return Decision(watch=watch.name, reason=reason, decided_at=now, matches=shown.matches, memory=memory)
+
+
+def spot_until(watch: Watch, memory: WatchMemory, now: datetime) -> datetime | None:
+    """Return until when the watch takes spot offers only; None: it takes what its `spot` accepts.
+
+    The wait begins when an offer on demand could first make it fire. It begins anew after the watch has fired, or has
+    rented, and when for as long as `spot_for` no offer on demand could.
+    """
+    if watch.spot is not SpotPolicy.FIRST:
+        return None
+    until = watch.spot_until
+    if until is None:
+        until = (_wait_since(watch, memory, now) or now) + timedelta(seconds=watch.spot_for_s)
+    return until if now < until else None
+
+
+def waits_until(watch: Watch, decision: Decision) -> datetime | None:
+    """Return until when a decision waits for a spot offer; None: it does not."""
+    waits = decision.reason is DecisionReason.WAITS_FOR_SPOT
+    return spot_until(watch, decision.memory, decision.decided_at) if waits else None
+
+
+def after_renting(decision: Decision) -> Decision:
+    """Return the decision of a watch with `spot = "first"` that has just rented: its next wait begins anew."""
+    return msgspec.structs.replace(decision, memory=_not_waiting(decision.memory))
+
+
+def after_refusal(decision: Decision, before: WatchMemory) -> Decision:
+    """Return the decision of such a watch that may not rent now, whatever is on offer: its wait does not begin.
+
+    `before`: its memory before this decision.
+    """
+    since = before.spot_wait_since
+    idle = None if since is None else before.spot_idle_since or decision.decided_at
+    memory = msgspec.structs.replace(decision.memory, spot_wait_since=since, spot_idle_since=idle)
+    return msgspec.structs.replace(decision, memory=memory)
+
+
+def _wait_since(watch: Watch, memory: WatchMemory, now: datetime) -> datetime | None:
+    idle = memory.spot_idle_since
+    is_over = idle is not None and now - idle >= timedelta(seconds=watch.spot_for_s)
+    return None if is_over else memory.spot_wait_since
+
+
+def _timed(watch: Watch, observation: Observation, memory: WatchMemory, now: datetime, *, acts: bool) -> WatchMemory:
+    """Let the wait run, from now or from before, while an offer on demand could make the watch fire."""
+    if acts and not all(match.offer.spot for match in observation.matches):
+        since = _wait_since(watch, memory, now) or now
+        return msgspec.structs.replace(memory, spot_wait_since=since, spot_idle_since=None)
+    return _idle(memory, now)
+
+
+def _idle(memory: WatchMemory, now: datetime) -> WatchMemory:
+    if memory.spot_wait_since is None or memory.spot_idle_since is not None:
+        return memory
+    return msgspec.structs.replace(memory, spot_idle_since=now)
+
+
+def _not_waiting(memory: WatchMemory) -> WatchMemory:
+    return msgspec.structs.replace(memory, spot_wait_since=None, spot_idle_since=None)
 
 
 def same_until(watch: Watch, observation: Observation, decision: Decision) -> datetime | None:
@@ -157,10 +232,14 @@ def same_until(watch: Watch, observation: Observation, decision: Decision) -> da
     """
     memory, reason = decision.memory, decision.reason
     if reason is DecisionReason.NO_DATA or (
-        reason is DecisionReason.NO_OFFER and memory == _missed(memory, observation)
+        reason is DecisionReason.NO_OFFER and memory == _missed(memory, observation, decision.decided_at)
     ):
         return datetime.max.replace(tzinfo=UTC)
     if watch.active:
+        return None
+    if reason is DecisionReason.WAITS_FOR_SPOT:
+        return waits_until(watch, decision)
+    if watch.spot is SpotPolicy.FIRST:  # what it takes changes with the time alone
         return None
     if reason is DecisionReason.HOLDING and memory.under_since is not None:
         return memory.under_since + timedelta(seconds=watch.hold_for_s)
@@ -197,11 +276,12 @@ def _stock_reason(memory: WatchMemory, *, was_empty: bool) -> DecisionReason:
     return DecisionReason.RESTOCKED if was_empty else DecisionReason.IN_STOCK
 
 
-def _missed(memory: WatchMemory, observation: Observation) -> WatchMemory:
+def _missed(memory: WatchMemory, observation: Observation, now: datetime) -> WatchMemory:
     """Record that nothing is under the threshold. After two polls without even a near offer, the watch is re-armed."""
     misses = 0 if observation.near else min(memory.misses + 1, REARM_POLLS)
+    memory = _idle(memory, now)
     if misses >= REARM_POLLS:
-        return WatchMemory(misses=misses)
+        memory = msgspec.structs.replace(memory, fired_at=None, fired_microusd_gpu_hour=None)
     return msgspec.structs.replace(memory, under_since=None, misses=misses)
 
 
@@ -214,9 +294,7 @@ def _is_cheaper(price: float, fired_at_figure: float | None, improve_by: float) 
     if fired_at_figure is None:
         return False
     drop = fired_at_figure - price
-    return (
-        drop > 0 and drop >= fired_at_figure * improve_by - 1e-3
-    )  # a thousandth of a micro-dollar: floating-point error
+    return drop > 0 and drop >= fired_at_figure * improve_by - 1e-3  # floating-point error, in micro-dollars
 
 
 def _is_stale(observation: Observation, now: datetime, max_age_s: float | None) -> bool:
@@ -226,11 +304,13 @@ def _is_stale(observation: Observation, now: datetime, max_age_s: float | None) 
 
 def _not_from_the_future(memory: WatchMemory, now: datetime) -> WatchMemory:
     """Limit times to now: a clock that was set back must neither silence a watch for years nor make it fire at once."""
-    fired_at = min(memory.fired_at, now) if memory.fired_at else None
-    under_since = min(memory.under_since, now) if memory.under_since else None
-    if fired_at == memory.fired_at and under_since == memory.under_since:
+    times = (memory.fired_at, memory.under_since, memory.spot_wait_since, memory.spot_idle_since)
+    if all(at is None or at <= now for at in times):
         return memory
-    return msgspec.structs.replace(memory, fired_at=fired_at, under_since=under_since)
+    fired_at, under_since, wait_since, idle_since = (at and min(at, now) for at in times)
+    return msgspec.structs.replace(
+        memory, fired_at=fired_at, under_since=under_since, spot_wait_since=wait_since, spot_idle_since=idle_since
+    )
 
 
 class PollCycle:

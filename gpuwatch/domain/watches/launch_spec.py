@@ -292,7 +292,7 @@ class LaunchSpec(Spec, frozen=True, kw_only=True, gc=False):
     approve_within_s: Annotated[
         SpanFrom1s, about('How long a quote of action = "ask" can be approved (default 15m).')
     ] = 900.0
-    bid: Annotated[BidSpec | None, about('Bid for interruptible offers; requires spot "only" or "any".')] = None
+    bid: Annotated[BidSpec | None, about('Bid for interruptible offers; requires a `spot` other than "no".')] = None
     relaunch: Annotated[
         Switch, about("true: after a preemption, rent elsewhere instead of on the same machine; requires spot.")
     ] = False

@@ -220,8 +220,11 @@ def _job(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failu
     )
 
 
+_BOTH = frozenset({SpotPolicy.ANY, SpotPolicy.FIRST})  # when to take which, `decide` knows
+
+
 def _spot(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    if watch.spot is SpotPolicy.ANY or offer.spot is (watch.spot is SpotPolicy.ONLY):
+    if watch.spot in _BOTH or offer.spot is (watch.spot is SpotPolicy.ONLY):
         return None
     return Failure("spot", "spot: it is interruptible" if offer.spot else "spot: it is not a spot offer")
 

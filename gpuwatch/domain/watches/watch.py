@@ -71,6 +71,7 @@ class SpotPolicy(StrEnum):
     NO = "no"
     ONLY = "only"
     ANY = "any"
+    FIRST = "first"  # only spot offers for `spot_for` after it could first fire, then any
 
 
 class Prefer(StrEnum):
@@ -163,7 +164,14 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
         HandoverSpec | None, about('Task file for {task_file}: { to = "skypilot" or "dstack", run = "…" }.')
     ] = None
     providers: Annotated[Lines | None, about("Providers to poll. Default: all enabled ones.")] = None
-    spot: Annotated[SpotPolicy, about("Whether to accept interruptible offers.")] = SpotPolicy.NO
+    spot: Annotated[
+        SpotPolicy,
+        about('Whether to accept interruptible offers; "first": only these for `spot_for`, then any.'),
+    ] = SpotPolicy.NO
+    spot_for_s: Annotated[
+        SpanFrom1s, about('For spot = "first": how long to wait for a spot offer while one on demand would do.')
+    ] = 2700.0
+    spot_until: datetime | None = None  # of a job with a deadline: a fixed time instead of `spot_for`
     listed: Annotated[
         Switch, about("Also accept list prices (marked; stock unknown); false: live offers only. For action alert.")
     ] = True
@@ -304,6 +312,11 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     def rents_alone(self) -> bool:
         """Whether it rents, or lets a command rent, without asking."""
         return self.action is Action.LAUNCH or self.action is Action.COMMAND
+
+    @property
+    def has_waits(self) -> bool:
+        """Whether its own settings may keep it from acting on an offer at or under its limit."""
+        return bool(self.active or self.hold_for_s or self.restock) or self.spot is SpotPolicy.FIRST
 
     @property
     def rents_itself(self) -> bool:

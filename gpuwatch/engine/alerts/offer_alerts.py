@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.plan.job_total import JobBill, JobCost
 from gpuwatch.domain.setup.durations import format_duration, format_moment
 from gpuwatch.domain.watches.computed_limits import job_cost
-from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, waits_until
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.ports import Alert, OfferLine
@@ -85,12 +85,14 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     return msgspec.structs.replace(alert, offers=tuple(lines), approval_id=approval_id)
 
 
-def decision_text(watch: Watch, decision: Decision) -> str:
+def decision_text(watch: Watch, decision: Decision, zone: tzinfo = UTC) -> str:
     """Return the reason as text, with its name as in the log."""
+    until = waits_until(watch, decision)
     text = texts.REASON_TEXTS[decision.reason].format(
         fits=texts.AS_WANTED if watch.unlimited else texts.AT_THE_LIMIT,
         improve_by=f"{watch.improve_by * 100:g} %",
         repeat_every=format_duration(watch.repeat_every_s or 0),
+        spot_until="" if until is None else format_moment(until, zone),
     )
     if watch.hold_for_s and decision.reason is DecisionReason.FIRST_MATCH:
         text = texts.HELD_FOR.format(text=text, span=format_duration(watch.hold_for_s))

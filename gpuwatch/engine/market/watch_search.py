@@ -22,7 +22,12 @@ from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Completeness, Query
 
 F = TypeVar("F")
-RENTAL_TYPES = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}  # spot?
+RENTAL_TYPES = {  # spot?
+    SpotPolicy.NO: (False,),
+    SpotPolicy.ONLY: (True,),
+    SpotPolicy.ANY: (False, True),
+    SpotPolicy.FIRST: (False, True),
+}
 PAGE_ROWS = 64  # the usual page size of a marketplace (vastai.md §0)
 _CUT = "its answer was truncated, and a cheaper offer may be missing"
 _REASONS_SHOWN = 3

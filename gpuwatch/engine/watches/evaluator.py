@@ -10,12 +10,10 @@ from datetime import datetime, timedelta
 from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.alerts.alert import alert_id_from, outbox_alert, without_numbers
 from gpuwatch.domain.alerts.launch_texts import DAY_LIMIT
-from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.launches.life.admission import free_slot
 from gpuwatch.domain.launches.life.owner_decisions import Approval, checklist_warning
 from gpuwatch.domain.market.money import per_gpu_hour
-from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import (
     Decision,
     DecisionReason,
@@ -24,12 +22,13 @@ from gpuwatch.domain.watches.decide import (
     PollCycle,
     StockProofs,
     WatchMemory,
-    cycle_members,
+    after_refusal,
+    after_renting,
     decide,
 )
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.match import is_near, matches
-from gpuwatch.domain.watches.watch import Action, Watch
+from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
 from gpuwatch.engine.alerts.launch_alerts import next_steps
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
 from gpuwatch.engine.launches.renting.candidate_selection import (
@@ -42,8 +41,9 @@ from gpuwatch.engine.launches.renting.candidate_selection import (
 )
 from gpuwatch.engine.launches.renting.launch_commands import command_summary
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.launches.renting.owner_decisions import ApprovalTerms, request_approval
+from gpuwatch.engine.launches.renting.owner_decisions import request_approval
 from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
 from gpuwatch.engine.watches.gather import NewestObservations, QuoteGathering, is_under_limit
 from gpuwatch.engine.watches.readiness_notes import ReadinessNotes
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
@@ -53,27 +53,6 @@ log = logging.getLogger(__name__)
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
 _Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
 _Decided = tuple[Watch, Observation, Decision]
-
-
-class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
-    """What applies to all watches."""
-
-    expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → the (provider, spot) that are polled for it
-    max_age: timedelta  # an older view counts as blind
-    views_of: Callable[[Watch], frozenset[tuple[str, bool]]] = lambda watch: frozenset()  # of a later watch
-    links: Mapping[str, str]  # provider → URL of its console
-    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # rank in the price history, without reading it
-    max_ages: Mapping[str, timedelta] = {}  # provider → its own maximum, according to its poll interval
-    paced_ages: Mapping[str, timedelta] = {}  # provider → its maximum while a row quota slows its polls down
-    emptied: Collection[str] = frozenset()  # providers whose answers became empty: "no match" is not proven there
-
-    def age_of(self, provider: str) -> timedelta:
-        """Return the maximum age of a provider's view; list prices, for instance, are polled a few times a day."""
-        return max(self.max_ages.get(provider, self.max_age), self.paced_ages.get(provider, timedelta(0)))
-
-    def paces(self, expected: frozenset[tuple[str, bool]]) -> frozenset[tuple[str, bool]]:
-        """Return which of a watch's views define its poll cycle."""
-        return cycle_members(expected, self.age_of) if self.max_ages else expected
 
 
 class Evaluator:
@@ -255,12 +234,32 @@ class Evaluator:
                     outcome = self._reserve(uow, watch, decision, now)
                     self._report(uow, watch, decision, outcome, not_ready, now)
                     reserved += outcome[0]
+                    decision = final[watch.name] = self._with_wait(uow, watch, decision, memory, outcome[0], now)
                 uow.save_memory(watch.name, decision.memory)
             failpoint("intent.before_commit")
         failpoint("intent.after_commit")
         self._memories.update({name: decision.memory for name, decision in final.items()})
         self._reported_not_ready = not_ready
         return final, reserved
+
+    def _with_wait(
+        self,
+        uow: UnitOfWork,
+        watch: Watch,
+        decision: Decision,
+        before: WatchMemory,
+        reserved: Sequence[ReservedLaunch],
+        now: datetime,
+    ) -> Decision:
+        """Return the decision with the wait for a spot offer as the admission leaves it."""
+        if watch.spot is not SpotPolicy.FIRST or not watch.rents_alone or not decision.matches:
+            return decision
+        if reserved:
+            return after_renting(decision)
+        not_ready, dry_run = self._starter(watch).not_ready, self._rules.dry_run
+        left, _ = select_candidates(decision.matches, self._rules.unable_for(watch), not_ready, dry_run, watch.name)
+        is_free = left and uow.would_refuse(self._intent(watch, left), self._rules.budget, now) is None
+        return decision if is_free else after_refusal(decision, before)
 
     def _is_worth(self, watch: Watch, decision: Decision, memory: WatchMemory) -> bool:
         return decision.fires or self._needs_action(watch, decision) or decision.memory != memory
@@ -313,6 +312,8 @@ class Evaluator:
 
     def _needs_action(self, watch: Watch, decision: Decision) -> bool:
         """Whether there is something to do while the condition stays true."""
+        if decision.reason is DecisionReason.WAITS_FOR_SPOT and watch.rents_alone:
+            return True  # what stops it from renting anyway stops the wait, too
         return self._should_launch(watch, decision) or (watch.action is Action.ASK and decision.true_now)
 
     def _should_launch(self, watch: Watch, decision: Decision) -> bool:

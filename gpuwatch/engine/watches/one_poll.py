@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -227,7 +228,8 @@ def decision_line(
     watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
 ) -> str:
     """Return the decision reason that the daemon would find in this poll, as alerts and the log show it."""
-    return f"{watch.name}: {decision_text(watch, decision_of(watch, checked, memory, now, zone))}"
+    decision = decision_of(watch, checked, memory, now, zone)
+    return f"{watch.name}: {decision_text(watch, decision, ZoneInfo(zone))}"
 
 
 def decision_of(

@@ -208,6 +208,8 @@ watch_state = Table(
     Column("fired_microusd_gpu_hour", Float),
     Column("under_since_ms", BigInteger),
     Column("misses", Integer, nullable=False),
+    Column("spot_wait_since_ms", BigInteger),
+    Column("spot_idle_since_ms", BigInteger),
     comment="what a watch remembers between polls",
 )
 

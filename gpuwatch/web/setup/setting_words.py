@@ -33,7 +33,10 @@ _WORDS = {  # of a value that is a word of the file
         "alert": mark_text("Alerts only"), "ask": mark_text("Asks you first"), "launch": mark_text("Rents by itself"),
         "command": mark_text("Runs a command"),
     },
-    "spot": {"no": mark_text("On demand"), "only": mark_text("Spot"), "any": mark_text("Both")},
+    "spot": {
+        "no": mark_text("On demand"), "only": mark_text("Spot"), "any": mark_text("Both"),
+        "first": mark_text("Spot first"),
+    },
     "language": {"auto": mark_text("as the browser asks"), "en": "English", "ru": "Русский"},
     "max_total": {"0": mark_text("any number")},
 }  # fmt: skip

@@ -73,7 +73,9 @@ def fold_summary(name: str, texts: Mapping[str, str], defaults: Mapping[str, str
 
 
 def _offers(shown: Mapping[str, str], _defaults: Mapping[str, str]) -> list[str]:
-    rental = {"only": _("spot"), "any": _("on demand and spot")}.get(shown["spot"], _("on demand"))
+    rental = {"only": _("spot"), "any": _("on demand and spot"), "first": _("spot first")}.get(
+        shown["spot"], _("on demand")
+    )
     reliable = shown["min_reliability"]
     return [
         rental,

@@ -17,7 +17,8 @@ from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
+from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.providers import build
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository

@@ -19,7 +19,8 @@ from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
+from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.engine.watches.gather import unanswered
 from gpuwatch.ports import AlertKind, Completeness
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository

@@ -16,7 +16,8 @@ from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
+from gpuwatch.engine.watches.evaluator import Evaluator
 from tests.builders import a_watch, an_offer
 from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, Started, an_answer, evaluate
 

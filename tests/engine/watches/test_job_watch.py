@@ -27,7 +27,8 @@ from gpuwatch.domain.watches.watch_job_schema import highest_usd_gpu_hour
 from gpuwatch.engine.alerts import offer_alerts
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.launches.renting.requoter import Requoter, payable_match
-from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
+from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.engine.watches.one_poll import check_provider
 from gpuwatch.ports import Completeness, UnitOfWorkFactory

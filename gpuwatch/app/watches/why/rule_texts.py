@@ -112,6 +112,9 @@ def _texts(status: WatchStatus, rule: WatchRule) -> tuple[str, str]:
         return _("Under the limit for {time}").format(time=span(watch.hold_for_s)), "" if rule.until is None else _next(
             rule
         )
+    if name is BlockReason.WAITS_FOR_SPOT:
+        label = _("Spot offer, or waited {time} for one").format(time=span(watch.spot_for_s))
+        return label, "" if rule.until is None else _next(rule)
     if rule.check is not None:
         return _admission_texts(status, rule)
     if name is BlockReason.NOT_READY:

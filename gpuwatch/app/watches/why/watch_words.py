@@ -57,6 +57,7 @@ def rental_text(watch: Watch) -> str:
         SpotPolicy.NO: _("On demand"),
         SpotPolicy.ONLY: _("Spot"),
         SpotPolicy.ANY: _("Both"),
+        SpotPolicy.FIRST: _("Spot first"),
     }[watch.spot]
 
 
@@ -75,6 +76,8 @@ def why_not(watch: Watch, block: WatchBlock, under_since: datetime | None = None
         held_s = (reader_clock().now - under_since).total_seconds() if under_since else 0.0
         text = _("it has been under the limit for {time} of {all}")
         return text.format(time=span(held_s), all=span(watch.hold_for_s))
+    if block.until is not None:
+        return _("it waits for a spot offer until {time}").format(time=clock_text(block.until))
     words: dict[str, str] = {
         BlockReason.APPROVAL: _("it waits for your answer"),
         BlockReason.DENIED: _("you denied this offer; it is not asked again for 24 h"),

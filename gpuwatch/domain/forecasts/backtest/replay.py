@@ -3,9 +3,7 @@
 The decisions are those of `watches.decide` and `launches.life.admission`, as in the daemon. Nothing looks ahead: if the
 history is cut after any poll, everything before it stays the same.
 
-- `replay`: all watches together, with a shared budget;
-- `SimulatedLaunches`: the launches of one replay, admitted by the daemon's rules, running at once, ended when their
-  time is over.
+`replay`: all watches together, with a shared budget. What they rent is in `SimulatedLaunches`.
 """
 
 from __future__ import annotations
@@ -20,12 +18,10 @@ import msgspec
 
 from gpuwatch.domain.forecasts.backtest.known_offers import KnownOffers, WatchPoll, is_at_most
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import QueryKey, WatchCandidates
+from gpuwatch.domain.forecasts.backtest.simulated_launches import SimulatedLaunch, SimulatedLaunches
 from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll
 from gpuwatch.domain.history.market_polls import MarketPolls, poll_columns_of
-from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR
-from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch
-from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.launches.launch import LaunchRefusal
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.decide import (
     Decision,
@@ -33,17 +29,16 @@ from gpuwatch.domain.watches.decide import (
     Match,
     PollCycle,
     WatchMemory,
+    after_refusal,
+    after_renting,
     cycle_members,
     decide,
     same_until,
 )
-from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
-from gpuwatch.domain.watches.windows import is_open
 
 BacktestProgress = Callable[[int, int], None]  # done, total
-SimulatedLaunch = tuple[Launch, Match]
-ASSUMED_LIFETIME = timedelta(hours=24)  # the assumption of budgets without a `max_runtime`
 
 _PROGRESS_EVERY = 1024
 _NONE = -1.0
@@ -209,8 +204,11 @@ class _WatchReplayer:
 
     def _decide_and_rent(self, keys: Sequence[QueryKey], at_s: int) -> None:
         now = datetime.fromtimestamp(at_s, UTC)
+        before = self._memory
         decision = self._decide(keys, at_s, now)
         begun, refusal = self._rent(decision, now)
+        if self._rents and self._watch.spot is SpotPolicy.FIRST:
+            self._memory = self._with_wait(decision, before, now, has_rented=bool(begun)).memory
         self._note_step(decision, begun, refusal)
         best = decision.best
         self._has_match, self._is_blind = best is not None, decision.reason is DecisionReason.NO_DATA
@@ -235,7 +233,8 @@ class _WatchReplayer:
         )
         decision = decide(watch, observation, self._memory, now, setting.zone)
         self._memory = decision.memory
-        until = None if self._rents and decision.true_now else same_until(watch, observation, decision)
+        is_tried = decision.true_now or decision.reason is DecisionReason.WAITS_FOR_SPOT
+        until = None if self._rents and is_tried else same_until(watch, observation, decision)
         self._same_until_s = min(self._limited_until_s, at_s if until is None else until.timestamp())
         self._all_known, self._changes = observation.known, known_offers.changes
         return decision
@@ -243,7 +242,7 @@ class _WatchReplayer:
     def _found(self, watch: Watch) -> tuple[Match, ...]:
         """The offers that the watch accepts at its limit, cheapest first; an alert needs only the first."""
         limit = watch.max_price_usd_gpu_hour
-        if not self._rents:
+        if not self._rents and watch.spot is not SpotPolicy.FIRST:
             return self._known_offers.best_under(limit)
         found = self._known_offers.under
         return found if watch is self._watch else tuple([match for match in found if is_at_most(limit, match)])
@@ -252,6 +251,14 @@ class _WatchReplayer:
         if not self._rents or not decision.true_now:
             return [], None
         return self._simulated.fill(self._watch, self._setting.able(decision.matches), now)
+
+    def _with_wait(self, decision: Decision, before: WatchMemory, now: datetime, *, has_rented: bool) -> Decision:
+        """The decision with the wait for a spot offer as the admission leaves it, as in the daemon."""
+        if has_rented or not decision.matches:
+            return after_renting(decision) if has_rented else decision
+        found = self._setting.able(decision.matches)
+        is_free = bool(found) and self._simulated.admits(self._watch, found, now)
+        return decision if is_free else after_refusal(decision, before)
 
     def _note_step(self, decision: Decision, begun: Sequence[SimulatedLaunch], refusal: LaunchRefusal | None) -> None:
         watch_replay = self.watch_replay
@@ -271,111 +278,4 @@ def _differs(last: ReplayStep, decision: Decision, refusal: LaunchRefusal | None
 
 
 def _wants(policy: SpotPolicy, spot: bool) -> bool:
-    return policy is SpotPolicy.ANY or spot is (policy is SpotPolicy.ONLY)
-
-
-class SimulatedLaunches:
-    """All launches of one replay. A launch lasts for its `max_runtime`, or for the duration that the owner states."""
-
-    def __init__(self, watches: Sequence[Watch], budget: Budget, zone: tzinfo, job: timedelta | None) -> None:
-        self._lifetimes = {watch.name: lifetime_of(watch, job) for watch in watches}
-        self._leaves = {w.name: w.active for w in watches if w.launch is not None and w.launch.stop_outside}
-        self._budget = budget
-        self._zone = zone
-        self._alive: list[Launch] = []
-        self._over: list[Launch] = []
-        self._known: dict[str, Launch] = {}  # ended launches, by id
-        self._totals: dict[str, int] = {}
-
-    @property
-    def has_alive(self) -> bool:
-        """Does one run?"""
-        return bool(self._alive)
-
-    def newest(self, launch: Launch) -> Launch:
-        """The current state of a launch."""
-        return self._known.get(launch.launch_id, launch)
-
-    def advance(self, now: datetime) -> None:
-        """End the launches whose time is over."""
-        for launch in list(self._alive):
-            ends_at = self._ends_at(launch, now)
-            if ends_at is not None:
-                self._alive.remove(launch)
-                over = self._known[launch.launch_id] = _ended(launch, ends_at)
-                self._over.append(over)
-
-    def fill(
-        self, watch: Watch, found: Sequence[Match], now: datetime
-    ) -> tuple[list[SimulatedLaunch], LaunchRefusal | None]:
-        """Rent as many offers as the watch may, cheapest first; return them, and the reason why not more."""
-        begun: list[SimulatedLaunch] = []
-        left = list(found)
-        while left:
-            intent = Intent(
-                watch=watch, match=left[0], launch_id=self._next_id(), dry_run=False, alternatives=tuple(left[1:])
-            )
-            got = admit_launch(intent, self._standing(watch, now), self._budget, now)
-            if isinstance(got, LaunchRefusal):
-                return begun, got
-            launch, rented = got
-            begun.append((self._runs(launch, now), rented))
-            left = [match for match in left if match.offer.terms.fungible or not _is_of(match, launch)]
-        return begun, None
-
-    def cost_microusd(self, launch: Launch) -> int:
-        """The cost of a launch up to its end, even if the history ends earlier."""
-        ends_at = launch.ended_at or (launch.running_at or launch.intended_at) + self._lifetimes[launch.watch]
-        return cost_microusd(_ended(launch, ends_at), ends_at)
-
-    def life_of(self, launch: Launch) -> timedelta:
-        """How long a launch lasts, unless its windows close."""
-        return (launch.ended_at or launch.intended_at + self._lifetimes[launch.watch]) - launch.intended_at
-
-    def _standing(self, watch: Watch, now: datetime) -> AdmissionState:
-        month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        since = min(month, now - AVOID_FOR)
-        return AdmissionState(
-            known=lambda: [
-                *self._alive,
-                *(launch for launch in self._over if launch.ended_at and launch.ended_at >= since),
-            ],
-            total=lambda: self._totals.get(watch.name, 0),
-            avoided=lambda _known: {},
-            ticked=lambda: watch.require,
-        )
-
-    def _runs(self, launch: Launch, now: datetime) -> Launch:
-        running = msgspec.structs.replace(
-            launch, state=LaunchState.RUNNING, running_at=now, instance_id=launch.launch_id
-        )
-        self._alive.append(running)
-        self._totals[launch.watch] = self._totals.get(launch.watch, 0) + 1
-        return running
-
-    def _ends_at(self, launch: Launch, now: datetime) -> datetime | None:
-        ends_at = launch.intended_at + self._lifetimes[launch.watch]
-        if ends_at <= now:
-            return ends_at
-        windows = self._leaves.get(launch.watch, ())
-        return now if windows and not is_open(windows, now, self._zone) else None
-
-    def _next_id(self) -> str:
-        return f"backtest{sum(self._totals.values()) + 1:06d}"
-
-
-def lifetime_of(watch: Watch, job: timedelta | None) -> timedelta:
-    """How long a launch of this watch lasts."""
-    spec = watch.launch or LaunchSpec()
-    limits = [job, None if spec.max_runtime_s is None else timedelta(seconds=spec.max_runtime_s)]
-    return min((limit for limit in limits if limit is not None), default=ASSUMED_LIFETIME)
-
-
-def _ended(launch: Launch, at: datetime) -> Launch:
-    return msgspec.structs.replace(
-        launch, state=LaunchState.ENDED, ended_at=at, end_reason=EndReason.MAX_RUNTIME.text()
-    )
-
-
-def _is_of(match: Match, launch: Launch) -> bool:
-    return (match.offer.provider, match.offer.offer_id) == (launch.provider, launch.offer_id)
+    return policy in {SpotPolicy.ANY, SpotPolicy.FIRST} or spot is (policy is SpotPolicy.ONLY)

@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 
 from gpuwatch.domain.forecasts.advice import saving_interval
-from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, ReplayStep, SimulatedLaunches, WatchReplay, replay
+from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, ReplayStep, WatchReplay, replay
 from gpuwatch.domain.forecasts.backtest.replayed_candidates import WatchCandidates
+from gpuwatch.domain.forecasts.backtest.simulated_launches import SimulatedLaunches
 from gpuwatch.domain.forecasts.wait_outcomes import Numbers, PollPrices, next_known, wait_outcomes
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketHistory
 from gpuwatch.domain.history.nonparametric import kaplan_meier

@@ -8,7 +8,7 @@ reason before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 
 import msgspec
@@ -46,8 +46,8 @@ from gpuwatch.domain.launches.refusal_words import first_refusal
 from gpuwatch.domain.launches.rule_check import RuleCheck
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.setup.durations import format_duration
-from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.setup.durations import format_duration, format_moment
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, waits_until
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.owner_names import owner_of
 from gpuwatch.domain.watches.past_limits import ProviderMachine
@@ -65,6 +65,7 @@ class BlockReason(StrEnum):
     NOT_READY = "not_ready"  # nothing can be rented at the provider now: key, balance, prerequisites, instances
     OUTSIDE_ACTIVE = "outside_active"  # outside the watch's windows
     HOLD_FOR = "hold_for"  # not at or under the limit for long enough
+    WAITS_FOR_SPOT = "waits_for_spot"  # a watch with spot = "first" waits for a spot offer
     IN_STOCK = "in_stock"  # a watch with `restock` waits until its offers were gone
     APPROVAL = "approval"  # it waits for the owner's approval
     DENIED = "denied"  # the owner denied these offers recently
@@ -77,6 +78,7 @@ class WatchBlock(msgspec.Struct, frozen=True):
     reason: RefusalReason | BlockReason
     text: str
     check: RuleCheck | None = None  # the figures of a refusal
+    until: datetime | None = None  # when it ends by itself, if a decision of the watch says so
 
     @property
     def sentence(self) -> str:
@@ -106,8 +108,11 @@ def refused(refusal: LaunchRefusal, check: RuleCheck | None = None) -> WatchBloc
     return WatchBlock(refusal.reason, refusal.text, check)
 
 
-def block_of_decision(watch: Watch, decision: Decision) -> WatchBlock | None:
+def block_of_decision(watch: Watch, decision: Decision, zone: tzinfo = UTC) -> WatchBlock | None:
     """Return why a watch that has matches does not fire for a reason of its own settings, or None."""
+    if (until := waits_until(watch, decision)) is not None:
+        text = f"waits for a spot offer until {format_moment(until, zone)}"
+        return WatchBlock(BlockReason.WAITS_FOR_SPOT, text, until=until)
     if decision.reason is DecisionReason.OUTSIDE_WINDOW:
         return WatchBlock(BlockReason.OUTSIDE_ACTIVE, f"outside its active windows ({', '.join(watch.active)})")
     if decision.reason is DecisionReason.HOLDING:

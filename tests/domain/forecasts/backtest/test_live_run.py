@@ -25,7 +25,9 @@ from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.market.watch_search import RENTAL_TYPES
+from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
+from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown, ProviderError
 from gpuwatch.ports import Answer, Completeness, Query
@@ -62,14 +64,31 @@ RENTS = a_watch(
     action=Action.LAUNCH,
     launch=LaunchSpec(max_active=2, max_total=0, max_runtime_s=3000.0),
 )
+SPOT_FIRST = a_watch(
+    name="spot first",
+    gpu_names=GPUS,
+    max_price_usd_gpu_hour=Decimal("2.40"),
+    spot=SpotPolicy.FIRST,
+    spot_for_s=900.0,
+    repeat_every_s=3600.0,
+)
+RENTS_FIRST = a_watch(
+    name="rents spot first",
+    gpu_names=("H100 SXM",),
+    max_price_usd_gpu_hour=Decimal("2.16"),
+    spot=SpotPolicy.FIRST,
+    spot_for_s=1200.0,
+    action=Action.LAUNCH,
+    launch=LaunchSpec(max_active=1, max_total=0, max_runtime_s=2400.0),
+)
 WATCHES = (ALERTS, HELD, RENTS)
 
 
 class Market:
     """Six machines whose prices appear, disappear and change; searches sometimes fail."""
 
-    def __init__(self, seed: int) -> None:
-        self.name = "vastai"
+    def __init__(self, seed: int, fails: float = 0.05) -> None:
+        self.name, self._fails = "vastai", fails
         self.now = NOON
         self._random = random.Random(seed)
         self._prices: dict[tuple[str, str, bool], float] = {}
@@ -79,7 +98,7 @@ class Market:
     def step(self, now: datetime) -> None:
         """Change the market between rounds."""
         self.now = now
-        self._is_down = self._random.random() < 0.05
+        self._is_down = self._random.random() < self._fails
         for machine, gpu, spot in itertools.product("abc", GPUS, (False, True)):
             if now > NOON and self._random.random() < 0.25:
                 self._prices.pop((machine, gpu, spot), None)
@@ -143,8 +162,8 @@ class NotingEvaluator(Evaluator):
 class Daemon:
     """One provider's hunts and sweeps, and launches that run at once until their end."""
 
-    def __init__(self, database: Database, market: Market) -> None:
-        self.market = market
+    def __init__(self, database: Database, market: Market, watches: Sequence[Watch] = WATCHES) -> None:
+        self.market, self.watches = market, watches
         self.history, self.launch_repository = SqlHistoryRecorder(database), SqlLaunchRepository(database)
         ids = (f"live{n:08d}" for n in itertools.count())
         rules = EvaluationRules(
@@ -153,17 +172,14 @@ class Daemon:
             dry_run=False,
             zone=ZoneInfo("UTC"),
             expected_views={
-                watch.name: frozenset(
-                    ("vastai", spot) for spot in ((False, True) if watch.spot is SpotPolicy.ANY else (False,))
-                )
-                for watch in WATCHES
+                watch.name: frozenset(("vastai", spot) for spot in RENTAL_TYPES[watch.spot]) for watch in WATCHES
             },
             max_age=MAX_AGE,
             links={},
         )
         self.evaluator = NotingEvaluator(SqlDecisionStore(database), rules, self, LaunchSlots(), lambda: next(ids))
         market.passes = self._end_what_is_over
-        self.hunter = Hunter(market, WATCHES, TWENTY, self.evaluator, self._keep_hunt, threading.Event())
+        self.hunter = Hunter(market, watches, TWENTY, self.evaluator, self._keep_hunt, threading.Event())
 
     def round(self, now: datetime) -> None:
         """Run a sweep, then the hunts."""
@@ -216,11 +232,13 @@ def live(daemon: Daemon, watch: Watch) -> list[Reported]:
     return found
 
 
-def replayed(database: Database, setting: ReplaySettings, until: datetime) -> Mapping[str, list[Reported]]:
+def replayed(
+    database: Database, setting: ReplaySettings, until: datetime, watches: Sequence[Watch] = WATCHES
+) -> Mapping[str, list[Reported]]:
     """Return the same from the store's data."""
     market_history = read_market_history(database, MarketFilter(gpus=GPUS), NOON - timedelta(days=1), until)
     players = [
-        (watch, find_candidates(watch, market_history, setting.commissions, REFERENCE_DISK_GB)) for watch in WATCHES
+        (watch, find_candidates(watch, market_history, setting.commissions, REFERENCE_DISK_GB)) for watch in watches
     ]
     courses, _ = replay(players, market_history, setting)
     found: dict[str, list[Reported]] = {}
@@ -247,44 +265,58 @@ def _note(found: list[Reported], decision: Decision, begun: tuple[str | None, ..
         found.append(now)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_recorded_run_replays_to_the_same_decisions(database: Database, seed: int) -> None:
-    daemon, waits = Daemon(database, Market(seed)), random.Random(seed)
+SETTING = ReplaySettings(
+    commissions={"vastai": TWENTY}, budget=BUDGET, max_age=MAX_AGE, reference_disk_gb=REFERENCE_DISK_GB
+)
+
+
+def compared(
+    database: Database, market: Market, watches: Sequence[Watch], seed: int = 0
+) -> Mapping[str, list[Reported]]:
+    """Return what the replay decided; it is what the daemon decided."""
+    daemon, waits = Daemon(database, market, watches), random.Random(seed)
     now = NOON
     for _ in range(60):
         daemon.round(now)
         now += timedelta(seconds=waits.choice([60, 120, 300, 900]))
-    setting = ReplaySettings(
-        commissions={"vastai": TWENTY}, budget=BUDGET, max_age=MAX_AGE, reference_disk_gb=REFERENCE_DISK_GB
-    )
-    found = replayed(database, setting, now)
-    for watch in WATCHES:
+    found = replayed(database, SETTING, now, watches)
+    for watch in watches:
         # in the first minute, on an empty market, the daemon has not hunted yet
         ours, theirs = found[watch.name], live(daemon, watch)
         assert [reported for reported in ours if reported[0] >= 60] == [
             reported for reported in theirs if reported[0] >= 60
         ]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_recorded_run_replays_to_the_same_decisions(database: Database, seed: int) -> None:
+    found = compared(database, Market(seed), WATCHES, seed)
     begun = [reported for reported in found["rents"] if reported[4]]
     reasons = {reported[1] for reported in found["alerts"] + found["held"]}
     assert len(begun) >= 3
     assert reasons >= {"first_match", "nothing_new", "no_offer", "outside_window"}, "it was worth comparing"
 
 
+@pytest.mark.parametrize("watch", [SPOT_FIRST, RENTS_FIRST], ids=["alerts", "rents"])
+def test_a_watch_with_spot_first_replays_to_the_same_decisions(database: Database, watch: Watch) -> None:
+    """Its wait, the admission during it, and what it takes after it."""
+    found = compared(database, Market(0, fails=0), (watch,))[watch.name]
+    assert {reported[1] for reported in found} >= {"waits_for_spot", "first_match"}
+
+
 def test_what_a_store_learns_later_changes_nothing_before(database: Database) -> None:
     daemon, waits = Daemon(database, Market(7)), random.Random(7)
-    setting = ReplaySettings(
-        commissions={"vastai": TWENTY}, budget=BUDGET, max_age=MAX_AGE, reference_disk_gb=REFERENCE_DISK_GB
-    )
     now, then = NOON, {}
     for number in range(45):
         daemon.round(now)
         now += timedelta(seconds=waits.choice([60, 300, 900]))
         if number in {10, 29}:
-            then[now] = replayed(database, setting, now)  # as the store was at that moment
-    whole = replayed(database, setting, now)
+            then[now] = replayed(database, SETTING, now)  # as the store was at that moment
+    whole = replayed(database, SETTING, now)
     assert any(reported[4] for reported in whole["rents"])
     for moment, known in then.items():
         cut_s = (moment - NOON).total_seconds()
         before = {name: [reported for reported in steps if reported[0] < cut_s] for name, steps in whole.items()}
         assert known == before
-        assert replayed(database, setting, moment) == before, "nor does reading less of it"
+        assert replayed(database, SETTING, moment) == before, "nor does reading less of it"

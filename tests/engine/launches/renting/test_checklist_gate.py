@@ -19,7 +19,8 @@ from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action, ChecklistPolicy, Watch
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
+from gpuwatch.engine.watches.evaluator import Evaluator
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository
 from gpuwatch.storage.setup.database import Database
