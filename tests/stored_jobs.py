@@ -30,7 +30,7 @@ def a_running_job(
     """Queue it and run it to a quarter of its work; one sample per minute until now."""
     file = folder / f"{name}.toml"
     file.write_text(JOB)
-    (job,) = submit_jobs(settings, [file])
+    (job,) = submit_jobs(settings, [file]).jobs
     began = real_now().replace(microsecond=0) - timedelta(minutes=30)
     job = moved(settings, job, RUNNING, began, run_number=1, launch_id="k" * 12)
     run = JobRun(

@@ -65,7 +65,7 @@ ADDED = {
         "spent_microusd": None,
         "ssh": None,
     },
-    "job": {"changed": 0},
+    "job": {"changed": 0, "series": None, "planned_at_ms": None},
     "ask": {"agent_microusd": None},
 }
 POLL_TOTALS = [

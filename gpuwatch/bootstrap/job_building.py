@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from gpuwatch.bootstrap import new_id
 from gpuwatch.domain.jobs.cluster_task import TOOL
@@ -18,6 +19,7 @@ from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
 from gpuwatch.engine.jobs.job_queue import JobQueue
 from gpuwatch.engine.jobs.job_runner import JobRunner
 from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
+from gpuwatch.engine.jobs.series_starter import SeriesStarter
 from gpuwatch.engine.launches.following.instance_details import ContractEnds, InstanceAddresses
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.engine.setup.failpoint import pace
@@ -29,7 +31,9 @@ from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.remote.rclone import Rclone
 from gpuwatch.remote.ssh import OpenSshShells
 from gpuwatch.remote.ssh_hosts import SshHosts
+from gpuwatch.storage.jobs.series_repository import SqlSeriesRepository
 from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository
+from gpuwatch.storage.setup.account_rows import new_identity
 
 if TYPE_CHECKING:
     from gpuwatch.bootstrap.essentials import Essentials
@@ -88,6 +92,12 @@ def build_job_queue(base: Essentials) -> JobQueue:
         return base.observations.best_usd_gpu_hour(job.watch_name, base.time_source.now())
 
     return JobQueue(base.jobs, base.launches, price_of=price_of, min_billing_h=min_billing_h(base.settings))
+
+
+def build_series_starter(base: Essentials) -> SeriesStarter:
+    """What starts the runs of recurring jobs."""
+    zone = ZoneInfo(base.settings.timezone)
+    return SeriesStarter(SqlSeriesRepository(base.store), base.jobs, zone, new_identity)
 
 
 def build_job_runner(

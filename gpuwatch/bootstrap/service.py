@@ -24,7 +24,12 @@ from gpuwatch.bootstrap import (
 )
 from gpuwatch.bootstrap.essentials import Essentials, build_essentials
 from gpuwatch.bootstrap.following import Following
-from gpuwatch.bootstrap.job_building import build_cluster_jobs, build_job_queue, build_job_runner
+from gpuwatch.bootstrap.job_building import (
+    build_cluster_jobs,
+    build_job_queue,
+    build_job_runner,
+    build_series_starter,
+)
 from gpuwatch.bootstrap.polling import Polling
 from gpuwatch.bootstrap.provider_access import account_faults, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing
@@ -112,6 +117,7 @@ class Service:
         )
         self.fallback_alerts = FallbackAlerts(self.channels, new_id, log_alert, settings.language)
         self.hooks = build_hooks(settings, store, http, base.ending, time_source)
+        self.series_starter = build_series_starter(base)
         self.job_queue = build_job_queue(base)
         self.rents = partial(_may_rent, settings, self.job_queue)
         self.following = Following(base, self.hooks.may_destroy, self.rents)

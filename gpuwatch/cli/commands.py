@@ -64,6 +64,7 @@ _JOBS = GroupEntry(
     "Queue work that runs when an offer meets its limit.",
     {
         "list": ("List jobs, oldest first, with state, progress and cost.", "jobs.jobs:list_"),
+        "series": ("List recurring jobs with their next run.", "jobs.job_series:series"),
         "new": ("Plan a job on current offers and write its file.", "jobs.job_new:new"),
         "submit": ("Queue the jobs of these files.", "jobs.jobs:submit"),
         "show": ("Show a job: its definition, its runs, and its events.", "jobs.jobs:show"),

@@ -147,6 +147,7 @@ def _standby_tasks(service: Service) -> Iterator[PeriodicTask]:
 
 
 def _advance_queue(service: Service) -> None:
+    service.series_starter.tick(service.time_source.now())
     service.job_queue.tick(service.time_source.now())
     service.polling.forget_jobs_that_are_over()
 

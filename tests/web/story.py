@@ -172,7 +172,7 @@ def story(folder: Path) -> Iterator[Story]:
         wait_until(lambda: service.polling.workers[PROVIDER].finished_rounds >= 2, "two polls", _WITHIN_S)
         market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
         pause(settings, "b200-eu", 2 * 86_400, "budget for next month", actor="its owner")
-        jobs = submit_jobs(settings, [_job(folder, "llama-ft", "L40S", 0.90), _job(folder, "eval", "H200", 1.10)])
+        jobs = submit_jobs(settings, [_job(folder, "llama-ft", "L40S", 0.90), _job(folder, "eval", "H200", 1.10)]).jobs
         repository = service.launch_repository
 
         def running() -> list[str]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
-from gpuwatch.app.jobs.jobs import RETRIABLE, check_runnable, new_job, open_jobs_read_only, owned_definition
+from gpuwatch.app.jobs.jobs import RETRIABLE, check_runnable, open_jobs_read_only, owned_definition
 from gpuwatch.app.launches.stop import request_stop, stop
 from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import known_job
 from gpuwatch.bootstrap import open_store, real_now
-from gpuwatch.domain.jobs.job import Job, JobState, JobTransition
+from gpuwatch.domain.jobs.job import Job, JobState, JobTransition, new_job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.watches.owner_names import owner_of, plain_name
 from gpuwatch.errors import JobConflict, UsageError

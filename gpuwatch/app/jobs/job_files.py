@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_series import JobSeries
 from gpuwatch.domain.jobs.run_plan import is_local
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.engine.jobs.job_parts import local_path
@@ -45,7 +46,7 @@ def check_inputs(definition: JobDefinition) -> None:
             ) from None
 
 
-def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
+def missing_inputs(jobs: Sequence[Job | JobSeries]) -> Iterator[tuple[str, Path]]:
     """(job, path) for each local input that cannot be read; without it, the instance would be rented in vain."""
     for job in jobs:
         for _, path in _local_inputs(job.definition):
@@ -53,7 +54,7 @@ def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
                 yield job.name, path
 
 
-def left_out_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, str]]:
+def left_out_inputs(jobs: Sequence[Job | JobSeries]) -> Iterator[tuple[str, str]]:
     """(job, name) for each part of a local input that is not sent: pipes, sockets and devices have no content."""
     for job in jobs:
         for source, path in _local_inputs(job.definition):
@@ -61,7 +62,7 @@ def left_out_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, str]]:
                 yield from ((job.name, clean(f"{source}/{one.name}")) for one in sent_entries(path) if one.is_left_out)
 
 
-def doubtful_results(jobs: Sequence[Job]) -> Iterator[tuple[str, str, str]]:
+def doubtful_results(jobs: Sequence[Job | JobSeries]) -> Iterator[tuple[str, str, str]]:
     """(job, pattern, name) where the command names no such folder, but one that is nearly called so."""
     for job in jobs:
         spec = job.definition

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpuwatch.app.jobs.jobs import new_job
 from gpuwatch.app.watches.check import check_markets
 from gpuwatch.app.watches.handover import Handover, select_handover
 from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.jobs.job import new_job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.watches.choice import best_first

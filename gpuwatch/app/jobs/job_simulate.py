@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.history.past_prices import load_prices
-from gpuwatch.app.jobs.jobs import new_job
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.auto_limit import limit_at, limit_schedule
@@ -26,6 +25,7 @@ from gpuwatch.domain.history.price_series import (
     last_hour,
     series_of,
 )
+from gpuwatch.domain.jobs.job import new_job
 from gpuwatch.domain.jobs.job_watch import price_cap, work_hours_left
 from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB

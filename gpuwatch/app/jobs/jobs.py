@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -14,8 +15,19 @@ from gpuwatch.app.jobs.job_files import check_inputs
 from gpuwatch.app.watches.watch_selection import known_job
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.cluster_task import is_cluster, unfit_for_cluster
-from gpuwatch.domain.jobs.job import Job, JobEvent, JobEventView, JobRun, JobRunView, JobState, JobView, definition_json
+from gpuwatch.domain.jobs.job import (
+    Job,
+    JobEvent,
+    JobEventView,
+    JobRun,
+    JobRunView,
+    JobState,
+    JobView,
+    definition_json,
+    new_job,
+)
 from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_series import JobSeries, new_series
 from gpuwatch.domain.jobs.run_sample import RunSample, RunSampleView, sample_view, samples_of
 from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.domain.watches.watch import Purpose
@@ -57,8 +69,20 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
         return newest if is_present and self.job.state in {JobState.RUNNING, JobState.FETCHING} else None
 
 
-def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str] = ()) -> list[Job]:
-    """Queue the jobs of these files, either all or none.
+class SubmittedJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """What was queued: jobs, and recurring jobs with the time of their first run."""
+
+    jobs: tuple[Job, ...]
+    series: tuple[JobSeries, ...] = ()
+
+    @property
+    def every(self) -> tuple[Job | JobSeries, ...]:
+        """All of them."""
+        return (*self.jobs, *self.series)
+
+
+def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str] = ()) -> SubmittedJobs:
+    """Queue the jobs of these files, either all or none; one with a schedule becomes a recurring job.
 
     Args:
         sweeps: such as `lr=1e-4,2e-4`: one job for each combination.
@@ -78,7 +102,10 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
         values = parse_sweeps(sweeps)
         for file in files:
             try:
-                definitions += expand(read_job_file(file), values)
+                definition = read_job_file(file)
+                if values and definition.schedule is not None:
+                    raise UsageError(f"--sweep: {file} has a schedule, and a recurring job has one run at a time")
+                definitions += expand(definition, values)
             except SettingsError as error:
                 faults += error.faults
     except ValueError as error:
@@ -88,17 +115,17 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
     return submit_definitions(settings, definitions, now)
 
 
-def unreachable_deadlines(jobs: Sequence[Job]) -> Iterator[tuple[str, float]]:
-    """(job, hours) for each job whose estimate, at its lowest, exceeds the time between submission and deadline."""
+def unreachable_deadlines(jobs: Sequence[Job | JobSeries]) -> Iterator[tuple[str, float]]:
+    """(job, hours) for each job whose estimate, at its lowest, exceeds the time until its deadline."""
     for job in jobs:
-        hours = job.definition.hours
-        if hours is None or job.deadline is None:
-            continue
-        if (job.deadline - job.submitted_at).total_seconds() < hours.low * 3600:
+        hours, has_s = job.definition.hours, job.definition.deadline_s
+        if isinstance(job, Job) and job.deadline is not None:
+            has_s = (job.deadline - job.submitted_at).total_seconds()
+        if hours is not None and has_s is not None and has_s < hours.low * 3600:
             yield job.name, hours.low
 
 
-def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
+def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> SubmittedJobs:
     """Queue these jobs, either all or none. Raises UsageError, StoreError."""
     definitions = [owned_definition(definition, settings.owner) for definition in definitions]
     names = [definition.name for definition in definitions]
@@ -109,17 +136,20 @@ def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition],
     submitted = [
         new_job(definition, new_identity(), now + timedelta(milliseconds=number))
         for number, definition in enumerate(definitions)
+        if definition.schedule is None
     ]
+    zone = ZoneInfo(settings.timezone)
+    series = [new_series(definition, now, zone) for definition in definitions if definition.schedule is not None]
     late = next((job for job in submitted if job.deadline is not None and job.deadline <= now), None)
     if late is not None:
         raise UsageError(f"the deadline of job {late.name!r} has passed")
-    for job in submitted:
-        check_runnable(settings, job.definition)
+    for definition in definitions:
+        check_runnable(settings, definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
-        _check_dependencies(repository, submitted)
-        repository.submit(submitted)
-    return submitted
+        _check_dependencies(repository, [*submitted, *series])
+        repository.submit(submitted, series)
+    return SubmittedJobs(jobs=tuple(submitted), series=tuple(series))
 
 
 def owned_definition(definition: JobDefinition, owner: str) -> JobDefinition:
@@ -155,23 +185,6 @@ def _check_nodes(settings: Settings, definition: JobDefinition) -> None:
         raise UsageError(f"job {definition.name!r} has nodes = {definition.nodes}: {reason}")
 
 
-def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
-    """A queued job; its deadline counts from now."""
-    deadline = definition.deadline_at
-    if definition.deadline_s is not None:
-        deadline = now + timedelta(seconds=definition.deadline_s)
-    return Job(
-        job_id=job_id,
-        name=definition.name,
-        definition=definition,
-        state=JobState.QUEUED,
-        priority=definition.priority,
-        submitted_at=now,
-        deadline=deadline,
-        retries_left=definition.retries,
-    )
-
-
 def _check_providers(settings: Settings, definition: JobDefinition) -> None:
     """Raises UsageError: gpuwatch could not log in to any machine that the job may be rented on."""
     allowed = definition.resources.providers or tuple(settings.providers)
@@ -194,7 +207,7 @@ def _check_providers(settings: Settings, definition: JobDefinition) -> None:
         )
 
 
-def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job]) -> None:
+def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job | JobSeries]) -> None:
     """Raises UsageError: a job depends on one that does not exist, or jobs depend on each other."""
     new = {job.name: job.definition.depends_on for job in submitted}
     new |= {job.definition.group: () for job in submitted if job.definition.group is not None}

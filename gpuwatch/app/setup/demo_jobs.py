@@ -90,7 +90,7 @@ def _run_steps(
     print_line: PrintLine, settings: Settings, market: Marketplace, offer_id: int, service: Service, folder: Path
 ) -> None:
     print_line(f"1. a marketplace on {market.url}; each instance is a local folder with its own SSH server")
-    (job,) = submit_jobs(settings, [_job_file(folder)])
+    (job,) = submit_jobs(settings, [_job_file(folder)]).jobs
     print_line(f"2. job {job.name} is queued (gpuwatch jobs submit): {GPU} at or under ${MAX_PRICE}/GPU-h")
     polls = service.polling.workers["vastai"].finished_rounds + 3
     wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= polls, "three polls")

@@ -64,12 +64,17 @@ _OUTPUT_COLUMNS = (
 @json_option
 @settings_option
 def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, settings: Settings) -> None:
-    """Queue the jobs of these files. The daemon (`gpuwatch run`) rents instances and runs them."""
+    """Queue the jobs of these files. The daemon (`gpuwatch run`) rents instances and runs them.
+
+    A file with `schedule` becomes a recurring job: each time of its schedule queues a run. Submit a changed file again.
+    """
     from gpuwatch.app.jobs.job_files import doubtful_results, left_out_inputs, missing_inputs
     from gpuwatch.app.jobs.jobs import submit_jobs, unreachable_deadlines
     from gpuwatch.domain.jobs.job import job_view
+    from gpuwatch.domain.jobs.job_series import series_view
 
-    jobs = submit_jobs(settings, files, sweeps)
+    submitted = submit_jobs(settings, files, sweeps)
+    jobs = submitted.every
     for name, path in missing_inputs(jobs):
         note(f"{name}: input {path} does not exist or cannot be read; it must be there before the job rents")
     for name, path_there in left_out_inputs(jobs):
@@ -79,10 +84,12 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
     for name, hours in unreachable_deadlines(jobs):
         note(f"{name}: {hours:g} hours of work do not fit before its deadline, which ends its run unfinished")
     if as_json:
-        json_out([job_view(job) for job in jobs])
+        json_out([*map(job_view, submitted.jobs), *map(series_view, submitted.series)])
         return
-    for submitted in jobs:
-        click.echo(f"job {submitted.job_id} ({submitted.name}) is queued")
+    for job in submitted.jobs:
+        click.echo(f"job {job.job_id} ({job.name}) is queued")
+    for series in submitted.series:
+        click.echo(f"recurring job {series.name}: next run {local(series.next_at, settings.timezone)}")
     if settings.dry_run:
         note("dry_run = true: nothing is rented until it is set to false")
 
@@ -93,17 +100,24 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
 @json_option
 @stopping_settings_option
 def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) -> None:
-    """List jobs, oldest first, with state, progress and cost."""
+    """List jobs, oldest first, with state, progress and cost, and recurring jobs with their next run."""
+    from gpuwatch.app.jobs.job_series import listed_series
     from gpuwatch.app.jobs.jobs import listed_jobs
+    from gpuwatch.cli.jobs.job_series import print_series_list
     from gpuwatch.domain.jobs.job import JobState, job_view
 
     selected_state = None if state is None else JobState(state)
     jobs = [job_view(job) for job in listed_jobs(settings, all_jobs=show_all, state=selected_state)]
     if as_json:
         json_out(jobs)
-    elif jobs:
+        return
+    series = [] if state else listed_series(settings)
+    if jobs:
         table(_JOB_COLUMNS, jobs, timezone=settings.timezone)
-    else:
+    if series:
+        click.echo("\nRecurring jobs:" if jobs else "Recurring jobs:")
+        print_series_list(series, settings.timezone)
+    if not jobs and not series:
         note("no jobs; queue one with: gpuwatch jobs submit FILE")
 
 
@@ -112,9 +126,17 @@ def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) 
 @json_option
 @stopping_settings_option
 def show(name: str, as_json: bool, settings: Settings) -> None:
-    """Show a job by its id or name: its definition, its runs, and its events."""
+    """Show a job by its id or name: its definition, its runs, and its events; or a recurring job with its runs."""
+    from gpuwatch.app.jobs.job_series import series_details, series_details_view
     from gpuwatch.app.jobs.jobs import details_view, job_details
+    from gpuwatch.cli.jobs.job_series import print_series
 
+    if (series := series_details(settings, name)) is not None:
+        if as_json:
+            json_out(series_details_view(series))
+        else:
+            print_series(series, settings.timezone)
+        return
     details = job_details(settings, name)
     if as_json:
         json_out(details_view(details))
@@ -127,14 +149,18 @@ def show(name: str, as_json: bool, settings: Settings) -> None:
 @json_option
 @stopping_settings_option
 def cancel(name: str, as_json: bool, settings: Settings) -> int:
-    """Cancel a job and end its instance.
+    """Cancel a job and end its instance; of a recurring job, end it with the run that is open.
 
     Exit codes: 0 cancelled, 2 no such job or it is over, 3 the end of its instance could not be confirmed; the daemon
     keeps trying.
     """
     from gpuwatch.app.jobs.job_actions import cancel_job
+    from gpuwatch.app.jobs.job_series import series_details
+    from gpuwatch.cli.jobs.job_series import end
     from gpuwatch.domain.jobs.job import job_view
 
+    if series_details(settings, name) is not None:
+        return end(settings, name, as_json)
     cancelled, is_confirmed = cancel_job(settings, name, note, actor=command_actor())
     if as_json:
         json_out(job_view(cancelled))

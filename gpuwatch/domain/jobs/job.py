@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -62,6 +62,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_number: int = 0
     retries_left: int = 0
     version: int = 0
+    series: str | None = None  # the name of the recurring job that it is a run of
+    planned_at: datetime | None = None  # the time of its schedule
 
     @property
     def watch_name(self) -> str:
@@ -72,6 +74,23 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def is_over(self) -> bool:
         """Return whether the job is final unless the owner retries it."""
         return self.state in OVER
+
+
+def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
+    """A queued job; its deadline counts from now."""
+    deadline = definition.deadline_at
+    if definition.deadline_s is not None:
+        deadline = now + timedelta(seconds=definition.deadline_s)
+    return Job(
+        job_id=job_id,
+        name=definition.name,
+        definition=definition,
+        state=JobState.QUEUED,
+        priority=definition.priority,
+        submitted_at=now,
+        deadline=deadline,
+        retries_left=definition.retries,
+    )
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -196,6 +215,8 @@ class JobView(JsonView, frozen=True, kw_only=True):
     retries_left: int
     depends_on: tuple[str, ...]
     group: str | None
+    series: Annotated[str | None, Meta(description="The recurring job that it is a run of.")]
+    planned_at: Annotated[Moment | None, Meta(description="The time of its schedule.")]
 
 
 class JobRunView(JsonView, frozen=True, kw_only=True):

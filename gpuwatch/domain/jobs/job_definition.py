@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSc
 
 from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.setup.cron import parse_cron
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.setup.fields import (
     Key,
@@ -115,6 +116,11 @@ def _env_value(value: Any) -> Any:
     return Reference(**{kind: name})
 
 
+def _cron(value: str) -> str:
+    parse_cron(value)
+    return value
+
+
 def _store(value: Any) -> str:
     if not isinstance(value, str) or not is_store(value):
         raise ValueError(EXPECTED_STORE)
@@ -134,6 +140,7 @@ def _work_path(value: str) -> str:
 
 JobName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
 Store = Annotated[str, BeforeValidator(_store)]
+Cron = Annotated[Line, AfterValidator(_cron), WithJsonSchema({"type": "string", "examples": ["0 2 * * 6", "@daily"]})]
 WorkPath = Annotated[Line, AfterValidator(_work_path)]
 JobEnvValue = Annotated[str | Reference, PlainValidator(_env_value, json_schema_input_type=str | Reference)]
 
@@ -230,6 +237,10 @@ class JobKeys:
         Deadline | None,
         about("Time by which it must be done: a duration from submission, or a time with zone."),
     ] = None
+    within: Annotated[
+        SpanFrom1s | None,
+        about("With schedule: each run must be done this long after its time; a time that is longer past is missed."),
+    ] = None
     require: Annotated[Words, about("Checklist items required before it rents (gpuwatch watches checklist tick).")] = ()
     action: Annotated[Literal["launch", "ask"], about('"ask": each offer needs your approval.')] = "launch"
     plan: Annotated[
@@ -270,8 +281,15 @@ class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
         SpanFrom1s | None,
         about("Runtime after which an instance is destroyed. Default: from limit and hours."),
     ] = None
-    deadline_s: float | None = None  # after submission; the alternative is `deadline_at`
+    deadline_s: float | None = None  # after submission, or each time of its schedule; else `deadline_at`
     deadline_at: datetime | None = None
+    schedule: Annotated[
+        Cron | None,
+        about(
+            'Start it again and again, at times as in cron, in the configured zone: "0 2 * * 6" is Saturdays at 02:00.'
+        ),
+    ] = None
+    catch_up: Annotated[Switch, about("With schedule: whether one run makes up for times that were missed.")] = False
     active: Annotated[Windows, about("Local time windows in which it may start. Default: always.")] = ()
     priority: Annotated[Whole, about("Higher values run first.", ge=-1000, le=1000)] = 0
     retries: Annotated[Whole, about("Number of retries after a lost instance.", ge=0, le=100)] = 2
@@ -297,18 +315,32 @@ class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
                 raise ValueError(f"{address!r}: {EXPECTED_STORE}")
         if table.name in table.depends_on:
             raise ValueError("depends_on: a job cannot depend on itself")
-        is_span = isinstance(table.deadline, float)
+        _check_schedule(table)
+        deadline = table.deadline if table.schedule is None else table.within
+        is_span = isinstance(deadline, float)
         return {
             "env": {name: one for name, one in table.env.items() if isinstance(one, str)},
             "secret_env": {name: _reference(one) for name, one in table.env.items() if isinstance(one, Reference)},
             "inputs": tuple(_with_target(one, ".") for one in table.inputs),
             "results": tuple(_with_target(one, f"results/{table.name}") for one in table.results),
             "resources": _watch(table),
-            "deadline_s": table.deadline if is_span else None,
-            "deadline_at": None if is_span else table.deadline,
+            "deadline_s": deadline if is_span else None,
+            "deadline_at": None if is_span else deadline,
             "folder": ".",
             "group": None,
         }
+
+
+def _check_schedule(table: Any) -> None:
+    """Raises ValueError: keys of a schedule without one, or keys that contradict it."""
+    if table.schedule is None:
+        if table.within is not None or table.catch_up:
+            raise ValueError('within and catch_up: expected only with schedule, such as schedule = "0 2 * * 6"')
+        return
+    if table.within is None:
+        raise ValueError('schedule: expected within, the time in which each run must be done, such as within = "6h"')
+    if table.deadline is not None:
+        raise ValueError("deadline: not with schedule; within gives each run its deadline")
 
 
 def _with_target(files: JobFiles, target: str) -> JobFiles:

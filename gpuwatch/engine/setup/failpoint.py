@@ -30,6 +30,7 @@ POINTS = {
     "reconcile.listed": "the instances were listed, no launch was advanced",
     "launch.before_destroy": "next: the destroy request is sent",
     "launch.after_destroy": "the provider accepted the destroy request",
+    "series.before_advance": "the run of a recurring job is written, its next time is not",
     "alert.leased": "alerts were leased but not sent",
     "alert.sent": "a channel accepted an alert, and that is not stored",
     "alert.marked": "the delivery is stored",

@@ -310,6 +310,7 @@ WHY_ROWS_STAY: Mapping[str, str] = {
     "provider_health": "a row per provider and lane",
     "seen_value": "a row per spelling: each is reported once",
     "job_changes": "one row",
+    "job_series": "the owner's decision, a row per recurring job",
     "daemon_host": "a row per daemon, which goes with it, or after a day",
     "daemon_lease": "a row per role",
     "lake": "a row per lake",

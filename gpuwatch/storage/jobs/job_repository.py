@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobEvent, JobRun, JobState, JobTransition, apply_transition
 from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_series import JobSeries
 from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
 from gpuwatch.domain.watches.owner_names import owned_name, owner_of
 from gpuwatch.errors import JobConflict, UsageError
@@ -19,6 +20,7 @@ from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import load_pauses, lock_reservations
 from gpuwatch.storage.history.pruned_totals import counted_ever
+from gpuwatch.storage.jobs.series_rows import names_of_series, store_series
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.schema.job_tables import JOB_IS_OPEN, job_changes, job_event, job_run
 from gpuwatch.storage.setup.schema.job_tables import job as jobs
@@ -129,23 +131,27 @@ class SqlJobRepository:
 
     # --- for the commands ---------------------------------------------------------------------------------------------
 
-    def submit(self, new_jobs: Sequence[Job]) -> None:
-        """Store new jobs, all or none.
+    def submit(self, new_jobs: Sequence[Job], series: Sequence[JobSeries] = ()) -> None:
+        """Store new jobs and recurring ones, all or none; a recurring job with a known name gets its new file.
 
         Raises:
-            UsageError: an open job has one of these names.
+            UsageError: an open job has one of these names, or a recurring job that of a new job.
             StoreError: nothing was written.
         """
         with self._database.write() as connection:
-            names = {job.name for job in new_jobs}
+            if recurring := names_of_series(connection, {job.name for job in new_jobs}):
+                taken = f"a recurring job {min(recurring)!r} exists"
+                raise UsageError(f"{taken}; end it with gpuwatch jobs cancel, or choose another name")
+            names = {job.name for job in new_jobs} | {one.name for one in series}
             open_name = (
                 connection.execute(select(jobs.c.name).where(JOB_IS_OPEN, jobs.c.name.in_(names))).scalars().first()
             )
             if open_name is not None:
                 raise UsageError(f"a job {open_name!r} is already open; cancel it, or choose another name")
+            store_series(connection, series)
             changed = next_change(connection)
             for job in new_jobs:
-                _insert(connection, job, changed)
+                insert_job(connection, job, changed)
 
     def recent(self, limit: int | None = None, state: JobState | None = None) -> list[Job]:
         """Return the newest jobs, oldest first. Raises StoreError."""
@@ -165,6 +171,10 @@ class SqlJobRepository:
         """Return the jobs of an array, oldest first. Raises StoreError."""
         candidates = self._select(jobs.c.name.startswith(f"{group}-", autoescape=True))
         return [job for job in candidates if job.definition.group == group]
+
+    def runs_of_series(self, series: str) -> list[Job]:
+        """Return the jobs of a recurring job, oldest first. Raises StoreError."""
+        return self._select(jobs.c.series == series)
 
     def events(self, job_id: str) -> list[JobEvent]:
         """Return its events, oldest first. Raises StoreError."""
@@ -228,7 +238,8 @@ def _step(connection: Connection, job: Job, transition: JobTransition, *runs: Jo
     try:
         changed = connection.execute(_UPDATE, values).rowcount
     except IntegrityError:
-        raise UsageError(f"another job {job.name!r} is open; cancel it first") from None
+        other = f"job {job.name!r}" if job.series is None else f"run of {job.series!r}"
+        raise UsageError(f"another {other} is open; cancel it first") from None
     if changed != 1:
         raise JobConflict(f"job {job.name!r} was changed concurrently")
     connection.execute(insert(job_event), _row_of_event(event))
@@ -250,7 +261,8 @@ def next_change(connection: Connection) -> int:
     return int(connection.execute(_CHANGES).scalar_one())
 
 
-def _insert(connection: Connection, job: Job, changed: int) -> None:
+def insert_job(connection: Connection, job: Job, changed: int) -> None:
+    """Store a new job with its identity and its first event in the caller's transaction."""
     connection.execute(insert(jobs), _row_of(job) | {"job_id": job.job_id, "changed": changed})
     # its launches have its id as the id of their watch
     identity = {"watch_id": job.job_id, "name": job.watch_name, "created_at_ms": to_ms(job.submitted_at)}
@@ -278,6 +290,8 @@ def _row_of(job: Job) -> dict[str, Any]:
         "run_number": job.run_number,
         "retries_left": job.retries_left,
         "version": job.version,
+        "series": job.series,
+        "planned_at_ms": to_ms(job.planned_at),
     }
 
 
@@ -301,6 +315,8 @@ def _job_of(row: AnyRow) -> Job:
         run_number=row.run_number,
         retries_left=row.retries_left,
         version=row.version,
+        series=row.series,
+        planned_at=from_ms(row.planned_at_ms),
     )
 
 

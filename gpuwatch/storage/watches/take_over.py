@@ -17,7 +17,7 @@ from gpuwatch.storage.alerts.alert_rows import add_audit
 from gpuwatch.storage.alerts.pauses import keep_paused, lock_reservations
 from gpuwatch.storage.jobs.job_repository import next_change
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.schema.job_tables import JOBS_OVER, job
+from gpuwatch.storage.setup.schema.job_tables import JOBS_OVER, job, job_series
 from gpuwatch.storage.setup.side_tables import alert, delivery, watch_identity
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import IS_ALIVE
@@ -107,24 +107,49 @@ def _names_of(connection: Connection, owner: str) -> set[str]:
 def _rename_jobs(connection: Connection, previous: str, owner: str) -> None:
     """Rename an owner's jobs, and the jobs that they name. Raises UsageError."""
     changed = next_change(connection)
-    rows = connection.execute(select(job.c.job_id, job.c.name, job.c.state, job.c.definition)).all()
+    _rename_series(connection, previous, owner)
+    rows = connection.execute(select(job.c.job_id, job.c.name, job.c.state, job.c.definition, job.c.series)).all()
     taken = {row.name for row in rows if row.state not in JOBS_OVER}
     for row in rows:
         if owner_of(row.name) != previous:
             continue
-        name, definition = owned_name(owner, plain_name(row.name)), _DECODER.decode(row.definition)
+        name = owned_name(owner, plain_name(row.name))
         if name in taken and row.state not in JOBS_OVER:
             raise UsageError(f"a job {name!r} is open; cancel it first")
-        definition = msgspec.structs.replace(
-            definition,
-            name=owned_name(owner, plain_name(definition.name)),
-            group=definition.group and owned_name(owner, plain_name(definition.group)),
-            depends_on=tuple(owned_name(owner, plain_name(other)) for other in definition.depends_on),
-            resources=msgspec.structs.replace(definition.resources, name=Purpose.of_job(name).watch),
-        )
-        values = {"name": name, "definition": msgspec.json.encode(definition).decode(), "changed": changed}
+        values = {"name": name, "definition": _definition_of(row.definition, owner), "changed": changed}
+        values["series"] = row.series and owned_name(owner, plain_name(row.series))
         values["version"] = job.c.version + 1
         connection.execute(update(job).where(job.c.job_id == row.job_id).values(**values))
+
+
+def _rename_series(connection: Connection, previous: str, owner: str) -> None:
+    """Rename an owner's recurring jobs. Raises UsageError."""
+    rows = connection.execute(select(job_series.c.name, job_series.c.definition, job_series.c.ended_at_ms)).all()
+    taken = {row.name: row.ended_at_ms is None for row in rows}
+    for row in rows:
+        if owner_of(row.name) != previous:
+            continue
+        name = owned_name(owner, plain_name(row.name))
+        if taken.get(name):
+            raise UsageError(f"a recurring job {name!r} exists; end it first")
+        connection.execute(delete(job_series).where(job_series.c.name == name))
+        values = {"name": name, "definition": _definition_of(row.definition, owner)}
+        changed = values | {"version": job_series.c.version + 1}
+        connection.execute(update(job_series).where(job_series.c.name == row.name).values(**changed))
+
+
+def _definition_of(stored: str, owner: str) -> str:
+    """Return the stored definition of a job with the names that its new owner's jobs have."""
+    definition = _DECODER.decode(stored)
+    name = owned_name(owner, plain_name(definition.name))
+    renamed = msgspec.structs.replace(
+        definition,
+        name=name,
+        group=definition.group and owned_name(owner, plain_name(definition.group)),
+        depends_on=tuple(owned_name(owner, plain_name(other)) for other in definition.depends_on),
+        resources=msgspec.structs.replace(definition.resources, name=Purpose.of_job(name).watch),
+    )
+    return msgspec.json.encode(renamed).decode()
 
 
 def _retire_ended_jobs(connection: Connection, now: datetime) -> None:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from gpuwatch.app.jobs.job_new import NewJob, plan_new_job, planned_job_json
-from gpuwatch.app.jobs.jobs import new_job
 from gpuwatch.app.market.current_offers import CurrentOffers
 from gpuwatch.app.plan.plan_job import OfferPlan, job_on_offers, rank_market
 from gpuwatch.app.plan.plan_request import job_request
 from gpuwatch.app.plan.plan_watch import chosen_offers, implied_watch
+from gpuwatch.domain.jobs.job import new_job
 from gpuwatch.domain.jobs.job_request import JobRequest
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.market.money import MICRO, Commission, price_of

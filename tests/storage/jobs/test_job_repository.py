@@ -23,7 +23,7 @@ from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.history.prune import prune
-from gpuwatch.storage.jobs.job_repository import SqlJobRepository, _insert, next_change
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository, insert_job, next_change
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.schema.job_tables import JOB_STATES, job_changes
@@ -88,7 +88,7 @@ def test_a_change_that_is_committed_late_is_read(database: Database, repository:
     other = open_database(database.engine.url.render_as_string(hide_password=False))
     later = Thread(target=repository.submit, args=([a_job(job_id="jobbbbb2", name="other")],))
     with other.write() as connection:
-        _insert(connection, a_job(), next_change(connection))
+        insert_job(connection, a_job(), next_change(connection))
         later.start()
         later.join(0.3)
         assert repository.open_jobs() == []

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from sqlalchemy import BigInteger, insert, literal_column, select
 
-from gpuwatch.app.jobs.jobs import new_job, owned_definition
+from gpuwatch.app.jobs.jobs import owned_definition
 from gpuwatch.domain.alerts.alert import Alert, AlertKind, OutboxAlert
-from gpuwatch.domain.jobs.job import JobState, JobTransition
+from gpuwatch.domain.jobs.job import JobState, JobTransition, new_job
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.engine.watches.watch_lists import StandbyWatchList
 from gpuwatch.errors import ResourceNotFound, UsageError

@@ -22,7 +22,7 @@ def test_the_queue_and_a_job_are_shown_and_markup_of_a_host_is_text(tmp_path: Pa
         assert "No jobs." in web.client.get("/jobs", headers=PAGE).text
         (tmp_path / "train.toml").write_text(JOB)
         (tmp_path / "next.toml").write_text(JOB)
-        first, _ = submit_jobs(web.context.settings, [tmp_path / "train.toml", tmp_path / "next.toml"])
+        first, _ = submit_jobs(web.context.settings, [tmp_path / "train.toml", tmp_path / "next.toml"]).jobs
         store = open_database(f"sqlite:///{tmp_path}/gpuwatch.db")
         repository = SqlJobRepository(store)
         job = repository.record(first, JobTransition(to_state=JobState.RENTING, at=NOON))

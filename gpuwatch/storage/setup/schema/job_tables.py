@@ -49,8 +49,12 @@ job = Table(
     Column("retries_left", Integer, nullable=False, server_default="0"),
     Column("version", Integer, nullable=False, server_default="0"),
     Column("changed", BigInteger, nullable=False, server_default="0"),
+    Column("series", String(150)),  # the recurring job that it is a run of
+    Column("planned_at_ms", BigInteger),
     CheckConstraint("state IN ('" + "', '".join(JOB_STATES) + "')", name="state"),
     partial_index("uq_job_name_open", "name", unique=True, where=_JOB_IS_OPEN),
+    partial_index("uq_job_series_open", "series", unique=True, where=_JOB_IS_OPEN),
+    Index("uq_job_series_planned", "series", "planned_at_ms", unique=True),
     Index(None, "submitted_at_ms"),
     Index(None, "changed"),
     comment="work to be done on a rented instance; version rises with every change, run_number with every run; "
@@ -64,6 +68,22 @@ job_changes = Table(
     Column("id", SmallInteger, primary_key=True, autoincrement=False),
     Column("changes", BigInteger, nullable=False),
     comment="one row: grows with every transaction that changes jobs, so that readers read what changed since",
+)
+
+job_series = Table(
+    "job_series",
+    metadata,
+    Column("name", String(150), primary_key=True),
+    Column("definition", Text, nullable=False),
+    Column("submitted_at_ms", BigInteger, nullable=False),
+    Column("next_at_ms", BigInteger, nullable=False),
+    Column("last_job_id", String(8)),
+    Column("last_planned_at_ms", BigInteger),
+    Column("missed", Integer, nullable=False),
+    Column("skipped", Integer, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("ended_at_ms", BigInteger),
+    comment="recurring jobs, ended_at_ms: by their owner; definition: JSON of the job file with its schedule",
 )
 
 job_run = Table(
