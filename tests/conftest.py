@@ -43,6 +43,7 @@ ON_BOTH_ENGINES = (
     "tests/engine/alerts/test_alert_delivery.py",
     "tests/engine/alerts/test_one_message_per_request.py",
     "tests/engine/jobs/test_job_queue.py",
+    "tests/engine/jobs/test_series_starter.py",
     "tests/engine/launches/renting/test_launching.py",
     "tests/engine/launches/renting/test_order_recorded.py",
     "tests/engine/test_two_engines.py",

@@ -30,6 +30,11 @@ class SeriesDetails(msgspec.Struct, frozen=True, kw_only=True):
     series: JobSeries
     runs: tuple[Job, ...]
 
+    @property
+    def open_runs(self) -> tuple[Job, ...]:
+        """The run that is not over, if any."""
+        return tuple(run for run in self.runs if not run.is_over)
+
 
 class SeriesDetailsView(SeriesView, frozen=True, kw_only=True):
     """A recurring job of `gpuwatch jobs show`."""

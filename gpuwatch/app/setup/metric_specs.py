@@ -35,6 +35,9 @@ _JOB_METRICS = (
         "gpuwatch_jobs_late", _GAUGE, "Open jobs expected to miss their deadline, by forecast or estimated hours"
     ),
     MetricSpec("gpuwatch_jobs_spent_usd", _GAUGE, "Cost of all jobs since the first one"),
+    MetricSpec("gpuwatch_job_series_next_timestamp_seconds", _GAUGE, "Next time of a recurring job", ("series",)),
+    MetricSpec("gpuwatch_job_series_missed", _GAUGE, "Times of it at which gpuwatch did not run", ("series",)),
+    MetricSpec("gpuwatch_job_series_skipped", _GAUGE, "Times at which its previous run was still open", ("series",)),
     MetricSpec("gpuwatch_job_progress_ratio", _GAUGE, "Progress of a job on an instance, 0 to 1", ("job_name",)),
     MetricSpec("gpuwatch_job_spent_usd", _GAUGE, "Cost so far of a job on an instance", ("job_name",)),
     MetricSpec("gpuwatch_job_predicted_usd", _GAUGE, "Predicted total cost of the job", ("job_name",)),

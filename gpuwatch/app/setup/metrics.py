@@ -33,6 +33,7 @@ from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 from gpuwatch.storage.history.pruned_totals import alerts_stored
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.series_repository import SqlSeriesRepository
 from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 from gpuwatch.storage.setup.store_stats import (
     newest_complete_polls,
@@ -261,6 +262,11 @@ def job_values(store: Database, now: datetime) -> Values:
             (): float(sum(is_late(job, samples.get(job.job_id), now) for job in repository.open_with_deadline()))
         },
     }
+    for series in SqlSeriesRepository(store).every():
+        labels = (series.name,)
+        values.setdefault("gpuwatch_job_series_next_timestamp_seconds", {})[labels] = series.next_at.timestamp()
+        values.setdefault("gpuwatch_job_series_missed", {})[labels] = float(series.missed)
+        values.setdefault("gpuwatch_job_series_skipped", {})[labels] = float(series.skipped)
     for job in on_instance:
         job_values_ = _values_of_job(job, runs.get(job.job_id), samples.get(job.job_id), checkpoints.get(job.job_id))
         for name, value in job_values_.items():

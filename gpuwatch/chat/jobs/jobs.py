@@ -7,9 +7,11 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.app.jobs.job_actions import job_of, request_cancel, retry_job
 from gpuwatch.app.jobs.job_output import log_part
+from gpuwatch.app.jobs.job_series import SeriesDetails, listed_series, series_details
 from gpuwatch.app.jobs.jobs import RETRIABLE, job_details, listed_jobs
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
 from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_series import JobSeries
 from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.jobs.run_sample import sample_facts
 from gpuwatch.domain.market.figure_text import count_text
@@ -31,19 +33,23 @@ _LOG_LINE = 200  # characters
 def jobs(context: ChatContext, argument: str) -> ChatReply:
     """List jobs on an instance first, then the queue in its order, then recently ended ones; or show the named one."""
     if argument:
+        if (series := series_details(context.settings, argument)) is not None:
+            return _series_reply(context, series)
         return _job_reply(context, job_of(context.settings, argument))
     job_list = listed_jobs(context.settings)
     running = [job for job in job_list if not job.is_over and job.state is not JobState.QUEUED]
     since = context.now - _ENDED_FOR_MAX
     over = [job for job in reversed(job_list) if job.is_over and (job.ended_at or since) >= since]
-    listed = [*running, *queue_order(job_list), *over]
-    if not listed:
+    listed, recurring = [*running, *queue_order(job_list), *over], listed_series(context.settings)
+    if not listed and not recurring:
         return simple_reply("No job is open, and none ended within the last day.")
     items = [(job.name, f": {_line(job)}") for job in listed[:_SHOWN]]
     if len(listed) > _SHOWN:
         items.append(("More", f": {len(listed) - _SHOWN}, see gpuwatch jobs list"))
+    items += [(one.name, f": {_series_line(one, ZoneInfo(context.settings.timezone))}") for one in recurring[:_SHOWN]]
     buttons = [button for job in listed[:_WITH_BUTTONS] for button in job_buttons(context, job, job.name)]
-    return listing(count_text(len(listed), "job"), items, button_rows(buttons, 2))
+    title = count_text(len(listed), "job") + (f", {len(recurring)} recurring" if recurring else "")
+    return listing(title, items, button_rows(buttons, 2))
 
 
 def job_buttons(context: ChatContext, job: Job, of: str = "") -> list[MessageButton]:
@@ -58,6 +64,15 @@ def job_buttons(context: ChatContext, job: Job, of: str = "") -> list[MessageBut
     return buttons
 
 
+def _series_reply(context: ChatContext, details: SeriesDetails) -> ChatReply:
+    """Show a recurring job: its next time, and its newest runs."""
+    runs = list(reversed(details.runs))[:_WITH_BUTTONS]
+    items = [("next", f": {_series_line(details.series, ZoneInfo(context.settings.timezone))}")]
+    items += [(run.name, f": {_line(run)}") for run in runs]
+    buttons = [button for run in details.open_runs for button in job_buttons(context, run)]
+    return listing(f"Recurring job {details.series.name}", items, [buttons] if buttons else [])
+
+
 def _job_reply(context: ChatContext, job: Job) -> ChatReply:
     details = job_details(context.settings, job.job_id)
     zone = ZoneInfo(context.settings.timezone)
@@ -65,6 +80,11 @@ def _job_reply(context: ChatContext, job: Job) -> ChatReply:
     facts = [] if sample is None else sample_facts(sample, lambda at: format_moment(at, zone))
     items = [("state", f": {_line(details.job)}"), *((label, f": {text}") for label, text in facts)]
     return listing(f"Job {details.job.name}", items, [job_buttons(context, details.job)])
+
+
+def _series_line(series: JobSeries, zone: ZoneInfo) -> str:
+    counts = f", {series.missed} missed, {series.skipped} skipped" if series.missed or series.skipped else ""
+    return f"{series.definition.schedule}, next {format_moment(series.next_at, zone)}{counts}"
 
 
 def _line(job: Job) -> str:

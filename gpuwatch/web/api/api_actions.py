@@ -14,6 +14,7 @@ from starlette.routing import Route
 from gpuwatch.app.alerts import alerts
 from gpuwatch.app.alerts.alerts import SilenceView
 from gpuwatch.app.jobs import job_actions
+from gpuwatch.app.jobs.job_series import request_series_end
 from gpuwatch.app.launches import approvals
 from gpuwatch.app.launches.approvals import ApprovalAnswerView
 from gpuwatch.app.launches.extend import extend
@@ -25,6 +26,7 @@ from gpuwatch.app.watches.pauses import PauseView
 from gpuwatch.app.watches.rehearse import RehearsalView, rehearsal_view, rehearse
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import JobView, job_view
+from gpuwatch.domain.jobs.job_series import SeriesView, series_view
 from gpuwatch.domain.launches.life.launch_record import LaunchView, launch_view
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.setup.durations import POSITIVE_DURATION_PATTERN
@@ -133,6 +135,12 @@ class ExtendedLaunchView(LaunchView, frozen=True, kw_only=True):
     is_contract_known: Annotated[bool, msgspec.Meta(description="False: the provider's contract may end earlier.")]
 
 
+class ChangedSeriesView(SeriesView, frozen=True, kw_only=True):
+    """A recurring job after an action."""
+
+    changed: _Changed
+
+
 class ChangedJobView(JobView, frozen=True, kw_only=True):
     """A job after an action."""
 
@@ -205,6 +213,11 @@ def _retry(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> Jso
     return ChangedJobView.of(job_view(job), changed=changed)
 
 
+def _end_series(settings: Settings, name: str, _body: EmptyBody, actor: str) -> JsonView:
+    ended = request_series_end(settings, name, actor=actor)
+    return ChangedSeriesView.of(series_view(ended.series), changed=ended.changed)
+
+
 def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> JsonView:
     for_s = None if body.duration is None else seconds_of(body.duration)
     changed, paused = pauses.pause(settings, body.watch, for_s, body.why, actor=actor, group=body.group)
@@ -260,6 +273,8 @@ ACTIONS = (
               scope="manage", body=EmptyBody, answer=ChangedJobView, run=_cancel),
     ApiAction(path="/jobs/{id}/retry", summary="Queue a failed, cancelled or paused job again; may rent.",
               scope="manage", body=EmptyBody, answer=ChangedJobView, run=_retry),
+    ApiAction(path="/series/{id}/end", summary="End a recurring job by its name, and cancel its open run.",
+              scope="manage", body=EmptyBody, answer=ChangedSeriesView, run=_end_series),
     ApiAction(path="/pause", summary="Stop renting, for all watches, one, or a group.",
               scope="manage", body=PauseBody, answer=PausesView, run=_pause),
     ApiAction(path="/resume", summary="Resume renting.",

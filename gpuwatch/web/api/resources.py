@@ -21,6 +21,7 @@ from starlette.routing import Route
 from gpuwatch import providers
 from gpuwatch.app.alerts.alerts import EventView, event_filter, event_view, stored_events
 from gpuwatch.app.history.period_view import GpuPeriodView, period_fields
+from gpuwatch.app.jobs.job_series import listed_series
 from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.approval_details import ApprovalDetailsView, approval_detail_views
 from gpuwatch.app.launches.approvals import recent_approvals
@@ -42,6 +43,7 @@ from gpuwatch.app.watches.why.watch_details import (
 )
 from gpuwatch.bootstrap import real_now, share_open_stores
 from gpuwatch.domain.jobs.job import JobView, job_view
+from gpuwatch.domain.jobs.job_series import SeriesView, series_view
 from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.setup.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.engine.market.browse import offer_filter, sorted_offers
@@ -197,6 +199,10 @@ def _jobs(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     return ResourceAnswer(listed_jobs(settings, all_jobs=True)[::-1], job_view)
 
 
+def _series(settings: Settings, _query: ListParameters) -> ResourceAnswer:
+    return ResourceAnswer(listed_series(settings), series_view)
+
+
 def _approvals(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     return ResourceAnswer(approval_detail_views(settings, recent_approvals(settings), real_now()))
 
@@ -266,6 +272,8 @@ RESOURCES = (
              parameters=HistoryParameters, read=_history, item=GpuPeriodView),
     Resource(name="jobs", summary="Jobs, newest first: state, progress, cost.",
              parameters=ListParameters, read=_jobs, item=JobView),
+    Resource(name="series", summary="Recurring jobs: schedule, next run, missed and skipped times.",
+             parameters=ListParameters, read=_series, item=SeriesView),
 )  # fmt: skip
 
 ITEMS = (

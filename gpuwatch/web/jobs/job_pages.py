@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from gpuwatch.app.jobs import job_actions
 from gpuwatch.app.jobs.job_output import log_part, result_file, whole_log
+from gpuwatch.app.jobs.job_series import listed_series, request_series_end, series_details
 from gpuwatch.app.jobs.jobs import RETRIABLE, JobDetails, job_details, listed_jobs
 from gpuwatch.app.launches.launches import launch_details
 from gpuwatch.app.reader_text import span
@@ -66,6 +67,7 @@ def _show_jobs(view: View) -> Mapping[str, Any]:
         "queued": [(job, waits_text(job, states)) for job in queued[:_JOBS_SHOWN]],
         "over": [(job, _lived(job)) for job in reversed(jobs) if job.is_over][:_JOBS_SHOWN],
         "left_out": max(0, len(queued) - _JOBS_SHOWN),
+        "series": listed_series(view.settings),
         "job_chips": CHIPS,
     }
 
@@ -84,7 +86,31 @@ def _lived(job: Job) -> str:
     return span((job.ended_at - job.started_at).total_seconds() if is_known else None)  # type: ignore[operator]
 
 
-JOBS_PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show_jobs, order=32)
+def _end_series(view: View) -> FormResult:
+    details = series_details(view.settings, view.path["name"])
+    if details is None:
+        return Redirect(text=_("It was ended before; nothing changed."), to="/jobs")
+    name = plain_name(details.series.name)
+    if not is_confirmed(view):
+        facts = [(_("Schedule"), details.series.definition.schedule or "")]
+        facts += [
+            (_("Open run"), _("{job} is cancelled.").format(job=plain_name(run.name))) for run in details.open_runs
+        ]
+        question = _("End the recurring job {name}?").format(name=name)
+        return Confirm(question=question, button=_("End it"), back="/jobs", facts=tuple(facts), ends_something=True)
+    ended = request_series_end(view.settings, details.series.name, actor=view.actor)
+    text = _("It starts no more runs.") if ended.changed else _("It was ended before; nothing changed.")
+    return Redirect(text=text, to="/jobs")
+
+
+JOBS_PAGE = Page(
+    name="Jobs",
+    path="/jobs",
+    template="jobs.html",
+    show=_show_jobs,
+    order=32,
+    actions=(FormAction(path="/jobs/series/{name}/end", scope="manage", run=_end_series),),
+)
 
 
 # --- one job ----------------------------------------------------------------------------------------------------------
