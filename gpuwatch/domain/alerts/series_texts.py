@@ -10,11 +10,11 @@ MISSED = AlertSpec(
     kind=AlertKind.RENT,
     severity=Severity.WARNING,
     once="series missed:{subject}:{last_ms}",
-    headline="job {subject}: {times} missed",
+    headline="job {subject}: missed runs: {count}",
     facts=(("First", "{first}"), ("Last", "{last}"), ("Next", "{following}")),
-    why="gpuwatch did not run at {these}.",
+    why="gpuwatch did not run when they were due.",
     did="{did}",
-    can_do=(_SHOW, "To make up for missed times with one run: catch_up = true in its file, then submit it again"),
+    can_do=(_SHOW, "To make up for missed runs with one: catch_up = true in its file, then submit it again"),
 )
 CAUGHT_UP = "One run makes up for them: {run}."
 NOT_CAUGHT_UP = "Nothing was started for them."

@@ -30,7 +30,7 @@ _DAYS_MAX = 8 * 366 + 31  # from a 29 February to the next one around 2100
 _MINUTE = timedelta(minutes=1)
 
 
-class _Field(msgspec.Struct, frozen=True):
+class _CronField(msgspec.Struct, frozen=True):
     what: str
     low: int
     high: int
@@ -38,11 +38,11 @@ class _Field(msgspec.Struct, frozen=True):
 
 
 _FIELDS = (
-    _Field("minute", 0, 59),
-    _Field("hour", 0, 23),
-    _Field("day of month", 1, 31),
-    _Field("month", 1, 12, _MONTHS),
-    _Field("weekday", 0, 7, _WEEKDAYS),
+    _CronField("minute", 0, 59),
+    _CronField("hour", 0, 23),
+    _CronField("day of month", 1, 31),
+    _CronField("month", 1, 12, _MONTHS),
+    _CronField("weekday", 0, 7, _WEEKDAYS),
 )
 
 
@@ -88,14 +88,14 @@ def parse_cron(text: str) -> CronSchedule:
     return schedule
 
 
-def _values(text: str, one: _Field) -> set[int]:
+def _values(text: str, one: _CronField) -> set[int]:
     values: set[int] = set()
     for term in text.lower().split(","):
         values |= _term(term, one)
     return values
 
 
-def _term(term: str, one: _Field) -> set[int]:
+def _term(term: str, one: _CronField) -> set[int]:
     found = _TERM.fullmatch(term)
     if found is None:
         raise ValueError(f"{one.what} {term!r}: {EXPECTED_CRON}")
@@ -115,7 +115,7 @@ def _term(term: str, one: _Field) -> set[int]:
     return set(range(low, high + 1, int(step or 1)))
 
 
-def _number(text: str, one: _Field) -> int:
+def _number(text: str, one: _CronField) -> int:
     if text in one.names:
         return one.names.index(text) + one.low
     if not text.isdigit() or len(text) > 2 or not one.low <= int(text) <= one.high:

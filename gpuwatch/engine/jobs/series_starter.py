@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from gpuwatch.domain.alerts.series_texts import CAUGHT_UP, MISSED, NOT_CAUGHT_UP, SKIPPED
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_series import JobSeries, SeriesStep, due_step, run_of
-from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import JobConflict
@@ -55,7 +54,7 @@ class SeriesStarter:
             return
         run = run_of(series, step, self._new_job_id(), now, self._zone)
         alert = self._missed(step, run, now) or self._skipped(step, series.next_at, open_run, now)
-        self._series.step(step.after, run, alert, lambda: failpoint("series.before_advance"))
+        self._series.record(step.after, run, alert, lambda: failpoint("series.before_advance"))
         if run is not None:
             log.info("job %s: queued by its schedule", run.name, extra={"job": run.job_id})
 
@@ -70,8 +69,7 @@ class SeriesStarter:
             subject=step.after.name,
             watch=step.after.watch_name,
             last_ms=round(last.timestamp() * 1000),
-            times=count_text(count, "time"),
-            these="this time" if count == 1 else "these times",
+            count=count,
             first=self._text(first) if count > 1 else None,
             last=self._text(last),
             following=self._text(step.after.next_at),

@@ -46,7 +46,7 @@ class SqlSeriesRepository:
             row = connection.execute(query).one_or_none()
         return None if row is None else series_of_row(row)
 
-    def step(
+    def record(
         self,
         after: JobSeries,
         run: Job | None,

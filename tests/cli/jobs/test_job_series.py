@@ -43,7 +43,7 @@ def a_run(folder: Path) -> str:
     assert step is not None
     run = run_of(series, step, "jobaaaa2", series.next_at, UTC)
     assert run is not None
-    repository.step(step.after, run, None)
+    repository.record(step.after, run, None)
     store.close()
     return run.name
 

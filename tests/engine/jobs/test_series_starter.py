@@ -93,7 +93,7 @@ def test_a_time_is_skipped_while_a_run_is_open_and_that_is_reported_once(world: 
 
 def test_times_at_which_no_daemon_ran_are_one_alert(world: World) -> None:
     assert world.tick(FIRST + 2 * WEEK + 7 * HOUR) == []
-    assert (world.stored().missed, world.alerts()) == (3, ["job nightly: 3 times missed"])
+    assert (world.stored().missed, world.alerts()) == (3, ["job nightly: missed runs: 3"])
     assert world.tick(FIRST + 2 * WEEK + 8 * HOUR) == []
     assert len(world.alerts()) == 1
 
@@ -104,7 +104,7 @@ def test_catch_up_runs_once_for_them(database: Database) -> None:
     assert world.tick(now) == [("nightly@2026-12-12-0200", "queued")]
     assert world.tick(now + HOUR) == [("nightly@2026-12-12-0200", "queued")]
     (run,) = world.jobs.open_jobs()
-    assert (run.deadline, world.stored().missed, world.alerts()) == (now + 6 * HOUR, 2, ["job nightly: 2 times missed"])
+    assert (run.deadline, world.stored().missed, world.alerts()) == (now + 6 * HOUR, 2, ["job nightly: missed runs: 2"])
 
 
 def test_two_daemons_on_one_store_start_a_time_once(database: Database) -> None:
@@ -118,10 +118,10 @@ def test_two_daemons_on_one_store_start_a_time_once(database: Database) -> None:
         assert step is not None
         run = run_of(series, step, job_id, FIRST, BERLIN)
         if world is one:
-            world.series.step(step.after, run, None)
+            world.series.record(step.after, run, None)
         else:
             with pytest.raises(JobConflict):
-                world.series.step(step.after, run, None)
+                world.series.record(step.after, run, None)
     assert [job.job_id for job in one.jobs.recent()] == ["jobaaaa2"]
     two.database.close()
 
@@ -136,7 +136,7 @@ def test_a_death_between_run_and_next_time_leaves_neither(world: World) -> None:
     step = due_step(world.stored(), FIRST, BERLIN, is_open=False)
     assert step is not None
     with pytest.raises(Killed):
-        world.series.step(step.after, run_of(world.stored(), step, "jobaaaa9", FIRST, BERLIN), None, dies)
+        world.series.record(step.after, run_of(world.stored(), step, "jobaaaa9", FIRST, BERLIN), None, dies)
     assert (world.jobs.recent(), world.stored().next_at) == ([], FIRST)
     assert world.tick(FIRST) == [("nightly@2026-12-05-0200", "queued")]
 
