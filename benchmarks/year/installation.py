@@ -26,14 +26,13 @@ from benchmarks.idle import marketplace
 from benchmarks.year.daemon import running
 from benchmarks.year.market import GPUS
 from benchmarks.year.postgres import postgres
-from gpuwatch.app.jobs.jobs import new_job
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job import Job, JobState, new_job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.launches.instance import label_of
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.settings.validate import read_job_file
-from gpuwatch.storage.jobs.job_repository import _insert, _row_of
+from gpuwatch.storage.jobs.job_repository import _row_of, insert_job
 from gpuwatch.storage.setup.account_rows import ensure_installation
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.launch_rows import launch_row_of, row_of_event
@@ -97,7 +96,7 @@ def build(database_url: str, url: str, folder: Path, queued: int = QUEUED) -> No
         ]
         connection.execute(insert(launch_event), moved)
         for one in _jobs(folder, now, queued):
-            _insert(connection, one, changed=0)
+            insert_job(connection, one, changed=0)
             if one.is_over:
                 connection.execute(jobs.update().where(jobs.c.job_id == one.job_id), _row_of(one))
     database.close()
