@@ -116,6 +116,7 @@ _STORE = GroupEntry(
         "import": ("Load price files into the store.", "history.price_files:import_"),
         "export": ("Write the store's prices to a file.", "history.price_files:export"),
         "upgrade": _UPGRADE,
+        "downgrade": ("Put back the database as it was before an upgrade.", "setup.upgrade:downgrade"),
         "backup": ("Copy the database while it is in use, and check the copy.", "setup.db:backup"),
         "prune": ("Delete what [history] keep no longer keeps, at once.", "setup.db:prune"),
         "stats": ("Show the size, contents and growth of the store.", "setup.db:stats"),

@@ -120,16 +120,18 @@ def _clause_errors(watch: Watch, written: Mapping[str, Any]) -> Iterator[tuple[K
 
 def _job_errors(watch: Watch, written: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     if watch.max_job_cost_usd is not None and watch.job is None:
-        yield ("job",), "required with max_job_cost: add [watch.job]"
+        yield ("job",), "required with max_job_cost: add [watch.job], or max_runtime under [watch.launch]"
     if watch.job is not None and watch.max_job_cost_usd is None:
         yield ("job",), "expected only with max_job_cost"
     if watch.job is not None and watch.max_job_cost_usd is not None:
-        missing = [(("job", key), text) for key, text in _missing_job_keys(watch, written["job"])]
+        missing = [(("job", key), text) for key, text in _missing_job_keys(watch, written.get("job"))]
         yield from missing or _unknown_job_length(watch, watch.job)
 
 
-def _missing_job_keys(watch: Watch, job: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Missing keys for the length and cost of a job."""
+def _missing_job_keys(watch: Watch, job: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    """Missing keys for the length and cost of a job; None: the launch, whose length is known."""
+    if job is None:
+        return
     if "hours" not in job and "tokens" not in job:
         yield "hours", "required key is missing; expected: hours of work, or tokens"
     if "hours" in job and "tokens" in job:

@@ -1,4 +1,4 @@
-"""The real daemon alerts about changes: a new low, a drop, and restocked offers."""
+"""The real daemon acts on changes: a new low, a drop, and restocked offers, which it also rents, for a limited cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecord
 from gpuwatch.storage.setup.database import Database
 from tests.builders import an_offer
 from tests.engine.uow_fakes import an_answer
-from tests.process.audit import rows
+from tests.process.audit import launches, rows
 from tests.process.daemon_child import Home, wait_for, wait_for_searches
 
 A100 = "A100 SXM 80GB"
@@ -40,8 +40,16 @@ percentile = 5
 name = "back"
 gpu = "L40S"
 restock = true
+
+[[watch]]
+name = "stock"
+gpu = "L40S"
+restock = true
+action = "launch"
+max_job_cost = 8
+launch = { max_runtime = "1h", max_total = 1 }
 """
-EMPTY = "SELECT watch FROM watch_state WHERE watch = 'back' AND misses >= 2"
+EMPTY = "SELECT watch FROM watch_state WHERE watch IN ('back', 'stock') AND misses >= 2"
 
 
 def twelve_days(database: Database, usd: float) -> None:
@@ -70,13 +78,16 @@ def test_a_low_a_drop_and_a_restock_reach_the_outbox(
 
         with home.daemon():
             wait_for(lambda: "watch young: new_low for RTX 4090 does not fire: too little history" in home.log())
-            wait_for(lambda: rows(sqlite_url, EMPTY))  # the proof that `back` needs
+            wait_for(lambda: len(rows(sqlite_url, EMPTY)) == 2)  # the proof that a restock needs
             wait_for_searches(market, 12)
             wait_for(lambda: alerted() == {"rare"})  # the constant price of all hours is also among the lowest
             market.publish(gpu="A100 SXM4", count=1, usd_hour=0.7)
+            market.publish(gpu="L40S", count=1, usd_hour=7.0)  # $8.40 with the commission: an hour is too expensive
             market.publish(gpu="L40S", count=1, usd_hour=5.0)
-            wait_for(lambda: alerted() == {"low", "drop", "rare", "back"})
+            wait_for(lambda: alerted() == {"low", "drop", "rare", "back", "stock"})
+            wait_for(lambda: launches(sqlite_url))
 
+        assert [(row["watch"], row["listed_microusd_hour"]) for row in launches(sqlite_url)] == [("stock", 5_000_000)]
         explained = home.run("check", "low", "--explain", "--no-store")
         assert f"new_low for {A100}: $" in explained.stdout + explained.stderr
         assert "is not under $" in explained.stdout + explained.stderr

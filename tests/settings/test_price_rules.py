@@ -103,6 +103,14 @@ def test_the_limit_and_the_job_go_together(faults: Any, text: str, key: str) -> 
     assert any(key in fault for fault in faults(text))
 
 
+@pytest.mark.parametrize("action", ["launch", "ask"])
+def test_without_a_job_the_cost_is_of_the_longest_launch(loaded: Any, action: str) -> None:
+    text = f'[[watch]]\nname = "one"\ngpu = ["H100", "A100"]\ngpu_count = 2\nmax_job_cost = 30\naction = "{action}"\n'
+    (watch,) = loaded(f'{text}restock = true\n[watch.launch]\nmax_runtime = "10h"\n').watches
+    assert watch.job == JobSpec(hours=exactly(10.0))
+    assert Decimal("1.5") <= watch.max_price_usd_gpu_hour < Decimal("1.50001")
+
+
 def test_one_kind_of_gpu_needs_no_reference(loaded: Any) -> None:
     text = '[[watch]]\nname = "one"\ngpu = "H100"\ngpu_count = 4\nmax_job_cost = 336\n[watch.job]\nhours = 24\n'
     (watch,) = loaded(text).watches

@@ -49,7 +49,7 @@ from gpuwatch.domain.watches.watch_fields import (
     Windows,
     named_gpus,
 )
-from gpuwatch.domain.watches.watch_job_schema import WatchJob, highest_usd_gpu_hour
+from gpuwatch.domain.watches.watch_job_schema import WatchJob, highest_usd_gpu_hour, job_of
 
 JOB_PREFIX = "job:"  # of the name under which a job is stored
 HIGHEST_USD = Decimal(10_000)  # no GPU is that expensive
@@ -146,7 +146,9 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     auto: AutoPrice | None = None
     max_job_cost_usd: Annotated[
         Usd | None,
-        about("USD for the whole job of [watch.job], instead of max_price; fires at or under it."),
+        about(
+            "USD for the job of [watch.job], else for all of max_runtime, instead of max_price; fires at or under it."
+        ),
         Key("max_job_cost"),
     ] = None
     job: Annotated[WatchJob | None, about("Job for max_job_cost.")] = None
@@ -288,7 +290,7 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     @classmethod
     def computed(cls, table: Any) -> dict[str, Any]:
         """The cards that its texts name, and the limit of their price."""
-        gpu_names = named_gpus(table.gpu)
+        gpu_names, job = named_gpus(table.gpu), job_of(table)
         is_auto = table.max_price == "auto" and table.max_price_cap is not None
         after_s = table.deadline if isinstance(table.deadline, float) else None
         at = table.deadline if isinstance(table.deadline, datetime) else None
@@ -296,7 +298,8 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
             "gpu_names": gpu_names,
             "gpu_count_min": table.gpu_count.min,
             "gpu_count_max": table.gpu_count.max,
-            "max_price_usd_gpu_hour": _ceiling(table, gpu_names),
+            "max_price_usd_gpu_hour": _ceiling(table, job, gpu_names),
+            "job": job,
             "unlimited": table.max_price is None and table.max_job_cost is None,
             "auto": AutoPrice(cap_usd_gpu_hour=table.max_price_cap, deadline_s=after_s, deadline_at=at)
             if is_auto
@@ -339,14 +342,14 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
         return self.rearm > 1 or self.new_low_s is not None
 
 
-def _ceiling(table: Any, gpu_names: Sequence[str]) -> Decimal:
+def _ceiling(table: Any, job: WatchJob | None, gpu_names: Sequence[str]) -> Decimal:
     """A GPU price that no matching offer exceeds."""
     if isinstance(table.max_price, Decimal):
         return table.max_price
-    if table.job is None or table.max_job_cost is None:
+    if job is None or table.max_job_cost is None:
         return table.max_price_cap or HIGHEST_USD
     counts = range(table.gpu_count.min, table.gpu_count.max + 1)
-    return highest_usd_gpu_hour(table.job, table.max_job_cost, gpu_names, counts) or _LOWEST_USD
+    return highest_usd_gpu_hour(job, table.max_job_cost, gpu_names, counts) or _LOWEST_USD
 
 
 class WatchChanges(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from gpuwatch.domain.plan.job_total import inference_flop, training_flop
 from gpuwatch.domain.plan.memory_need import gb_read_per_step, memory_need
 from gpuwatch.domain.plan.roofline import Precision
 from gpuwatch.domain.plan.workload import AModel, APrecision, WorkKeys, Workload, plain
-from gpuwatch.domain.setup.durations import parse_duration
+from gpuwatch.domain.setup.durations import HOUR_S, parse_duration
 from gpuwatch.domain.setup.fields import Measure, Number, SpanFrom1s, Written
 
 _FINE = Decimal("0.000001")
@@ -184,6 +184,14 @@ class JobTable(WorkKeys):
 
 
 WatchJob = Annotated[JobSpec, Written(JobTable, JobTable.value)]
+
+
+def job_of(table: Any) -> JobSpec | None:
+    """The job whose cost a watch limits. Without one: a launch that runs for as long as it may."""
+    if table.job is not None or table.max_job_cost is None or table.launch is None:
+        return table.job  # type: ignore[no-any-return]
+    longest_s = table.launch.max_runtime_s
+    return None if longest_s is None else JobSpec(hours=exactly(longest_s / HOUR_S))
 
 
 def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from sqlalchemy import make_url
+from sqlalchemy import make_url, select
 
 from gpuwatch.atomic_file import publish
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.database_errors import sqlite_error
 from gpuwatch.storage.setup.sqlite_driver import BUSY_TIMEOUT_MS, connect_read_only, sqlite_driver
-from gpuwatch.storage.setup.tables import metadata
+from gpuwatch.storage.setup.tables import IS_ALIVE, launch, metadata
 
 _CHECKED_TABLES = ("launch", "launch_event", "alert", "delivery")
 
@@ -58,6 +58,32 @@ def backup(database: Database, target: Path, *, force: bool = False) -> BackupRe
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
     return BackupReport(path=str(target), bytes=target.stat().st_size, rows=rows)
+
+
+def put_in_place(copy: Path, path: Path) -> None:
+    """Replace the content of a database by that of a copy, in one transaction; the copy stays.
+
+    Raises:
+        StoreError: the copy is damaged, or the database is in use or cannot be written; it is unchanged.
+    """
+    driver = sqlite_driver()
+    with _faults(copy, path), closing(connect_read_only(copy)) as source:
+        errors = [row[0] for row in source.execute("PRAGMA integrity_check(3)")]
+        if errors != ["ok"]:
+            raise StoreError(f"the copy {copy} is damaged: {'; '.join(map(str, errors))[:200]}")
+        with closing(driver.connect(str(path), timeout=BUSY_TIMEOUT_MS / 1000)) as target:
+            source.backup(target)
+
+
+def launches_missing_in(copy: Path, database: Database) -> tuple[int, list[str]]:
+    """How many launches of the database a copy, of any schema, does not have, and which of them are not over."""
+    with closing(connect_read_only(copy)) as older, _faults(copy, copy):
+        is_there = older.execute("SELECT 1 FROM sqlite_master WHERE name = 'launch'").fetchone()
+        known = {row[0] for row in older.execute("SELECT launch_id FROM launch")} if is_there else set()
+    with database.read() as connection:
+        found = connection.execute(select(launch.c.launch_id, IS_ALIVE).order_by(launch.c.launch_id)).all()
+    missing = [(launch_id, is_alive) for launch_id, is_alive in found if launch_id not in known]
+    return len(missing), [launch_id for launch_id, is_alive in missing if is_alive]
 
 
 def dump_command(url: str, target: str) -> str:

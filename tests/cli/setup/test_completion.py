@@ -44,7 +44,7 @@ def completed(shell: Shell, *words: str, kind: str = "bash") -> list[str]:
 def test_commands_are_completed_without_importing_them(shell: Shell) -> None:
     assert completed(shell, "c") == ["check", "config"]
     assert completed(shell, "plan", "s") == ["size", "scenario"]
-    assert completed(shell, "store", "") == ["import", "export", "upgrade", "backup", "prune", "stats"]
+    assert completed(shell, "store", "") == ["import", "export", "upgrade", "downgrade", "backup", "prune", "stats"]
 
 
 def test_former_names_are_not_offered_and_complete_their_arguments(shell: Shell) -> None:

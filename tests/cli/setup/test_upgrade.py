@@ -1,16 +1,21 @@
-"""`gpuwatch upgrade`, also named `gpuwatch store upgrade`: what would change, the backup, the upgrade."""
+"""`gpuwatch upgrade`, also named `gpuwatch store upgrade`: what would change, the backup, the upgrade, and back."""
 
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
 from gpuwatch.cli import Exit
 from gpuwatch.storage.setup.backup import dump_command
+from gpuwatch.storage.setup.daemon_lease import claim_daemon
 from gpuwatch.storage.setup.database import open_database
 from gpuwatch.storage.setup.migrate import newest_schema, pending_migrations, revision
+from gpuwatch.storage.setup.tables import launch
 from tests.checkout import ROOT, TESTS
 from tests.cli.conftest import Shell
 from tests.conftest import Postgres
@@ -120,6 +125,66 @@ def test_postgresql_is_upgraded_once_the_owner_has_a_dump(shell: Shell, postgres
     assert shell("upgrade", "--backed-up").code == Exit.DONE
     assert _schema(url) == newest_schema()
     postgres.drop(url)
+
+
+# --- the way back -----------------------------------------------------------------------------------------------------
+
+
+def _add_launch(database_path: Path, state: str) -> None:
+    database = open_database(f"sqlite:///{database_path}")
+    with database.write() as connection:
+        values = dict.fromkeys(column.name for column in launch.columns if not column.nullable)
+        texts = {name: 0 if name.endswith(("_ms", "hour", "slot", "count")) else "x" for name in values}
+        flags = {name: False for name in ("spot", "dry_run") if name in values}
+        connection.execute(insert(launch).values(**texts | flags | {"launch_id": state, "state": state}))
+    database.close()
+
+
+def test_what_the_upgrade_wrote_is_put_back_and_the_database_of_today_is_kept(shell: Shell, older: Path) -> None:
+    backup = shell("upgrade", "--json").json["backup"]
+    _add_launch(older, "ended")
+    planned = shell("store", "downgrade", "--check")
+    assert (planned.code, planned.err, _schema(f"sqlite:///{older}")) == (Exit.DONE, "", newest_schema())
+    assert f"schema     {newest_schema()} → 0004\nbackup     {backup}, written " in planned.out
+    assert "missing    1 launch and everything else" in planned.out
+    done = shell("db", "downgrade", "--json")
+    assert (done.code, done.json["is_done"], done.json["launches_lost"]) == (Exit.DONE, True, 1)
+    assert _schema(f"sqlite:///{older}") == "0004"
+    assert _schema(f"sqlite:///{done.json['kept']}") == newest_schema()
+    with closing(sqlite3.connect(older)) as after, closing(sqlite3.connect(backup)) as copy:
+        assert list(after.iterdump()) == list(copy.iterdump())
+    assert shell("upgrade", "--backed-up").code == Exit.DONE  # and forwards again
+
+
+def test_what_runs_and_is_not_in_the_backup_is_not_forgotten(shell: Shell, older: Path) -> None:
+    assert shell("upgrade").code == Exit.DONE
+    _add_launch(older, "running")
+    for words in (("store", "downgrade", "--check"), ("store", "downgrade")):
+        ran = shell(*words)
+        assert (ran.code, ran.out) == (Exit.FAILED, "")
+        assert "does not have 1 launch that is not over (running): run `gpuwatch launches stop --all` first" in ran.err
+    assert _schema(f"sqlite:///{older}") == newest_schema()
+
+
+def test_there_is_nothing_to_go_back_to(shell: Shell, older: Path) -> None:
+    assert shell("upgrade", "--backed-up").code == Exit.DONE
+    ran = shell("store", "downgrade")
+    assert (ran.code, "no backup of a schema before" in ran.err) == (Exit.FAILED, True)
+    damaged = older.with_name("gpuwatch-schema-0004-20260101T000000Z.db")
+    damaged.write_bytes(b"SQLite format 3\0" + bytes(5000))
+    ran = shell("store", "downgrade")
+    assert ran.code == Exit.FAILED
+    assert str(damaged) in ran.err
+    assert _schema(f"sqlite:///{older}") == newest_schema()
+    shell.settings('database_url = "postgresql+psycopg://nobody@127.0.0.1:9/none"\n')
+    assert "pg_restore --clean" in shell("store", "downgrade").err
+
+
+def test_a_daemon_that_runs_keeps_its_database(shell: Shell, older: Path) -> None:
+    assert shell("upgrade").code == Exit.DONE
+    with claim_daemon(f"sqlite:///{older}"):
+        ran = shell("store", "downgrade")
+    assert (ran.code, _schema(f"sqlite:///{older}")) == (Exit.FAILED, newest_schema())
 
 
 def test_the_command_that_dumps_names_no_password() -> None:

@@ -18,6 +18,8 @@ from gpuwatch.storage.setup.migrate import newest_schema, pending_migrations, re
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
+BACKUP_TIME = "%Y%m%dT%H%M%SZ"  # in the name of a backup
+
 
 class StoreUpgrade(msgspec.Struct, frozen=True, kw_only=True):
     """What an upgrade would change, or changed.
@@ -61,7 +63,7 @@ def planned_upgrade(settings: Settings) -> StoreUpgrade:
         steps=list(changes),
         changes=changes,
         settings_file=settings.source_file,
-        backup=str(_backup_path(path, f"{schema}")) if has_rows and path is not None else None,
+        backup=str(backup_path(path, f"{schema}")) if has_rows and path is not None else None,
         backup_command=dump_command(url, f"gpuwatch-schema-{schema}.dump") if has_rows and path is None else None,
     )
 
@@ -97,6 +99,6 @@ def upgrade_store(settings: Settings, *, is_backed_up: bool) -> StoreUpgrade:
     )
 
 
-def _backup_path(path: Path, schema: str) -> Path:
-    """A new name beside the database, which says which schema the copy has."""
-    return path.with_name(f"{path.stem}-schema-{schema}-{real_now():%Y%m%dT%H%M%SZ}{path.suffix}")
+def backup_path(database: Path, schema: str) -> Path:
+    """A new name beside the database, which says which schema the copy has, and when it was made."""
+    return database.with_name(f"{database.stem}-schema-{schema}-{real_now():{BACKUP_TIME}}{database.suffix}")
