@@ -1,4 +1,4 @@
-"""Remembers since when a watch with spot = "first" waits for a spot offer, and since when it could not rent anyway."""
+"""Remembers since when a watch with spot = "first" waits, and since when it could not rent anyway."""
 
 from __future__ import annotations
 

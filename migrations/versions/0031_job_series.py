@@ -1,4 +1,4 @@
-"""Recurring jobs: the series, and which job is a run of which one, at most one at a time and one for each time."""
+"""Recurring jobs: the series, and which job is its run at which time, at most one at a time."""
 
 from __future__ import annotations
 

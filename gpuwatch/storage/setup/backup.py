@@ -77,7 +77,7 @@ def put_in_place(copy: Path, path: Path) -> None:
 
 def launches_missing_in(copy: Path, database: Database) -> tuple[int, list[str]]:
     """How many launches of the database a copy, of any schema, does not have, and which of them are not over."""
-    with closing(connect_read_only(copy)) as older, _faults(copy, copy):
+    with _faults(copy, copy), closing(connect_read_only(copy)) as older:
         is_there = older.execute("SELECT 1 FROM sqlite_master WHERE name = 'launch'").fetchone()
         known = {row[0] for row in older.execute("SELECT launch_id FROM launch")} if is_there else set()
     with database.read() as connection:
