@@ -22,6 +22,13 @@ spot_for = "{spot_for}"
 max_runtime = "1h"
 max_total = 1
 """
+JOB = """
+command = "true"
+hours = 0.1
+deadline = "1100s"
+resources = { gpu = "A100", spot = "first" }
+limit = { max_price = 2 }
+"""  # 12 minutes to start and 6 of work: the wait ends 20 seconds after it was submitted
 
 
 def test_the_wait_is_said_outlives_the_daemon_and_ends_with_the_spot_offer_or_with_its_time(tmp_path: Path) -> None:
@@ -56,3 +63,23 @@ def test_the_wait_is_said_outlives_the_daemon_and_ends_with_the_spot_offer_or_wi
         spot = {row["is_bid"] for row in market.instances() if row["machine_id"]}
         assert spot == {True, False}
         assert len(market.ledger.creates) == 2
+
+
+def test_a_job_waits_for_spot_until_its_deadline_needs_a_machine_on_demand(tmp_path: Path) -> None:
+    with Marketplace(seed=1, key="demo-key", size=1, odd_rows=False) as market:
+        for row in market.offers():
+            market.withdraw(row["id"])
+        market.publish(gpu="A100 SXM4", count=1, usd_hour=1.20, min_bid=5.0)
+        home = Home(tmp_path, market.url)
+        (tmp_path / "train.toml").write_text(JOB)
+        with home.daemon() as child:
+            assert home.run("jobs", "submit", "train.toml").returncode == 0
+            planned = wait_for(lambda: json.loads(home.run("jobs", "plan", "--json").stdout)["jobs"])[0]
+            assert planned["spot_first"]["until"] < planned["latest_start"]
+            (launch,) = wait_for(home.launches)
+            wait_for(lambda: "running" in home.states())
+            assert terminate(child)[0] == 0
+        assert launch["watch"] == "job:train"
+        assert launch["requested_at"] >= planned["spot_first"]["until"]
+        (instance,) = market.instances()
+        assert not instance["is_bid"]

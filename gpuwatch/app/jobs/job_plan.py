@@ -13,13 +13,15 @@ from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.job_building import min_billing_h
 from gpuwatch.domain.jobs.job import Job
-from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch, work_hours_left
-from gpuwatch.domain.jobs.queue import QueuedJob, group_states, latest_start, saving_usd, schedule
-from gpuwatch.domain.jobs.shared_instance import START_H, Merge, SharedInstances, holders_of, launches_of
+from gpuwatch.domain.jobs.job_watch import START_H, latest_start, price_cap, waiting_job_watch, work_hours_left
+from gpuwatch.domain.jobs.queue import QueuedJob, group_states, saving_usd, schedule
+from gpuwatch.domain.jobs.shared_instance import Merge, SharedInstances, holders_of, launches_of
 from gpuwatch.domain.launches.life.admission import BlockReason
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.market.money import MICRO, price_text
 from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.domain.watches.windows import is_open, opens_at
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -30,8 +32,21 @@ if TYPE_CHECKING:
 ASSUMED = (
     "24 hours of work where a job states none",
     f"{START_H * 60:.0f} minutes from the order to the first command",
+    "a spot machine is not interrupted, where the cost of both types is compared",
     "offers are those that the store saw last; a job that waits for its turn is not compared with them",
 )
+
+
+class SpotFirst(msgspec.Struct, frozen=True, kw_only=True):
+    """The two costs of a job with `spot = "first"`, at the cheapest offers; None: none is known.
+
+    Attributes:
+        until: until when it waits for a spot offer; None: for `spot_for`, from the first offer on demand.
+    """
+
+    until: datetime | None
+    spot_usd: float | None
+    on_demand_usd: float | None
 
 
 class PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +68,7 @@ class PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
     when: str
     saving_usd: float
     predicted_usd: float
+    spot_first: SpotFirst | None = None
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +133,22 @@ def planned_start(queued: QueuedJob, status: WatchStatus | None, now: datetime, 
         saving_usd=saving_usd(job, cheapest),
         predicted_usd=job.spent_microusd / MICRO
         + price * job.definition.resources.gpu_count_min * work_hours_left(job),
+        spot_first=None if status is None else _spot_first(job, status),
     )
+
+
+def _spot_first(job: Job, status: WatchStatus) -> SpotFirst | None:
+    if status.watch.spot is not SpotPolicy.FIRST:
+        return None
+    spot_usd, on_demand_usd = (_cost_usd(job, status.cheapest.get(is_spot)) for is_spot in (True, False))
+    return SpotFirst(until=status.watch.spot_until, spot_usd=spot_usd, on_demand_usd=on_demand_usd)
+
+
+def _cost_usd(job: Job, match: Match | None) -> float | None:
+    """The cost of the work left there; None: there is no offer."""
+    if match is None:
+        return None
+    return match.price_microusd_gpu_hour / MICRO * job.definition.resources.gpu_count_min * work_hours_left(job)
 
 
 def _block(status: WatchStatus) -> str | None:
@@ -159,6 +190,10 @@ def _wait_text(
     return f"when an offer is at or under ${price_text(limit)}; {seen}"
 
 
+def _spot_first_json(costs: SpotFirst) -> dict[str, Any]:
+    return {"until": rfc3339(costs.until), "spot_usd": costs.spot_usd, "on_demand_usd": costs.on_demand_usd}
+
+
 def job_plan_json(plan: JobPlan) -> dict[str, Any]:
     """JSON of `gpuwatch jobs plan`. Prices in USD per GPU-hour."""
     return {
@@ -181,6 +216,7 @@ def job_plan_json(plan: JobPlan) -> dict[str, Any]:
                 "when": start.when,
                 "saving_usd": round(start.saving_usd, 6),
                 "predicted_usd": round(start.predicted_usd, 6),
+                "spot_first": None if start.spot_first is None else _spot_first_json(start.spot_first),
             }
             for start in plan.starts
         ],

@@ -26,11 +26,11 @@ from gpuwatch.domain.history.price_series import (
     series_of,
 )
 from gpuwatch.domain.jobs.job import new_job
-from gpuwatch.domain.jobs.job_watch import price_cap, work_hours_left
+from gpuwatch.domain.jobs.job_watch import latest_spot_wait, price_cap, work_hours_left
 from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.setup.durations import HOUR_S
-from gpuwatch.domain.watches.watch import AutoPrice, Watch
+from gpuwatch.domain.watches.watch import AutoPrice, SpotPolicy, Watch
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 
@@ -197,10 +197,15 @@ def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory,
     simulated = []
     for name, watch, job in watches:
         market.add(name, watch)
+        spot_market = f"{name}, spot" if watch.spot is SpotPolicy.FIRST else None
+        if spot_market is not None:
+            market.add(spot_market, msgspec.structs.replace(watch, spot=SpotPolicy.ONLY))
         has_h = 3 * work_hours_left(job)  # without a deadline: three times its work (assumed)
         if job.deadline is not None:
             has_h = max(work_hours_left(job), (job.deadline - job.submitted_at).total_seconds() / HOUR_S)
         for at in range(history.starts_s // HOUR_S, history.ends_s // HOUR_S, 24):
+            deadline = datetime.fromtimestamp((at + int(has_h)) * HOUR_S, UTC)
+            spot_until = latest_spot_wait(msgspec.structs.replace(job, deadline=deadline))
             simulated.append(
                 SimulatedJob(
                     name=f"{name}@{at}",
@@ -211,6 +216,8 @@ def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory,
                     deadline_h=at + int(has_h),
                     cap_usd_gpu_hour=float(price_cap(job)),
                     priority=job.priority,
+                    spot_market=spot_market,
+                    spot_until_h=0.0 if spot_until is None else spot_until.timestamp() / HOUR_S,
                 )
             )
     return simulated

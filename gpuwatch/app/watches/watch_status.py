@@ -62,6 +62,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
         unchecked: clauses about facts that are not in the store.
         why: why it fires, or why not, and why it does not rent what it finds.
         blocked: why it does not act although offers match; None: it does, or it only sends alerts.
+        cheapest: its cheapest offer at any price on demand (False) and as spot (True), as far as there is one.
         rejected: of the offers at or under its limit that it does not accept: the first setting that rejects them, and
             how many.
     """
@@ -79,6 +80,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: datetime | None  # the newest complete poll of its providers
     next_poll_at: datetime | None
     decision: Decision
+    cheapest: Mapping[bool, Match] = {}
     rejected: Mapping[str, int] = {}
     is_empty: bool = False  # every provider's answers became empty, so that nothing is known
 
@@ -214,6 +216,7 @@ class _StatusInputs:
             is_empty=bool(polled) and all(name in self._emptied for name in polled),
             next_poll_at=self._next_poll(polled),
             decision=decision,
+            cheapest=rated.cheapest,
             rejected=rated.rejected,
         )
 
@@ -265,6 +268,7 @@ class _RatedOffers(msgspec.Struct, frozen=True):
     nearest: Match | None
     unchecked: tuple[str, ...]
     rejected: Mapping[str, int]
+    cheapest: Mapping[bool, Match]
 
 
 def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str, Any], now: datetime) -> _RatedOffers:
@@ -287,7 +291,9 @@ def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str
             rejected[next(clause for clause in failed if clause in failed_clauses)] += 1
     matches.sort(key=rank)
     nearest = matches[0] if matches else min(over_limit, key=rank, default=None)
-    return _RatedOffers(tuple(matches), nearest, tuple(unchecked), rejected)
+    by_price = sorted((*matches, *over_limit), key=rank, reverse=True)
+    cheapest = {match.offer.spot: match for match in by_price}  # of each type, the last one stays
+    return _RatedOffers(tuple(matches), nearest, tuple(unchecked), rejected, cheapest)
 
 
 class WatchStatusView(WatchView, frozen=True, kw_only=True):

@@ -13,12 +13,13 @@ from gpuwatch.cli.base import Command
 from gpuwatch.cli.options import PastOptions, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
-from gpuwatch.domain.jobs.queue import latest_start
+from gpuwatch.domain.jobs.job_watch import latest_start
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import dollars, per_gpu_hour
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.app.jobs.job_plan import SpotFirst
     from gpuwatch.app.jobs.job_simulate import PolicyResult
     from gpuwatch.settings import Settings
 
@@ -54,6 +55,12 @@ def _amount(usd: float | None) -> str | None:
     return None if usd is None else dollars(usd)
 
 
+def _spot_first_line(costs: SpotFirst, timezone: str) -> str:
+    spot, on_demand = (dollars(usd) if usd is not None else "unknown" for usd in (costs.spot_usd, costs.on_demand_usd))
+    until = "for spot_for" if costs.until is None else f"until {local(costs.until, timezone)}"
+    return f"waits for a spot offer {until}: about {spot} as spot, {on_demand} on demand"
+
+
 _POLICY_COLUMNS = (
     left("policy", lambda result: _TITLES[result.policy]),
     right("cost", lambda result: _amount(result.usd)),
@@ -85,6 +92,9 @@ def plan(as_json: bool, settings: Settings) -> None:
         note("no job is queued")
         return
     table(_START_COLUMNS, job_plan.starts, timezone=settings.timezone)
+    for start in job_plan.starts:
+        if start.spot_first is not None:
+            click.echo(f"{start.queued.job.name}: {_spot_first_line(start.spot_first, settings.timezone)}")
     for merge in job_plan.merges:
         names = ", ".join(job.name for job in merge.jobs)
         saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.separate_usd)}"

@@ -52,7 +52,7 @@ RESOURCE_KEYS = (
         "min_download_mbps",
     ),
     *("min_upload_mbps", "min_disk_gb", "min_vcpu", "min_ram_gib", "min_ports", "min_dlperf", "nvlink", "static_ip"),
-    *("available_for", "when", "any"),
+    *("spot_for", "available_for", "when", "any"),
 )
 _REMOTE = re.compile(r"rclone:[A-Za-z0-9_][\w.+@-]{0,63}:[^\x00-\x1f]*")
 _BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9.-]{1,62}(/[^\x00-\x1f]*)?")

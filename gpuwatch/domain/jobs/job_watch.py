@@ -12,9 +12,10 @@ from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.launches.life.owner_decisions import PILOT_ITEMS
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
-from gpuwatch.domain.watches.watch import AutoPrice, Watch
+from gpuwatch.domain.watches.watch import AutoPrice, SpotPolicy, Watch
 
 ASSUMED_HOURS = 24.0  # hours of work if a job does not state them (assumed)
+START_H = 0.2  # hours from the order to the first command: image, start, loading (assumed)
 _MARGIN = 1.5  # a run may take this many times its estimate before its instance is ended (assumed)
 _LEAST_RUNTIME_S = 600.0
 _CENT = Decimal("0.000001")
@@ -24,6 +25,20 @@ def work_hours_left(job: Job) -> float:
     """Maximum hours of work left, from the estimate and the progress."""
     hours = job.definition.hours
     return (ASSUMED_HOURS if hours is None else hours.high) * (1 - min(job.progress or 0.0, 0.99))
+
+
+def latest_start(job: Job) -> datetime | None:
+    """The latest start that meets the deadline if the estimate is right; None: no deadline."""
+    return None if job.deadline is None else job.deadline - timedelta(hours=work_hours_left(job))
+
+
+def latest_spot_wait(job: Job) -> datetime | None:
+    """Until when a job with `spot = "first"` can wait for a spot offer: a machine on demand, ordered then, still meets
+    the deadline. None: it has another `spot`, or no deadline.
+    """
+    start = latest_start(job)
+    waits = start is not None and job.definition.resources.spot is SpotPolicy.FIRST
+    return start - timedelta(hours=START_H) if waits and start is not None else None
 
 
 def price_cap(job: Job) -> Decimal:
@@ -82,10 +97,12 @@ def waiting_job_watch(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> W
 
     With a deadline, the limit is that of `max_price = "auto"`: computed from the price history and the time left until
     the latest start, and never above the given limit. It rises towards the given limit, which it reaches at the latest
-    start.
+    start. With `spot = "first"` it takes spot offers only until the latest start on demand (`spot_until`), at which the
+    limit is reached; without a deadline, for `spot_for`.
     """
     limit = min(limit_usd_gpu_hour, price_cap(job))
-    start = None if job.deadline is None else job.deadline - timedelta(hours=work_hours_left(job))
+    spot_until = latest_spot_wait(job)
+    start = spot_until or latest_start(job)
     auto = AutoPrice(cap_usd_gpu_hour=limit, deadline_at=start) if start is not None and start > now else None
     resources = job.definition.resources
     launch = resources.launch or LaunchSpec()
@@ -96,6 +113,7 @@ def waiting_job_watch(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> W
         name=job.watch_name,
         max_price_usd_gpu_hour=limit,
         auto=auto,
+        spot_until=spot_until,
         require=tuple(item for item in resources.require if item not in later),
         launch=msgspec.structs.replace(launch, max_active=1, max_total=0, max_runtime_s=max_runtime_s(job, limit, now)),
         budget=budget,

@@ -14,10 +14,9 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun
 from gpuwatch.domain.jobs.job_definition import JobDefinition, PilotSpec
-from gpuwatch.domain.jobs.job_watch import work_hours_left
+from gpuwatch.domain.jobs.job_watch import START_H, work_hours_left
 from gpuwatch.domain.jobs.run_progress import spent_usd
 from gpuwatch.domain.jobs.run_sample import RunSample
-from gpuwatch.domain.jobs.shared_instance import START_H
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.owner_decisions import ChecklistTick
 from gpuwatch.domain.market.gpu_cards import gpu_specs

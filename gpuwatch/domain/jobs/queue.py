@@ -19,7 +19,7 @@ import msgspec
 from gpuwatch.domain.jobs.checkpoints import below
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_definition import JobDefinition
-from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, work_hours_left
+from gpuwatch.domain.jobs.job_watch import latest_start, price_cap, usd_left, work_hours_left
 from gpuwatch.domain.jobs.shared_instance import SharedInstances
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.watches.watch import Purpose
@@ -65,11 +65,6 @@ def slack_s(job: Job, now: datetime) -> float | None:
     if job.deadline is None:
         return None
     return (job.deadline - now).total_seconds() - work_hours_left(job) * 3600
-
-
-def latest_start(job: Job) -> datetime | None:
-    """The latest start that meets the deadline if the estimate is right; None: no deadline."""
-    return None if job.deadline is None else job.deadline - timedelta(hours=work_hours_left(job))
 
 
 def saving_usd(job: Job, price_usd_gpu_hour: float | None) -> float:

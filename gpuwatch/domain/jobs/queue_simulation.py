@@ -30,6 +30,8 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         market: the key of its price series; jobs with the same needs share one.
+        spot_market: the key of the series of its spot offers alone, which it takes until `spot_until_h`; None: it takes
+            the offers of `market` at all times.
         cap_usd_gpu_hour: the job's own limit.
     """
 
@@ -41,6 +43,8 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
     deadline_h: int
     cap_usd_gpu_hour: float
     priority: int = 0
+    spot_market: str | None = None
+    spot_until_h: float = 0.0
 
     @property
     def latest_start_h(self) -> int:
@@ -128,9 +132,12 @@ def _taken(
     """The price at which the job starts in this hour; None: it does not start."""
     if policy is QueuePolicy.LIST_PRICE:
         return price_at(medians[job.market], hour)
-    low = price_at(lows[job.market], hour)
-    if low is None or policy is QueuePolicy.CHEAPEST_NOW:
-        return low
+    if policy is QueuePolicy.CHEAPEST_NOW:
+        return price_at(lows[job.market], hour)
+    is_spot = job.spot_market is not None and hour < job.spot_until_h
+    low = price_at(lows[job.spot_market if is_spot and job.spot_market is not None else job.market], hour)
+    if low is None:
+        return None
     return low if low <= limit_of(job, hour) else None
 
 

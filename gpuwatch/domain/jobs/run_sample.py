@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobEvent
-from gpuwatch.domain.jobs.queue import latest_start
+from gpuwatch.domain.jobs.job_watch import latest_start
 from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress
 from gpuwatch.domain.jobs.run_status import RunnerStatus
 from gpuwatch.domain.market.figure_text import count_text

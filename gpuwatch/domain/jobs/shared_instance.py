@@ -9,12 +9,11 @@ import msgspec
 
 from gpuwatch.domain.jobs.cluster_task import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobState
-from gpuwatch.domain.jobs.job_watch import pilot_items, price_cap, work_hours_left
+from gpuwatch.domain.jobs.job_watch import START_H, pilot_items, price_cap, work_hours_left
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.money import MICRO, threshold_microusd
 from gpuwatch.domain.watches.watch import Action
 
-START_H = 0.2  # hours from the order to the first command: image, start, loading (assumed)
 _TOGETHER_H = 6.0  # hours of work queued for one instance before another one is rented (assumed)
 _LEAST_SHARE = 0.1  # share of the cost on its own instance that sharing must save (assumed)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-import msgspec
 import pytest
 
 from gpuwatch.app.jobs.job_plan import PlannedStart, planned_start
@@ -16,20 +15,28 @@ from gpuwatch.domain.launches.launch import RefusalReason
 from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.decide import Decision, DecisionReason
+from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.domain.watches.windows import is_open, opens_at
-from tests.builders import NOON, a_match
+from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.builders_jobs import a_definition, a_job
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def _planned(active: tuple[str, ...], block: WatchBlock | None = None, matches: int = 1) -> PlannedStart:
-    job = a_job(definition=msgspec.structs.replace(a_definition(), active=active, hours=FigureRange(1, 2)))
+def _planned(
+    active: tuple[str, ...],
+    block: WatchBlock | None = None,
+    matches: int = 1,
+    spot: SpotPolicy = SpotPolicy.NO,
+) -> PlannedStart:
+    definition = a_definition(active=active, hours=FigureRange(1, 2), resources=a_watch(spot=spot))
+    job = a_job(definition=definition)
     found = (a_match(),) * matches
     status = WatchStatus(
         watch=waiting_job_watch(job, price_cap(job), NOON), matches=found, nearest=None, unchecked=(), why="",
         blocked=block, fired_at=None, under_since=None, paused=None, silenced_until=None, seen_at=NOON,
         next_poll_at=None,
+        cheapest={True: a_match(an_offer(quoted_usd_hour=1.0, spot=True))},
         decision=Decision(watch="job", reason=DecisionReason.FIRST_MATCH, decided_at=NOON, matches=found),
     )  # fmt: skip
     return planned_start(QueuedJob(job=job, slack_s=None), status, NOON, BERLIN)
@@ -52,6 +59,14 @@ def test_what_blocks_a_rent_is_not_now_either_but_a_dry_run_is_said_once_for_all
     blocked = _planned((), WatchBlock(RefusalReason.MAX_USD_DAY, "the budget of the day is spent"))
     assert (blocked.rents_now, blocked.when.split(";")[0]) == (False, "the budget of the day is spent")
     assert _planned((), WatchBlock(BlockReason.DRY_RUN, "dry_run = true")).rents_now
+
+
+def test_the_cost_of_both_types_is_shown_for_spot_first() -> None:
+    start = _planned((), spot=SpotPolicy.FIRST)
+    assert start.spot_first is not None
+    assert start.spot_first.spot_usd == pytest.approx(2 * 1.2)
+    assert start.spot_first.on_demand_usd is None
+    assert _planned(()).spot_first is None
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from decimal import Decimal
 
+import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.job_definition import JobLimit
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.watches.watch import Action, Purpose
+from gpuwatch.domain.watches.watch import Action, Purpose, SpotPolicy
 from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job
 
@@ -27,6 +28,21 @@ def test_the_watch_has_the_name_the_limit_and_one_instance() -> None:
 def test_a_stored_name_says_whether_it_is_a_job(watch: str, job: str | None) -> None:
     assert Purpose.of(watch) == Purpose(watch, job) == a_watch(name=watch).purpose
     assert job is None or Purpose.of_job(job) == Purpose.of(watch)
+
+
+def test_with_spot_first_the_deadline_sets_the_end_of_the_wait() -> None:
+    """A machine ordered then starts its work at the latest start; at that time the limit is reached, too."""
+    spot = a_watch(spot=SpotPolicy.FIRST)
+    definition = a_definition(resources=spot, hours=FigureRange(2, 4))
+    job = a_job(definition=definition, deadline=NOON + timedelta(hours=10))
+    watch = waiting_job_watch(job, price_cap(job), NOON)
+    assert watch.spot_until == NOON + timedelta(hours=6) - timedelta(minutes=12)
+    assert watch.auto is not None
+    assert watch.auto.deadline_at == watch.spot_until
+    half = waiting_job_watch(msgspec.structs.replace(job, progress=0.5), price_cap(job), NOON)
+    assert half.spot_until == watch.spot_until + timedelta(hours=2), "after a lost machine there is less to do"
+    timeless = msgspec.structs.replace(job, deadline=None)
+    assert waiting_job_watch(timeless, price_cap(job), NOON).spot_until is None
 
 
 def test_no_limit_of_the_queue_exceeds_that_of_the_job() -> None:

@@ -37,6 +37,19 @@ def test_the_queue_waits_for_its_limit_and_the_others_do_not() -> None:
     assert not waited.is_late
 
 
+def test_spot_first_takes_spot_offers_until_its_time_and_then_any() -> None:
+    lows = {"h100": series(1.5, 1.5, 1.5, 1.5, 1.5, 1.5), "spot": series(None, None, 1.8, 1.2, None, None)}
+    both = lows | {"spot": series(*[None] * 6)}
+    first = job(spot_market="spot", spot_until_h=104.8, deadline_h=108)
+
+    def started(lows: dict[str, PriceSeries]) -> tuple[int | None, float | None]:
+        (found,) = simulate_queue([first], Q.QUEUE, lows, lows, lambda *_: 1.6)
+        return found.started_h, found.usd_gpu_hour
+
+    assert started(lows) == (103, 1.2), "the spot offer of 102 is over the limit"
+    assert started(both) == (105, 1.5)
+
+
 def test_a_limit_that_nothing_reaches_is_a_missed_deadline() -> None:
     (missed,) = run(Q.QUEUE, job(), limit=0.5)
     assert (missed.started_h, missed.usd, missed.is_late) == (None, 0.0, True)
