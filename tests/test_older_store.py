@@ -67,6 +67,7 @@ ADDED = {
     },
     "job": {"changed": 0, "series": None, "planned_at_ms": None},
     "ask": {"agent_microusd": None},
+    "watch_memory": {"spot_wait_since_ms": None, "spot_idle_since_ms": None},
 }
 POLL_TOTALS = [
     {
