@@ -58,6 +58,9 @@ def approvals(config: str | None) -> list[str]:
 
 def jobs(config: str | None) -> list[str]:
     """The names of the jobs, newest first."""
+    from gpuwatch.app.jobs.job_series import listed_series
     from gpuwatch.app.jobs.jobs import listed_jobs
 
-    return [job.name for job in reversed(listed_jobs(load_settings(config, for_stopping=True), all_jobs=True))]
+    settings = load_settings(config, for_stopping=True)
+    recurring = [one.name for one in listed_series(settings)]
+    return recurring + [job.name for job in reversed(listed_jobs(settings, all_jobs=True))]

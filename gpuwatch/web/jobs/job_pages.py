@@ -190,6 +190,8 @@ def _facts(job: Job) -> list[tuple[str, str]]:
     if spec.checkpoint is not None:
         every = span(spec.checkpoint.every_s)
         facts.append((_("Checkpoint"), _("{path}, fetched every {time}").format(path=spec.checkpoint.path, time=every)))
+    if job.series is not None:
+        facts.append((_("Recurring job"), plain_name(job.series)))
     if spec.depends_on:
         facts.append((_("After"), ", ".join(map(plain_name, spec.depends_on))))
     return facts

@@ -10,6 +10,7 @@ import pytest
 from gpuwatch.app.jobs.job_series import listed_series, series_details
 from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.app.setup.metrics import MetricsReader
+from gpuwatch.app.setup.sharing.calendar_file import calendar_entries
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.cli import Exit
@@ -95,7 +96,7 @@ def test_what_cannot_recur_is_refused_in_one_line(shell: Shell) -> None:
     assert "never comes: no day 30" in ran.err
 
 
-def test_metrics_say_when_it_runs_next_and_what_was_missed(shell: Shell) -> None:
+def test_metrics_and_calendar_say_when_it_runs_next(shell: Shell) -> None:
     settings = load_settings(str(shell.folder / "gpuwatch.toml"))
     (series,) = submit_jobs(settings, [shell.folder / "nightly.toml"]).series
     found = MetricsReader().read(settings, real_now()).values
@@ -103,3 +104,5 @@ def test_metrics_say_when_it_runs_next_and_what_was_missed(shell: Shell) -> None
     assert found["gpuwatch_job_series_missed"] == found["gpuwatch_job_series_skipped"] == {("nightly",): 0.0}
     assert [one.name for one in listed_series(settings)] == ["nightly"]
     assert series_details(settings, "other") is None
+    (entry,) = calendar_entries(settings, real_now())
+    assert (entry.summary, entry.starts_at) == ("Job nightly runs", series.next_at)

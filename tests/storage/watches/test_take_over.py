@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 import msgspec
 import pytest
@@ -13,12 +13,14 @@ from sqlalchemy import BigInteger, insert, literal_column, select
 from gpuwatch.app.jobs.jobs import owned_definition
 from gpuwatch.domain.alerts.alert import Alert, AlertKind, OutboxAlert
 from gpuwatch.domain.jobs.job import JobState, JobTransition, new_job
+from gpuwatch.domain.jobs.job_series import due_step, new_series, run_of
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.engine.watches.watch_lists import StandbyWatchList
 from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.series_repository import SqlSeriesRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.side_tables import daemon_host, daemon_lease, delivery, watch_identity
@@ -218,6 +220,30 @@ def test_with_all_of_it_go_the_jobs(database: Database, lab: Database) -> None:
     assert (job.name, job.watch_name, job.definition.resources.name) == ("train", "job:train", "job:train")
     assert in_use(database) == {"job:train"}
     assert jobs.open_jobs() == []
+
+
+def test_recurring_jobs_go_with_their_runs(database: Database, lab: Database) -> None:
+    spec = owned_definition(a_definition(name="nightly", schedule="@daily", deadline_s=3600.0), "lab")
+    series = new_series(spec, NOON, UTC)
+    SqlJobRepository(lab).submit([], [series])
+    step = due_step(series, series.next_at, UTC, is_open=False)
+    assert step is not None
+    SqlSeriesRepository(lab).record(step.after, run_of(series, step, "jobaaaa2", series.next_at, UTC), None)
+    take_over(database, None, previous="lab", owner="", now=LATER)
+    (moved,) = SqlSeriesRepository(database).every()
+    assert (moved.name, moved.definition.name, moved.definition.schedule) == ("nightly", "nightly", "@daily")
+    assert moved.definition.resources.name == "job:nightly"
+    (run,) = SqlJobRepository(database).open_jobs()
+    assert (run.series, run.name.partition("@")[0]) == ("nightly", "nightly")
+    assert SqlSeriesRepository(lab).every() == []
+
+
+def test_a_recurring_job_of_the_same_name_stays_and_nothing_moves(database: Database, lab: Database) -> None:
+    spec = a_definition(name="nightly", schedule="@daily", deadline_s=3600.0)
+    SqlJobRepository(database).submit([], [new_series(spec, NOON, UTC)])
+    SqlJobRepository(lab).submit([], [new_series(owned_definition(spec, "lab"), NOON, UTC)])
+    with pytest.raises(UsageError, match="a recurring job 'nightly' exists; end it first"):
+        take_over(database, None, previous="lab", owner="", now=LATER)
 
 
 def test_an_open_job_of_the_same_name_stays_and_nothing_moves(database: Database, lab: Database) -> None:

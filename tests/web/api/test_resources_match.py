@@ -31,6 +31,7 @@ COMMANDS = {
     "costs": ("costs", "--by", "watch"),
     "history": ("history", "H100", "--since", "1d"),
     "jobs": ("job", "list"),
+    "series": ("job", "series"),
 }
 ITEMS = {resource.name: resource.item for resource in RESOURCES}
 LISTS_IN = {
@@ -76,7 +77,9 @@ def approved(live: LiveDaemon) -> bool:
 def test_every_resource_has_each_field_of_its_command(live: LiveDaemon) -> None:
     job = live.home.folder / "small.toml"
     job.write_text(JOB)
-    assert live.home.run("job", "submit", str(job)).returncode == 0
+    yearly = live.home.folder / "yearly.toml"
+    yearly.write_text(JOB + 'schedule = "0 0 29 2 *"\nwithin = "1h"\n')
+    assert live.home.run("job", "submit", str(job), str(yearly)).returncode == 0
     wait_for(lambda: approved(live), every_s=1.0)
     for resource, command in COMMANDS.items():
         (first, *_) = wait_for(lambda name=resource: loopback_client.items(live.url, name))

@@ -1,4 +1,4 @@
-"""The calendar of what is to come, as iCalendar (RFC 5545): when machines end, watches may act, jobs are due."""
+"""The calendar of what is to come, as iCalendar (RFC 5545): when machines end, watches may act, jobs run or are due."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gpuwatch.domain.watches.windows import parse_window
 from gpuwatch.language import translate as _
 from gpuwatch.settings import Settings
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.series_repository import SqlSeriesRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.database import Database
 
@@ -36,7 +37,7 @@ class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True):
 def calendar_entries(settings: Settings, now: datetime) -> list[CalendarEntry]:
     """What is to come, soonest first. Raises StoreError."""
     with open_store_read_only(settings) as store:
-        entries = [*_launch_ends(store, now), *_job_deadlines(store, now)]
+        entries = [*_launch_ends(store, now), *_job_deadlines(store, now), *_next_runs(store)]
     entries += _watch_windows(settings, now)
     return sorted(entries, key=lambda entry: (entry.starts_at, entry.uid))
 
@@ -77,6 +78,16 @@ def _job_deadlines(store: Database, now: datetime) -> Iterator[CalendarEntry]:
                 starts_at=job.deadline,
                 path=f"/jobs/{quote(job.job_id, safe='')}",
             )
+
+
+def _next_runs(store: Database) -> Iterator[CalendarEntry]:
+    for series in SqlSeriesRepository(store).every():
+        yield CalendarEntry(
+            uid=f"series-{series.name}-{series.next_at:%Y%m%dT%H%M}",
+            summary=_("Job {job} runs").format(job=series.name),
+            starts_at=series.next_at,
+            path="/jobs",
+        )
 
 
 def _watch_windows(settings: Settings, now: datetime) -> Iterator[CalendarEntry]:
