@@ -18,6 +18,7 @@ _PRINTED_BY = {
     "CheckView": ("gpuwatch check --json",),
     "WatchStatusView": ("gpuwatch watches --json",),
     "WatchDetailsView": ("gpuwatch watches NAME --json",),
+    "PastWhyView": ("gpuwatch watches NAME --why TIME --json",),
     "RehearsalView": ("gpuwatch watches rehearse NAME --json",),
     "OfferView": ("gpuwatch offers --json",),
     "OfferGroupView": ("gpuwatch offers --group-by provider --json",),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.history.price_series import PriceSeries
     from gpuwatch.domain.launches.launch import Intent, LaunchRefusal
     from gpuwatch.domain.launches.life.owner_decisions import Approval
+    from gpuwatch.domain.launches.past_decision import PastDecision
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.launch_spec import Budget
@@ -109,6 +110,9 @@ class UnitOfWork(Protocol):
     def save_memory(self, watch: str, memory: WatchMemory) -> None:
         """Store the memory of a watch."""
 
+    def record_decision(self, watch: str, decision: PastDecision) -> None:
+        """Store what a watch decided, for its owner who asks later."""
+
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         """Reserve a free slot of the watch and its budget; returns the launch and its match, or a refusal."""
 
@@ -152,6 +156,9 @@ class UnitOfWorkFactory(Protocol):
 
     def memories(self) -> Mapping[str, WatchMemory]:
         """The memory of each watch. Raises StoreError."""
+
+    def newest_decisions(self) -> Mapping[str, PastDecision]:
+        """The last recorded decision of each watch. Raises StoreError."""
 
     def provider_health(self) -> Mapping[tuple[str, str], ProviderHealth]:
         """The health by provider and lane. Raises StoreError."""

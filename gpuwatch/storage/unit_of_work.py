@@ -10,6 +10,7 @@ from sqlalchemy import Connection, and_, bindparam, select
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
+from gpuwatch.domain.launches.past_decision import PastDecision
 from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.launch_spec import Budget
@@ -27,6 +28,7 @@ from gpuwatch.storage.setup.database import Database, owner_in
 from gpuwatch.storage.setup.side_tables import provider_health, seen_value
 from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, insert_if_absent, to_ms, upsert
 from gpuwatch.storage.setup.tables import watch_state
+from gpuwatch.storage.watches.watch_decisions import newest_decisions, record_decision
 
 _MEMORIES_OF = select(watch_state).where(watch_state.c.watch.in_(bindparam("watches", expanding=True)))
 
@@ -46,6 +48,11 @@ class SqlDecisionStore:
         """Return the memory of each watch that has one."""
         with self._database.read() as connection:
             return {row.watch: _memory_of(row) for row in connection.execute(select(watch_state))}
+
+    def newest_decisions(self) -> Mapping[str, PastDecision]:
+        """Return the last recorded decision of each watch."""
+        with self._database.read() as connection:
+            return newest_decisions(connection)
 
     def provider_health(self) -> Mapping[tuple[str, str], ProviderHealth]:
         """Return the health of each provider on each lane."""
@@ -103,6 +110,10 @@ class SqlUnitOfWork:
             "spot_idle_since_ms": to_ms(memory.spot_idle_since),
         }
         upsert(self._connection, watch_state, row)
+
+    def record_decision(self, watch: str, decision: PastDecision) -> None:
+        """Store what a watch decided."""
+        record_decision(self._connection, watch, decision)
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         """Reserve a free slot and its budget, or return why not."""

@@ -10,6 +10,7 @@ import msgspec
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, new_launch
 from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
+from gpuwatch.domain.launches.past_decision import PastDecision
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.launch_spec import Budget
@@ -75,11 +76,15 @@ class MemoryUnitOfWork:
         self.holds: dict[tuple[str, str], Hold] = {}
         self.words: set[tuple[str, str, str]] = set()
         self.asks: list[Approval] = []
+        self.decisions: list[tuple[str, PastDecision]] = []
         self.transactions = 0
         self.full = False  # True: nothing can be written
 
     def memories(self) -> Mapping[str, WatchMemory]:
         return dict(self.remembered)
+
+    def newest_decisions(self) -> Mapping[str, PastDecision]:
+        return dict(self.decisions)
 
     def provider_health(self) -> Mapping[tuple[str, str], ProviderHealth]:
         return dict(self.kept_health)
@@ -94,6 +99,7 @@ class MemoryUnitOfWork:
         self.remembered.update(uow.remembered)
         self.launches += uow.launches
         self.asks += uow.asks
+        self.decisions += uow.decisions
         self.alerts += uow.alerts
 
 
@@ -104,6 +110,10 @@ class MemoryPage:
         self.launches: list[Launch] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
         self.asks: list[Approval] = []
+        self.decisions: list[tuple[str, PastDecision]] = []
+
+    def record_decision(self, watch: str, decision: PastDecision) -> None:
+        self.decisions.append((watch, decision))
 
     def memories(self, watches: Collection[str]) -> Mapping[str, WatchMemory]:
         return {name: memory for name, memory in self._unit_of_work.remembered.items() if name in watches}

@@ -17,6 +17,7 @@ from gpuwatch.errors import ResourceNotFound
 
 if TYPE_CHECKING:
     from gpuwatch.app.watches.watch_status import WatchStatus
+    from gpuwatch.app.watches.why.past_decisions import PastWhy
     from gpuwatch.app.watches.why.watch_details import WatchDetails
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         "gpuwatch watches list",
         "gpuwatch watches list --group night",
         "gpuwatch watches list h100-night --json",
+        "gpuwatch watches list h100-night --why 03:12",
     ),
 )
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
@@ -40,21 +42,29 @@ if TYPE_CHECKING:
     show_default=True,
     help="With a WATCH: of so many days, what it would have matched.",
 )
+@click.option("--why", metavar="TIME", help='With a WATCH: why it did not act at 03:12, or at "2026-11-28 03:12".')
 @json_option
 @settings_option
-def list_(names: tuple[str, ...], group: str | None, days: int, as_json: bool, settings: Settings) -> None:
+def list_(
+    names: tuple[str, ...], group: str | None, days: int, why: str | None, as_json: bool, settings: Settings
+) -> None:
     """List the watches: state, price now, limit, distance, and why they do not act. Sends no request.
 
     With a name, show all about that watch: each rule that it must meet before it acts, with its figures, and the lowest
-    price of each day (with --json, of each hour) that it would have matched.
+    price of each day (with --json, of each hour) that it would have matched. With --why, show what it decided at a
+    time of the past, and why: a time of day is the last one that is over, in the configured zone.
 
     Exit codes: 0 done, 2 usage or settings are wrong, 3 the store cannot tell.
     """
     if names:
         refuse_given("cannot be combined with a WATCH", "group")
+        if why is not None:
+            refuse_given("cannot be combined with --why", "days")
+            _show_why(settings, _selected(settings, names), why, as_json=as_json)
+            return
         _show_named(settings, _selected(settings, names), days, as_json=as_json)
         return
-    refuse_given("requires a WATCH", "days")
+    refuse_given("requires a WATCH", "days", "why")
     from gpuwatch.app.watches.watch_selection import in_group
     from gpuwatch.app.watches.watch_status import watch_status_view, watch_statuses
 
@@ -84,6 +94,51 @@ def _show_named(settings: Settings, watches: Sequence[Watch], days: int, *, as_j
             click.echo("\n" * bool(number) + "\n".join(_detail_lines(details, settings.timezone)))
             _print_rules(details)
             _print_days(details, settings.timezone)
+
+
+def _show_why(settings: Settings, watches: Sequence[Watch], text: str, *, as_json: bool) -> None:
+    from gpuwatch.app.reader_text import use_clock
+    from gpuwatch.app.watches.why.past_decisions import past_moment, past_why_view, why_at
+    from gpuwatch.bootstrap import real_now
+
+    now = real_now()
+    at = past_moment(text, now, settings.timezone)
+    found = [why_at(settings, watch, at) for watch in watches]
+    with use_clock(settings.timezone, now):
+        if as_json:
+            json_out([past_why_view(one) for one in found])
+            return
+        for number, one in enumerate(found):
+            click.echo("\n" * bool(number) + "\n".join(_why_lines(one, settings.timezone)))
+            _print_changes(one, settings.timezone)
+
+
+def _why_lines(found: PastWhy, timezone: str) -> Iterator[str]:
+    decision = found.decision
+    yield displayable(f"{found.watch.name}: {found.sentence}")
+    limit = None if decision is None else decision.limit_microusd_gpu_hour
+    low = found.low_microusd_gpu_hour
+    facts = {
+        "at": local(found.at, timezone),
+        "since": "" if decision is None else local(decision.at, timezone),
+        "until": local(found.until, timezone),
+        "lowest match": "" if low is None else per_gpu_hour(low / MICRO),
+        "limit": "" if limit is None else per_gpu_hour(limit / MICRO),
+        "polled": f"{local(found.polled_at, timezone)}, next {local(found.next_polled_at, timezone)}",
+    }
+    for name, value in facts.items():
+        if value and value != "–":
+            yield displayable(f"  {name:<12}  {value}")
+
+
+def _print_changes(found: PastWhy, timezone: str) -> None:
+    from gpuwatch.app.watches.why.past_decisions import decision_words
+
+    if not found.changes:
+        return
+    click.echo()
+    columns = (left("from", "at"), text("decision", lambda one: decision_words(found.watch, one)))
+    table(columns, found.changes, title="Twelve hours before and after", timezone=timezone)
 
 
 def _print_rules(details: WatchDetails) -> None:

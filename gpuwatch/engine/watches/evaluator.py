@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,9 +10,9 @@ from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.alerts.alert import alert_id_from, outbox_alert, without_numbers
 from gpuwatch.domain.alerts.launch_texts import DAY_LIMIT
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
-from gpuwatch.domain.launches.life.admission import free_slot
+from gpuwatch.domain.launches.life.admission import BlockReason, free_slot
 from gpuwatch.domain.launches.life.owner_decisions import Approval, checklist_warning
-from gpuwatch.domain.market.money import per_gpu_hour
+from gpuwatch.domain.launches.past_decision import RENTED
 from gpuwatch.domain.watches.decide import (
     Decision,
     DecisionReason,
@@ -43,12 +42,11 @@ from gpuwatch.engine.launches.renting.launch_commands import command_summary
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.engine.launches.renting.owner_decisions import request_approval
 from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.engine.watches.decision_log import DecisionLog
 from gpuwatch.engine.watches.evaluation_rules import EvaluationRules
 from gpuwatch.engine.watches.gather import NewestObservations, QuoteGathering, is_under_limit
 from gpuwatch.engine.watches.readiness_notes import ReadinessNotes
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
-
-log = logging.getLogger(__name__)
 
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
 _Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
@@ -81,7 +79,7 @@ class Evaluator:
         self._stock = StockProofs()
         self._memories = dict(uow_factory.memories())
         self._cycles: dict[str, PollCycle] = {}
-        self._reasons: dict[str, DecisionReason] = {}
+        self._decisions = DecisionLog(uow_factory.newest_decisions())
         self._reported_not_ready: dict[str, str] = {}  # watch → text of its alert while nothing could be rented
         self._notes = ReadinessNotes()
         self._lock = threading.Lock()
@@ -141,10 +139,10 @@ class Evaluator:
     def forget_except(self, names: Collection[str]) -> None:
         """Forget all other watches: jobs that are over."""
         with self._lock:
-            for known in (self._memories, self._cycles, self._reasons, self._reported_not_ready):
+            for known in (self._memories, self._cycles, self._reported_not_ready):
                 for name in known.keys() - set(names):
                     del known[name]
-            for part in (self.observations, self._stock, self._slots, self._notes):
+            for part in (self.observations, self._stock, self._slots, self._notes, self._decisions):
                 part.forget_except(names)
 
     def _decide(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> _Decided:
@@ -162,7 +160,7 @@ class Evaluator:
         finally:
             for watch, _, _ in decided:
                 self._gathering.close(watch)
-        self._log_changes(final)
+        self._decisions.log_changes(final)
         self._slots.unblock(watch.name for watch, decision in final if decision.best is None)
         return {watch.name: decision for watch, decision in final}
 
@@ -182,15 +180,6 @@ class Evaluator:
 
     def _memory(self, watch: Watch) -> WatchMemory:
         return self._memories.get(watch.name, WatchMemory())
-
-    def _log_changes(self, decided: Sequence[tuple[Watch, Decision]]) -> None:
-        """Log changes only: a new reason, and every alert."""
-        for watch, decision in decided:
-            if decision.fires or self._reasons.get(watch.name) is not decision.reason:
-                best = decision.best
-                price = f", best {per_gpu_hour(best.price.gpu_price_usd_hour(best.offer.gpu_count))}" if best else ""
-                log.info("watch %s: %s%s", watch.name, decision.reason.value, price, extra={"watch": watch.name})
-            self._reasons[watch.name] = decision.reason
 
     def _merged(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Observation:
         """Merge a watch's recent observations: best offers of any provider first, old quotes behind young ones."""
@@ -228,6 +217,7 @@ class Evaluator:
                 final[watch.name] = decision
                 if not self._is_worth(watch, decision, memory):
                     continue
+                self._decisions.begin(watch, decision)
                 if watch.action is Action.ASK:
                     self._request_approval(uow, watch, decision, now)
                 else:
@@ -236,8 +226,10 @@ class Evaluator:
                     reserved += outcome[0]
                     decision = final[watch.name] = self._with_wait(uow, watch, decision, memory, outcome[0], now)
                 uow.save_memory(watch.name, decision.memory)
+                self._decisions.store(uow, watch)
             failpoint("intent.before_commit")
         failpoint("intent.after_commit")
+        self._decisions.committed([watch for watch, _, _ in worth])
         self._memories.update({name: decision.memory for name, decision in final.items()})
         self._reported_not_ready = not_ready
         return final, reserved
@@ -262,7 +254,8 @@ class Evaluator:
         return decision if is_free else after_refusal(decision, before)
 
     def _is_worth(self, watch: Watch, decision: Decision, memory: WatchMemory) -> bool:
-        return decision.fires or self._needs_action(watch, decision) or decision.memory != memory
+        follows = decision.fires or self._needs_action(watch, decision) or decision.memory != memory
+        return follows or self._decisions.is_news(watch, decision)
 
     def _report(
         self,
@@ -307,6 +300,7 @@ class Evaluator:
         request = request_approval(uow, watch, decision, lambda left: self._intent(watch, left), self._rules)
         if request is None:
             return
+        self._decisions.because(watch.name, BlockReason.APPROVAL if request.ask else BlockReason.NOT_READY, request.did)
         done = request.did + ("" if request.ask is None else checklist_warning(uow.unticked(watch)))
         self._alert(uow, watch, request.decision, done, approval=request.ask, once_key=request.once_key)
 
@@ -331,6 +325,7 @@ class Evaluator:
         if not left:
             self._slots.hold(watch.name)
             provider = decision.best.offer.provider
+            self._decisions.because(watch.name, BlockReason.NOT_READY, why)
             self._notes.not_ready(uow, watch.name, provider, why, now, rules.age_of(provider))
             return [], texts.NOT_RENTED.format(why=why), texts.NOT_READY
         self._notes.ready(uow, watch.name, now)
@@ -350,6 +345,8 @@ class Evaluator:
             if launch.dry_run:
                 break
         self._slots.note_reservation(watch.name, refusal)
+        reason, text = (RENTED, "") if reserved or refusal is None else (refusal.reason, refusal.text)
+        self._decisions.because(watch.name, reason, text)
         if refusal is not None and refusal.reason is RefusalReason.MAX_PER_DAY:
             limit = {"watch": watch.name, "max_per_day": watch.max_per_day, "refusal": refusal.said}
             uow.enqueue(DAY_LIMIT.outbox(self._new_id(), now, can_do=next_steps(watch, (), refusal), **limit))

@@ -27,6 +27,7 @@ from gpuwatch.storage.setup.side_tables import (
     provider_hold,
     silence,
     skipped_scope,
+    watch_decision,
 )
 from gpuwatch.storage.setup.stored_values import to_ms
 from gpuwatch.storage.setup.tables import (
@@ -246,6 +247,18 @@ def _hook_is_over(until: Horizons) -> ColumnElement[bool] | None:
     return and_(hook_run.c.state != "pending", of_ended)
 
 
+def _decision_is_over(until: Horizons) -> ColumnElement[bool] | None:
+    if until.settled_ms is None:
+        return None
+    later = watch_decision.alias()
+    is_replaced = select(later.c.watch).where(
+        later.c.watch == watch_decision.c.watch,
+        later.c.at_ms > watch_decision.c.at_ms,
+        later.c.at_ms < until.settled_ms,
+    )
+    return and_(watch_decision.c.at_ms < until.settled_ms, is_replaced.exists())
+
+
 _is_answered = and_(
     approval.c.state.in_(("denied", "expired", "refused")),
     approval.c.launch_id.is_(None),
@@ -277,6 +290,9 @@ TABLE_ENDS = (
         "intervals",
         "after it was due, once it has a score",
         _settled(forecast.c.due_at_ms, forecast.c.score.is_not(None)),
+    ),
+    TableEnd(
+        watch_decision, "intervals", "after it, once its watch decided something else before then", _decision_is_over
     ),
     TableEnd(utilisation_sample, 90, "after it", _lapsed(utilisation_sample.c.at_ms, 90)),
     TableEnd(chat_update, 9, "after it: no button is valid for longer", _lapsed(chat_update.c.received_at_ms, 9)),

@@ -174,6 +174,17 @@ provider_account = Table(
     "same_as: the account that this key belongs to",
 )
 
+watch_decision = Table(
+    "watch_decision",
+    metadata,
+    Column("watch", String(200), primary_key=True),
+    Column("at_ms", BigInteger, primary_key=True),
+    Column("reason", String(32), nullable=False),
+    Column("message", String(400), nullable=False),
+    Column("limit_microusd_gpu_hour", BigInteger),
+    comment="what a watch decided, a row for each change: it holds until the next row of the watch",
+)
+
 watch_identity = Table(
     "watch_identity",
     metadata,

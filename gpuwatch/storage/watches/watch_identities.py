@@ -18,7 +18,7 @@ from gpuwatch.storage.setup.account_rows import new_identity
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.launch_rows import launch_of
 from gpuwatch.storage.setup.schema.launch_side_tables import approval, pause
-from gpuwatch.storage.setup.side_tables import alert, silence, watch_identity
+from gpuwatch.storage.setup.side_tables import alert, silence, watch_decision, watch_identity
 from gpuwatch.storage.setup.stored_values import AnyRow, to_ms
 from gpuwatch.storage.setup.tables import IS_ALIVE, OVER_STATES, auto_price, checklist_tick, watch_state
 from gpuwatch.storage.setup.tables import launch as launches
@@ -32,6 +32,7 @@ WATCH_ID = (  # for a query that reads other data anyway
 _KEYED: tuple[tuple[Table, Column[str]], ...] = (  # at most one row per watch, or one per further key
     (watch_state, watch_state.c.watch),
     (auto_price, auto_price.c.watch),
+    (watch_decision, watch_decision.c.watch),
     (checklist_tick, checklist_tick.c.watch),
     (silence, silence.c.watch),
 )

@@ -32,8 +32,10 @@ from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.gpu_status_view import GpuStatusView
 from gpuwatch.app.market.offers import OfferView, folded_view
 from gpuwatch.app.market.provider_status import ProviderStatusView, provider_status_view, provider_statuses
+from gpuwatch.app.reader_text import use_clock
 from gpuwatch.app.watches.watch_selection import in_group, watch_named
 from gpuwatch.app.watches.watch_status import WatchStatusView, watch_status_view, watch_statuses
+from gpuwatch.app.watches.why.past_decisions import PastWhyView, past_moment, past_why_view, why_at
 from gpuwatch.app.watches.why.watch_details import (
     DAYS,
     MAX_DAYS,
@@ -61,6 +63,10 @@ DEFAULT_LIMIT, MAX_LIMIT = 500, 1000
 _IN_QUERY = frozenset({"token", "access_token", "api_key", "authorization", "password", "code"})
 _SPOTS = {"no": False, "only": True, "any": None}
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_MOMENT = (
+    r"^([0-9]{4}-[0-9]{2}-[0-9]{2}[T ])?([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?"
+    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])?$"
+)
 _Span = Annotated[str, msgspec.Meta(pattern=DURATION_PATTERN, max_length=60, examples=["24h", "7d"])]
 
 
@@ -123,6 +129,20 @@ class WatchParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Parameters of one watch."""
 
     days: Annotated[int, msgspec.Meta(ge=1, le=MAX_DAYS, description="Days of its past.")] = DAYS
+
+
+class WhyParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of a moment of the past."""
+
+    at: Annotated[
+        str,
+        msgspec.Meta(
+            pattern=_MOMENT,
+            max_length=40,
+            description="A time of day, the last one that is over, or a day with a time; in the configured zone.",
+            examples=["03:12", "2026-11-28T03:12:00+01:00"],
+        ),
+    ]
 
 
 class ResourceAnswer(msgspec.Struct, frozen=True):
@@ -189,6 +209,17 @@ def _watches(settings: Settings, query: GroupParameters) -> ResourceAnswer:
 def _watch(settings: Settings, name: str, query: WatchParameters) -> JsonView:
     details = watch_details(settings, watch_named(settings, name), query.days, real_now())
     return watch_details_view(details)
+
+
+def _why(settings: Settings, name: str, query: WhyParameters) -> JsonView:
+    now = real_now()
+    watch = watch_named(settings, name)
+    try:
+        at = past_moment(query.at, now, settings.timezone)
+    except UsageError as error:
+        raise HttpProblem(404, str(error)) from None  # as the document allows it, but it is not over, or no date
+    with use_clock(settings.timezone, now):
+        return past_why_view(why_at(settings, watch, at))
 
 
 def _launches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
@@ -279,6 +310,8 @@ RESOURCES = (
 ITEMS = (
     ItemResource(path="/watches/{name}", summary="All about a watch: each rule with its figures, its past by the hour.",
                  parameters=WatchParameters, read=_watch, item=WatchDetailsView),
+    ItemResource(path="/watches/{name}/why", summary="Why a watch did or did not act at a time of the past.",
+                 parameters=WhyParameters, read=_why, item=PastWhyView),
 )  # fmt: skip
 
 

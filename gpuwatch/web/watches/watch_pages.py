@@ -30,6 +30,7 @@ from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.watches.watch import Action
+from gpuwatch.errors import UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.storage.alerts.alert_rows import EventFilter
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 
 _SINCE_DAYS = 14
 _PERIODS = {"1d": 1, "7d": 7, "30d": 30}
-_MATCHES_SHOWN, _ALERTS_SHOWN, _LAUNCHES_SHOWN = 8, 6, 3
+_MATCHES_SHOWN, _ALERTS_SHOWN, _LAUNCHES_SHOWN, _CHANGES_SHOWN = 8, 6, 3, 8
 _CHIPS = {
     LaunchState.INTENDED: "starting", LaunchState.REQUESTED: "starting", LaunchState.UNKNOWN: "searching",
 }  # fmt: skip
@@ -155,6 +156,7 @@ def _show_watch(view: View) -> Mapping[str, Any]:
         "matches": [_match_row(match, limit) for match in status.matches[:_MATCHES_SHOWN]],
         "matches_title": _matches_title(status), "more_matches": max(0, len(status.matches) - _MATCHES_SHOWN),
         "rejected": _rejected_text(status),
+        "past": _past(view, status.watch),
         "alerts": [_alert_row(event) for event in reversed(recent[-_ALERTS_SHOWN:])], "alerts_count": len(recent),
         "alert_days": _SINCE_DAYS,
         "does": _does_markup(status), "facts": _facts(status.watch),
@@ -162,6 +164,27 @@ def _show_watch(view: View) -> Mapping[str, Any]:
         "launches": [_launch_row(launch, now) for launch in launches[:_LAUNCHES_SHOWN]],
         "launch_count": len(launches), "launch_cost": sum(cost_microusd(launch, now) for launch in launches),
         "more_launches": max(0, len(launches) - _LAUNCHES_SHOWN),
+    }  # fmt: skip
+
+
+def _past(view: View, watch: Watch) -> dict[str, Any]:
+    """What it decided lately, and the answer for the time that was asked."""
+    from gpuwatch.app.watches.why import past_decisions  # noqa: PLC0415
+
+    asked, answer, is_wrong = view.query.get("why", "").strip()[:40], None, False
+    if asked:
+        try:
+            at = past_decisions.past_moment(asked, view.now, view.settings.timezone)
+            answer = past_decisions.why_at(view.settings, watch, at)
+        except UsageError:
+            is_wrong = True
+    changes = past_decisions.recent_decisions(view.settings, watch, view.now)
+    return {
+        "asked": asked, "answer": answer, "is_wrong": is_wrong,
+        "changes": [
+            (one.at, past_decisions.decision_words(watch, one), past_decisions.has_acted(one))
+            for one in changes[:_CHANGES_SHOWN]
+        ],
     }  # fmt: skip
 
 
