@@ -59,6 +59,9 @@ def test_the_wait_is_said_outlives_the_daemon_and_ends_with_the_spot_offer_or_wi
             assert shown()["blocked_reason"] == waits["blocked_reason"], "the clock did not begin anew"
             market.reprice(patient, min_bid=1.0)
             wait_for(lambda: home.states().count("running") == 2)
+            (rented,) = [row["id"] for row in market.instances() if row["is_bid"]]
+            market.befall(rented, "differs", min_bid=3.0)
+            wait_for(lambda: "somebody bids more for its machine" in home.run("alerts", "--json").stdout)
             assert terminate(child)[0] == 0
         spot = {row["is_bid"] for row in market.instances() if row["machine_id"]}
         assert spot == {True, False}

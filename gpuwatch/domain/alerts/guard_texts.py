@@ -73,6 +73,19 @@ CHEAPER_ELSEWHERE = _event(
     ),
     did="Nothing: gpuwatch does not move running launches, and does not rent a second one in the meantime.",
 )
+# once for each bid: a raised one is another risk
+UNDERBID = _event(
+    "underbid:{bid}:{launch}",
+    "somebody bids more for its machine",
+    "It runs at {bid}/h, listed; ${least}/h would keep it. It may be stopped at any moment, without another notice.",
+    "Allow a higher bid (launch.bid.max)",
+    _SAVE,
+    did="{next}",
+)
+NEXT_BID = "Nothing yet. When it is outbid, gpuwatch raises its bid within launch.bid.max."
+NEXT_JOB = "Nothing yet. When it is outbid, the job continues on another machine, from its newest checkpoint."
+NEXT_ELSEWHERE = "Nothing yet. When it stays outbid, it ends, and its watch rents elsewhere (launch.relaunch = true)."
+NEXT_WAITS = "Nothing yet. When it is outbid, it waits until its bid wins again; its disk is billed in the meantime."
 STILL_STOPPED = _still(
     "still stopped at the provider, and billed",
     "A stopped instance is billed for its disk until it is destroyed. Since {since}.",

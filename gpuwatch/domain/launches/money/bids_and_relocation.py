@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import msgspec
 
-from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.instances.end_rules import ends_by_itself_at
 from gpuwatch.domain.launches.launch import Launch, LaunchState, Promise
 from gpuwatch.domain.launches.money.launch_costs import billed_time
@@ -41,6 +41,13 @@ def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | N
     step = round(Fraction(bid.step_usd_gpu_hour) * launch.gpu_count * MICRO)
     wanted = min(ceiling, max(least or 0, now + max(step, 1)))
     return wanted if wanted > now and wanted >= (least or 0) else None
+
+
+def is_underbid(launch: Launch, instance: Instance) -> bool:
+    """Whether it still runs although its bid is under the lowest one that wins: it may be stopped at any moment."""
+    bid, least = _microusd(instance.bid_usd_hour) or launch.bid_microusd_hour, _microusd(instance.min_bid_usd_hour)
+    runs = launch.spot and instance.state is InstanceState.RUNNING
+    return runs and bid is not None and least is not None and bid < least
 
 
 def admitted_bid_ceiling(launch: Launch, bid: BidSpec) -> int:

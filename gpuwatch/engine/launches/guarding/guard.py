@@ -27,9 +27,9 @@ from gpuwatch.domain.launches.instances.end_rules import (
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.life.launch_events import InstanceListed
 from gpuwatch.domain.launches.life.launch_record import governing_watch
-from gpuwatch.domain.launches.money.bids_and_relocation import relocation
+from gpuwatch.domain.launches.money.bids_and_relocation import is_underbid, relocation
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
@@ -172,6 +172,9 @@ class ProviderGuard:
         moves = None if watch is None else relocation(launch, watch, self._latest_matches(watch.name), now)
         if moves is not None:
             alerts.cheaper_elsewhere(launch, moves, now)
+        if is_underbid(launch, instance):
+            spec = None if watch is None else watch.launch
+            alerts.underbid(launch, instance, spec or LaunchSpec(), now)
         if (nth := due_reminder(launch, now)) is not None:
             alerts.does_not_run(launch, instance, nth, now)
 

@@ -10,10 +10,11 @@ from gpuwatch.domain.alerts.alert import AlertSpec, Severity
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.end_rules import ends_by_itself_at
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch
-from gpuwatch.domain.launches.money.bids_and_relocation import Relocation
+from gpuwatch.domain.launches.money.bids_and_relocation import Relocation, next_bid
 from gpuwatch.domain.launches.money.budgets import BudgetStatus
 from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO, dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 
@@ -106,6 +107,18 @@ class GuardAlerts:
             disk=_disk(launch, instance),
             bid=_bid(instance) if condition is InstanceCondition.OUTBID else "",
         )
+
+    def underbid(self, launch: Launch, instance: Instance, spec: LaunchSpec, now: datetime) -> None:
+        """Report that somebody bids more, while it still runs, and what happens when it is stopped."""
+        if next_bid(launch, instance, spec.bid) is not None:
+            what = texts.NEXT_BID
+        elif launch.purpose.job is not None:
+            what = texts.NEXT_JOB
+        else:
+            what = texts.NEXT_ELSEWHERE if spec.relaunch else texts.NEXT_WAITS
+        bid = instance.bid_usd_hour or usd(launch.bid_microusd_hour or 0)
+        least = price_text(instance.min_bid_usd_hour or 0.0)
+        self.report(launch, texts.UNDERBID, now, bid=f"${price_text(bid)}", least=least, next=what)
 
     def budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
         """Report a budget at 80 % and when it is used up, once in each window and for each limit."""

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
-from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy, LaunchSpec, RelocateSpec
+from gpuwatch.domain.watches.launch_spec import BidSpec, Budget, BudgetPolicy, LaunchSpec, RelocateSpec
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import AlertKind, InstanceState, Severity
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
@@ -102,6 +102,33 @@ def test_a_store_that_fails_hides_no_other_rule(database: Database) -> None:
     assert len(world.alerts()) == 1
     world.pass_(hours=2)
     assert world.look(launch, gpu_utilisation=1.0) == (EndReason.OUTSIDE, "08:00-14:00")
+
+
+# --- bids -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("spec", "least", "follows"),
+    [
+        (LaunchSpec(), 0.7, "waits until its bid wins again"),
+        (LaunchSpec(relaunch=True), 0.7, "rents elsewhere (launch.relaunch = true)"),
+        (LaunchSpec(bid=BidSpec(max_usd_gpu_hour=Decimal(3))), 0.7, "raises its bid within launch.bid.max"),
+        (LaunchSpec(bid=BidSpec(max_usd_gpu_hour=Decimal("0.5"))), 9.0, "waits until its bid wins again"),
+    ],
+)
+def test_a_higher_bid_is_reported_while_the_machine_still_runs_with_what_follows(
+    database: Database, spec: LaunchSpec, least: float, follows: str
+) -> None:
+    world = GuardWorld(database, launch=spec)
+    launch = world.running(spot=True, bid_microusd_hour=500_000)
+    assert world.look(launch, spot=True, bid_usd_hour=0.5, min_bid_usd_hour=0.5) is None
+    assert world.alerts() == []
+    for _ in range(2):
+        assert world.look(launch, spot=True, bid_usd_hour=0.5, min_bid_usd_hour=least) is None
+    (alert,) = world.alerts()
+    assert alert.headline == "h100: somebody bids more for its machine"
+    assert f"runs at $0.50/h, listed; ${least:.2f}/h would keep it" in alert.why
+    assert follows in alert.did
+    assert world.look(launch, spot=True, bid_usd_hour=0.5, min_bid_usd_hour=least, state=InstanceState.STOPPED) is None
+    assert world.alerts() == [], "outbid is another event"
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
