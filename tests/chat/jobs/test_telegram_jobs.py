@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.app.jobs.job_actions import job_of
+from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.chat.jobs.jobs import log_pressed
 from gpuwatch.chat.replies import ChatContext
 from gpuwatch.domain.alerts.alert import AlertSpec
@@ -106,3 +107,18 @@ def test_the_alert_of_a_job_bears_what_can_be_done_about_it(chat: Chat, spec: Al
     assert {read.subject for one in row if isinstance(read := chat.signer.read(one.data, NOON), SignedButton)} == {
         "jobaaaa2"
     }
+
+
+def test_recurring_jobs_are_listed_with_their_next_run_and_one_shows_its_runs(chat: Chat, tmp_path: Path) -> None:
+    file = tmp_path / "nightly.toml"
+    file.write_text(
+        'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_usd = 1 }\nschedule = "@daily"\nwithin = "6h"\n'
+    )
+    (series,) = submit_jobs(chat.settings, [file]).series
+    with chat.open():
+        chat.double.write("/jobs", OWNER)
+        shown = newest(chat, "1 recurring")
+        assert "nightly: @daily, next " in shown.text
+        assert f"{series.next_at:%Y-%m-%d %H:%M}" in shown.text
+        chat.double.write("/jobs nightly", OWNER)
+        assert "next: @daily" in newest(chat, "Recurring job nightly").text
