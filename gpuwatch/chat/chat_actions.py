@@ -120,5 +120,7 @@ _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.JOB_CANCEL_NOW: jobs.cancel_confirmed,
     ButtonAction.JOB_RETRY: jobs.retry_pressed,
     ButtonAction.JOB_RETRY_NOW: jobs.retry_confirmed,
+    ButtonAction.SERIES_END: jobs.end_pressed,
+    ButtonAction.SERIES_END_NOW: jobs.end_confirmed,
 }
 assert set(_PRESSES) == set(ButtonAction)

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.app.jobs.job_actions import job_of, request_cancel, retry_job
 from gpuwatch.app.jobs.job_output import log_part
-from gpuwatch.app.jobs.job_series import SeriesDetails, listed_series, series_details
+from gpuwatch.app.jobs.job_series import SeriesDetails, listed_series, request_series_end, series_details
 from gpuwatch.app.jobs.jobs import RETRIABLE, job_details, listed_jobs
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
 from gpuwatch.domain.jobs.job import Job, JobState
@@ -17,7 +17,7 @@ from gpuwatch.domain.jobs.run_sample import sample_facts
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.engine.alerts.alert_buttons import ButtonAction, SignedButton, bound_to
+from gpuwatch.engine.alerts.alert_buttons import ButtonAction, SignedButton, bound_to, subject_key
 from gpuwatch.errors import UsageError
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, cleaned
 from gpuwatch.ports.alerts import MessageButton
@@ -69,8 +69,9 @@ def _series_reply(context: ChatContext, details: SeriesDetails) -> ChatReply:
     runs = list(reversed(details.runs))[:_WITH_BUTTONS]
     items = [("next", f": {_series_line(details.series, ZoneInfo(context.settings.timezone))}")]
     items += [(run.name, f": {_line(run)}") for run in runs]
-    buttons = [button for run in details.open_runs for button in job_buttons(context, run)]
-    return listing(f"Recurring job {details.series.name}", items, [buttons] if buttons else [])
+    buttons = [button for run in details.open_runs for button in job_buttons(context, run, "run")]
+    buttons.append(context.button("End it", ButtonAction.SERIES_END, subject_key(details.series.name)))
+    return listing(f"Recurring job {details.series.name}", items, button_rows(buttons, 2))
 
 
 def _job_reply(context: ChatContext, job: Job) -> ChatReply:
@@ -124,6 +125,28 @@ def cancel_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     text = f"Job {job.name} is cancelled" + (", and its instance is being ended." if job.launch_id else ".")
     text = text if changed else f"Job {job.name} was already cancelled; nothing changed."
     return simple_reply(text, [job_buttons(context, job)], notice=text)
+
+
+def end_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """End a recurring job, after a confirmation."""
+    series = _series_of(context, button)
+    rows = context.confirmation(f"Yes, end {series.name}", ButtonAction.SERIES_END_NOW, button.subject, otherwise="No")
+    return question(f"End the recurring job {series.name}? Its open run, if any, is cancelled.", rows)
+
+
+def end_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """End it; this process and the daemon end the instance of its open run."""
+    ended = request_series_end(context.settings, _series_of(context, button).name, actor=context.actor)
+    text = f"Recurring job {ended.series.name} is ended; it starts no more runs."
+    return simple_reply(text, notice=text)
+
+
+def _series_of(context: ChatContext, button: SignedButton) -> JobSeries:
+    """Return the recurring job of a button. Raises UsageError: it was ended."""
+    for series in listed_series(context.settings):
+        if subject_key(series.name) == button.subject:
+            return series
+    raise UsageError("this recurring job was ended before; nothing changed")
 
 
 def retry_pressed(context: ChatContext, button: SignedButton) -> ChatReply:

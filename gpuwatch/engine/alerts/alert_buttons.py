@@ -62,6 +62,8 @@ class ButtonAction(StrEnum):
     JOB_CANCEL_NOW = "jx"
     JOB_RETRY = "jr"
     JOB_RETRY_NOW = "jq"
+    SERIES_END = "je"
+    SERIES_END_NOW = "jn"
 
 
 # These change something; the others read, or only ask for confirmation.
@@ -77,6 +79,7 @@ _WORKS_ONCE = frozenset(
         ButtonAction.RESUME,
         ButtonAction.JOB_CANCEL_NOW,
         ButtonAction.JOB_RETRY_NOW,
+        ButtonAction.SERIES_END_NOW,
     }
 )
 
@@ -106,7 +109,7 @@ class SignedButton(msgspec.Struct, frozen=True, kw_only=True):
     """The meaning of a press.
 
     Attributes:
-        subject: the id of an approval, a launch, a job or an alert; the `subject_key` of a watch or GPU.
+        subject: the id of an approval, a launch, a job or an alert; the `subject_key` of a watch, recurring job or GPU.
         bound: a digest, see `bound_to`; empty: not bound.
         data: the complete data as received; it identifies the press.
     """

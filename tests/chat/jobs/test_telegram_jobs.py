@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.app.jobs.job_actions import job_of
+from gpuwatch.app.jobs.job_series import listed_series
 from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.chat.jobs.jobs import log_pressed
 from gpuwatch.chat.replies import ChatContext
@@ -109,7 +110,7 @@ def test_the_alert_of_a_job_bears_what_can_be_done_about_it(chat: Chat, spec: Al
     }
 
 
-def test_recurring_jobs_are_listed_with_their_next_run_and_one_shows_its_runs(chat: Chat, tmp_path: Path) -> None:
+def test_recurring_jobs_are_listed_with_their_next_run_and_ended_after_a_question(chat: Chat, tmp_path: Path) -> None:
     file = tmp_path / "nightly.toml"
     file.write_text(
         'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_usd = 1 }\nschedule = "@daily"\nwithin = "6h"\n'
@@ -121,4 +122,13 @@ def test_recurring_jobs_are_listed_with_their_next_run_and_one_shows_its_runs(ch
         assert "nightly: @daily, next " in shown.text
         assert f"{series.next_at:%Y-%m-%d %H:%M}" in shown.text
         chat.double.write("/jobs nightly", OWNER)
-        assert "next: @daily" in newest(chat, "Recurring job nightly").text
+        one = newest(chat, "Recurring job nightly")
+        assert "next: @daily" in one.text
+        assert one.labels == ["End it"]
+        chat.answer(chat.double.press(one, "End it", OWNER))
+        asked = wait_for(lambda: (now := chat.double.now(one)).labels == ["Yes, end nightly", "No"] and now)
+        data = asked.buttons[0][0][1]
+        first, second = (chat.double.press(asked, "Yes", OWNER, data) for _ in range(2))
+        assert "Recurring job nightly is ended" in chat.answer(first)
+        assert chat.answer(second)
+        assert listed_series(chat.settings) == []
