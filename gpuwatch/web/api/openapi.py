@@ -122,8 +122,9 @@ def view_schemas(views: Sequence[type[JsonView]]) -> dict[str, Any]:
 def _parameters(kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
     (_,), components = msgspec.json.schema_components([kind])
     properties: dict[str, Any] = components[kind.__name__]["properties"]
+    required = components[kind.__name__].get("required", ())
     return [
-        {"name": name, "in": "query", "required": False, "schema": _inline_refs(schema, components)}
+        {"name": name, "in": "query", "required": name in required, "schema": _inline_refs(schema, components)}
         for name, schema in properties.items()
     ]
 
