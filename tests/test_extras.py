@@ -16,7 +16,7 @@ _LIBRARIES = (
     " prometheus_client psycopg pyarrow pysqlite3 rensa safetensors sklearn starlette tokenizers tomlkit uvicorn"
 )
 _LOAD_THEM = {  # the page, what edits a settings file for it, and the other database
-    "gpuwatch.app.launches.agent_requests",
+    "gpuwatch.app.launches.requests.agent_requests",
     "gpuwatch.app.setup.first_watch.first_steps",
     "gpuwatch.app.watches.agent_watch",
     "gpuwatch.app.watches.edit_watch",

@@ -64,9 +64,10 @@ ADDED = {
         "terms": None,
         "spent_microusd": None,
         "ssh": None,
+        "started_by": None,
     },
     "job": {"changed": 0, "series": None, "planned_at_ms": None},
-    "ask": {"agent_microusd": None},
+    "ask": {"agent_microusd": None, "rent": None},
     "watch_memory": {"spot_wait_since_ms": None, "spot_idle_since_ms": None},
 }
 POLL_TOTALS = [

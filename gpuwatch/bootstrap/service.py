@@ -31,7 +31,7 @@ from gpuwatch.bootstrap.job_building import (
     build_series_starter,
 )
 from gpuwatch.bootstrap.polling import Polling
-from gpuwatch.bootstrap.provider_access import account_faults, providers_to_follow
+from gpuwatch.bootstrap.provider_access import account_faults, not_rentable, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing
 from gpuwatch.domain.watches.owner_names import owned_name
 from gpuwatch.domain.watches.watch import Action
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.engine.jobs.job_queue import JobQueue
+    from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders
     from gpuwatch.ports import Channel
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
@@ -105,7 +106,7 @@ class Service:
         self.pauses = SqlPauseRepository(store)
         named = {**build_channels(settings, http), **(extra_channels or {})}
         self.channels = {owned_name(settings.owner, name): channel for name, channel in named.items()}
-        attach_buttons(store, self.channels.values())
+        attach_buttons(store, self.channels.values(), not_rentable(settings))
         routing = build_routing(settings, self.channels)
         self.deliverer = AlertDelivery(
             Outbox(store),
@@ -261,11 +262,16 @@ def webhook_secret(channel: ButtonChannel, store: Database) -> str:
     return secret
 
 
-def attach_buttons(store: Database, channels: Iterable[Channel]) -> None:
+def attach_buttons(store: Database, channels: Iterable[Channel], unable: UnavailableProviders) -> None:
     """Add buttons to alerts on channels whose users may press them. Raises StoreError."""
     for channel in channels:
         if isinstance(channel, ButtonChannel) and channel.users:
-            channel.buttons = AlertButtons(button_signer(channel, store), SqlApprovalRepository(store).get, real_now)
+            channel.buttons = AlertButtons(
+                button_signer(channel, store),
+                SqlApprovalRepository(store).get,
+                real_now,
+                lambda provider: unable.why_not(provider) is None,
+            )
 
 
 def _key(channel: ButtonChannel, store: Database, purpose: str) -> bytes:

@@ -9,6 +9,7 @@ import msgspec
 
 from gpuwatch.chat import deciding, reading
 from gpuwatch.chat.jobs import jobs
+from gpuwatch.chat.launches import rent
 from gpuwatch.chat.plan.plan import plan
 from gpuwatch.chat.replies import ChatContext, ChatReply, simple_reply
 from gpuwatch.chat.watches import pausing
@@ -42,6 +43,7 @@ COMMANDS: Mapping[str, ChatCommand] = {
     "costs": ChatCommand("This month, forecast, budgets", reading.costs),
     "approve": ChatCommand("Approve a quote and rent it: /approve ID", deciding.approve),
     "deny": ChatCommand("Reject a quote: /deny ID", deciding.deny),
+    "rent": ChatCommand("Rent an offer now: /rent OFFER PROVIDER 4h", rent.rent),
     "stop": ChatCommand("End a launch: /stop ID", deciding.stop),
     "extend": ChatCommand("Extend a launch: /extend ID 2h", deciding.extend),
     "resolve": ChatCommand("Settle a held launch: /resolve ID, /resolve ID INSTANCE", deciding.resolve),
@@ -108,6 +110,8 @@ _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.EXTEND_BY: deciding.extend_by_pressed,
     ButtonAction.EXTEND_NOW: deciding.extend_confirmed,
     ButtonAction.ABSENT_NOW: deciding.absent_confirmed,
+    ButtonAction.RENT: rent.rent_pressed,
+    ButtonAction.RENT_FOR: rent.rent_for_pressed,
     ButtonAction.COST: _about(reading.cost_of),
     ButtonAction.PAUSE: pausing.pause_pressed,
     ButtonAction.RESUME: pausing.resume_pressed,

@@ -42,6 +42,7 @@ from gpuwatch.engine.market.browse import offer_filter, sorted_offers
 from gpuwatch.errors import UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_composed
+from gpuwatch.ports import Alert
 from gpuwatch.ports.alerts import MessageButton
 from gpuwatch.storage.alerts.alert_rows import EventFilter
 
@@ -312,15 +313,19 @@ def cost_of(context: ChatContext, launch_id: str) -> ChatReply:
     )
 
 
-def why(context: ChatContext, alert_id: str) -> ChatReply:
-    """Explain the cause of an alert."""
+def alert_of(context: ChatContext, alert_id: str) -> Alert:
+    """A stored alert. Raises UsageError: it is too old."""
     event_filter = EventFilter(since=context.now - _ALERT_LOOKBACK)
-    alert = next(
-        (event.alert for event in stored_events(context.settings, event_filter) if event.alert.alert_id == alert_id),
-        None,
-    )
+    found = (event.alert for event in stored_events(context.settings, event_filter) if event.alert.alert_id == alert_id)
+    alert = next(found, None)
     if alert is None:
         raise UsageError("that alert is no longer in the store")
+    return alert
+
+
+def why(context: ChatContext, alert_id: str) -> ChatReply:
+    """Explain the cause of an alert."""
+    alert = alert_of(context, alert_id)
     facts = "\n".join(f"{label}: {value}" for label, value in alert.facts if label in _WHY_FACTS)
     reason = alert.why or "The alert has no reason."
     return simple_reply(f"{alert.headline}\nWhy: {reason}\n{facts}\nDone: {alert.did or 'nothing'}", notice=reason)

@@ -37,9 +37,10 @@ _FORECASTS = GroupEntry(
     ("gpuwatch forecasts advise H100 --hours 24 --deadline 2d", "gpuwatch forecasts backtest"),
 )
 _LAUNCHES = GroupEntry(
-    "List launches with state and cost; log in, stop or extend one.",
+    "Rent an offer now; list launches; log in, stop or extend one.",
     {
         "list": ("List launches with their state and cost.", "launches.launches:list_"),
+        "rent": ("Rent one offer now, after a confirmation.", "launches.rent:rent"),
         "show": ("Show each state of a launch, with its cause and price.", "launches.launches:show"),
         "ssh": ("Log in to a running launch, or run a command there.", "launches.logins:ssh"),
         "stop": ("End a launch and confirm that its instance is gone.", "launches.launches:stop"),
@@ -187,7 +188,11 @@ SECTIONS: dict[str, dict[str, Entry | GroupEntry]] = {
     },
 }
 # short name, hidden in the same way → what it stands for
-SHORT_NAMES: dict[str, tuple[str, ...]] = {"keep": ("launches", "keep"), "ssh": ("launches", "ssh")}
+SHORT_NAMES: dict[str, tuple[str, ...]] = {
+    "keep": ("launches", "keep"),
+    "rent": ("launches", "rent"),
+    "ssh": ("launches", "ssh"),
+}
 # former name, hidden from --help and from completion → what is typed today; listed in docs/commands.md
 ALIASES: dict[str, tuple[str, ...]] = {
     "accounts": ("providers", "accounts"),

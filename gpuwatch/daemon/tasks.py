@@ -27,7 +27,7 @@ from gpuwatch.engine.history.daily_lake import DailyLake
 from gpuwatch.engine.history.retention import Retention
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
-from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
+from gpuwatch.engine.launches.renting.reminders import send_reminders
 from gpuwatch.engine.launches.renting.requoter import REFRESH_S
 from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.engine.setup.leadership import role_of

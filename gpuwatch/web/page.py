@@ -107,6 +107,7 @@ class Confirm(msgspec.Struct, frozen=True, kw_only=True):
         question: the pending action, with the money involved.
         facts: label → value.
         ends_something: the button is red.
+        fields: posted in addition to those of the form.
     """
 
     question: str
@@ -114,6 +115,7 @@ class Confirm(msgspec.Struct, frozen=True, kw_only=True):
     back: str
     facts: tuple[tuple[str, str], ...] = ()
     ends_something: bool = False
+    fields: Mapping[str, str] = {}
 
 
 class Rerender(msgspec.Struct, frozen=True, kw_only=True):

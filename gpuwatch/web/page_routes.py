@@ -124,7 +124,8 @@ def _action_handler(context: WebContext, page: Page, action: FormAction, flashes
                 return Response(headers={"X-Location": result.to})
             return RedirectResponse(result.to, status_code=303)
         if isinstance(result, Confirm):
-            values = {"page": page, "flash": None, "confirm": result, "action": request.url.path, "fields": form}
+            values: dict[str, object] = {"page": page, "flash": None, "confirm": result, "action": request.url.path}
+            values["fields"] = {**form, **result.fields}
             return await run_in_threadpool(render, request, context, "confirm.html", values)
         assert isinstance(result, Rerender)
         return await _page(request, context, page, None, lambda: {**page.show(view), **result.values}, view)

@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gpuwatch.emulator import Delays, Marketplace
@@ -104,6 +105,13 @@ ENDING_DEATHS: Sequence[tuple[str, ...]] = (
     ("ended.after_record",),
     ("alert.sent:3",),  # rented, running, then: it is being ended
 )
+RENT_NOW_DEATHS: Mapping[str, Sequence[str]] = {  # of the command `gpuwatch rent`, between its quote and the answer
+    "fine": ("intent.after_commit", "launch.before_look", "launch.before_send", "launch.after_send"),
+    "answer lost": ("launch.no_answer",),
+    "arrives late": ("launch.no_answer",),
+    "5xx after success": ("unknown.before_record", "unknown.after_record"),
+    "the list lags": ("launch.after_record",),
+}
 HOLDING_DEATHS: Sequence[tuple[str, ...]] = (
     ("launch.before_send", "held.before_record"),
     ("launch.before_send", "held.after_record"),
@@ -115,6 +123,8 @@ HOLDING_DEATHS: Sequence[tuple[str, ...]] = (
 
 class Case:
     """One cell of the matrix."""
+
+    limits: Mapping[str, Limits] = MappingProxyType({"cheap": Limits(1, 1)})
 
     def __init__(
         self, name: str, deaths: tuple[str, ...], column: Column, *,
@@ -143,12 +153,15 @@ class Case:
                 market.faults.add(endpoint, kind, **settings)
             home = Home(
                 folder, market.url, key=KEY, extra=notify_by(double),
-                max_runtime=self.max_runtime, ready_within="6h" if self.column.starts else "20m",
+                max_runtime=self.max_runtime, ready_within="6h" if self.column.starts else "20m", **self._settings(),
             )  # fmt: skip
             found = self._deaths(home, market) or self._life(home)
-            found += Audit(market, home.database_url, {"cheap": Limits(1, 1)}, double).faults()
+            found += Audit(market, home.database_url, self.limits, double).faults()
             found += leaks([KEY, TOKEN], folder, *(message.text for message in double.shown))
             return found + (["a traceback in the log"] if "Traceback" in home.log() else [])
+
+    def _settings(self) -> dict[str, str]:
+        return {}
 
     def _deaths(self, home: Home, market: Marketplace) -> list[str]:
         for point in self.deaths:
@@ -185,12 +198,39 @@ class Case:
         return (self.rests in states or states.count("failed") > 1) and MOVING.isdisjoint(states)
 
 
+class RentNowCase(Case):
+    """The command `gpuwatch rent` dies; the person presses again; then a daemon finds what it left."""
+
+    limits = MappingProxyType({"rent:now": Limits(1, 1)})
+
+    def __init__(self, name: str, point: str, column: Column) -> None:
+        super().__init__(f"renting now, {name}", (point,), column, rests="failed" if point in NOT_SENT else "running")
+        self.covers = {"renting now", point}
+        if point not in NOT_SENT:
+            self.pace = "10"  # it must run within the default of a quarter of an hour
+
+    def _settings(self) -> dict[str, str]:
+        return {"action": "alert"}
+
+    def _deaths(self, home: Home, market: Marketplace) -> list[str]:
+        offer = str(bargain(market, 3.0))
+        command = ("rent", offer, "--provider", "vastai", "--for", self.max_runtime, "--yes")
+        (point,) = self.deaths
+        died = home.run(*command, GPUWATCH_TEST_PACE=self.pace, GPUWATCH_FAILPOINT=point)
+        if died.returncode != failpoint.DIED:
+            return [f"did not die at {point}: code {died.returncode}, {died.stderr}"]
+        again = home.run(*command, GPUWATCH_TEST_PACE=self.pace)
+        return [] if again.returncode == 1 else [f"pressed again: code {again.returncode}, {again.stderr}"]
+
+
 def all_cases() -> list[Case]:
     """The whole matrix."""
     cases = [Case(f"renting, {name}", deaths, column) for name, column in RENTING.items()
              for deaths in renting_deaths(column)]  # fmt: skip
     cases += [Case(f"ending, {name}", deaths, column, max_runtime="4m", rests="ended")
               for name, column in ENDING.items() for deaths in ENDING_DEATHS]  # fmt: skip
+    cases += [RentNowCase(name, point, RENTING[name])
+              for name, points in RENT_NOW_DEATHS.items() for point in points]  # fmt: skip
     # an otherwise empty account without a balance proves no absence: nothing is sent again
     silent = Column((("user", "500", {"times": None, "skip": 3}),))  # it reports the account at first
     return cases + [Case("held", deaths, silent, rests="held", canary=False) for deaths in HOLDING_DEATHS]

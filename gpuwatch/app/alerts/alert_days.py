@@ -12,8 +12,7 @@ import msgspec
 from gpuwatch import notifiers
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.alerts.alert import alert_for_reading, without_numbers
-from gpuwatch.domain.watches.owner_names import plain_name
-from gpuwatch.domain.watches.watch import Purpose
+from gpuwatch.domain.watches.owner_names import Purpose, plain_name
 from gpuwatch.engine.alerts.page_links import page_path, with_page_links
 from gpuwatch.language import translate as _
 from gpuwatch.ports import Alert, AlertKind, Severity

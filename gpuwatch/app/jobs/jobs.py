@@ -29,8 +29,7 @@ from gpuwatch.domain.jobs.job import (
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_series import JobSeries, new_series
 from gpuwatch.domain.jobs.run_sample import RunSample, RunSampleView, sample_view, samples_of
-from gpuwatch.domain.watches.owner_names import owned_name
-from gpuwatch.domain.watches.watch import Purpose
+from gpuwatch.domain.watches.owner_names import Purpose, owned_name
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.providers import info
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository

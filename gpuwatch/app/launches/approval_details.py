@@ -100,7 +100,9 @@ def approval_details(settings: Settings, approvals: Sequence[Approval], now: dat
         watches = _watches(settings, store, approvals)
         left = _least_left(spending_now(settings, now).budgets)
         return [
-            _details(store, one, watches.get(one.watch), left, quote_rank(settings, one.match, now), now)
+            _details(
+                store, one, one.own_watch or watches.get(one.watch), left, quote_rank(settings, one.match, now), now
+            )
             for one in approvals
         ]
 

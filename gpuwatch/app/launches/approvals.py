@@ -23,14 +23,14 @@ from gpuwatch.bootstrap import (
 )
 from gpuwatch.bootstrap.job_building import job_shells
 from gpuwatch.bootstrap.keeper_building import obligation_file, obligations_at
-from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, label_lengths
+from gpuwatch.bootstrap.provider_access import has_credentials, identified_account, label_lengths, not_rentable
 from gpuwatch.bootstrap.rules import commissions_of
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.launches.life.owner_decisions import AgentEnvelope, Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.offer import clean
-from gpuwatch.domain.watches.watch import Purpose
+from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.provider_account import other_account_reason
 from gpuwatch.engine.launches.following.strays import LostLaunches
@@ -41,6 +41,7 @@ from gpuwatch.engine.launches.renting.owner_decisions import (
     ApprovalOutcome,
     ApprovalReply,
     ApprovalTerms,
+    Approver,
 )
 from gpuwatch.engine.launches.renting.prerequisite_gate import why_held
 from gpuwatch.engine.launches.renting.requoter import BalanceCache
@@ -114,7 +115,7 @@ def _answered(
         audit = audit_event(actor, action, subject=approval_id, watch=before.watch)
         handler = build_approval_handler(settings, store, http)
         if decision is ApprovalState.APPROVED:
-            reply = handler.approve(approval_id, audit, envelope)
+            reply = handler.approve(approval_id, Approver(actor=actor, audit=audit, envelope=envelope))
         else:
             reply = handler.deny(approval_id, why, audit)
         after = SqlApprovalRepository(store).get(approval_id) or before
@@ -147,6 +148,17 @@ def recent_approvals(settings: Settings) -> list[Approval]:
 def open_approvals(settings: Settings, now: datetime) -> list[Approval]:
     """Those that await a decision, newest first. Raises StoreError."""
     return [approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN]
+
+
+def request_terms(settings: Settings) -> ApprovalTerms:
+    """What applies to a request for approval by a person or an agent."""
+    return ApprovalTerms(
+        budget=settings.budget,
+        dry_run=settings.dry_run,
+        zone=ZoneInfo(settings.timezone),
+        commissions=commissions_of(settings),
+        unable=not_rentable(settings),
+    )
 
 
 def build_approval_handler(settings: Settings, store: Database, http: HttpClient) -> ApprovalHandler:

@@ -21,7 +21,8 @@ from gpuwatch.domain.launches.life.owner_decisions import (
     unticked,
 )
 from gpuwatch.domain.market.json_view import rfc3339
-from gpuwatch.domain.watches.watch import Action, ChecklistPolicy, Purpose
+from gpuwatch.domain.watches.owner_names import Purpose
+from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
 from gpuwatch.errors import StoreMissing, UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
+EXIT_OF_OUTCOME = {"refused": Exit.FAILED, "no_answer": Exit.CANNOT_TELL}  # of an `ApprovalOutcome`; else done
 _COLUMNS = (
     left("ask", "ask_id"),
     left("watch", "watch", drop=2),
@@ -75,11 +76,7 @@ def deny(ask_id: str, why: str, as_json: bool, settings: Settings) -> int:
 
 
 def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
-    from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
-
-    code = {ApprovalOutcome.REFUSED: Exit.FAILED, ApprovalOutcome.NO_ANSWER: Exit.CANNOT_TELL}.get(
-        reply.outcome, Exit.DONE
-    )
+    code = EXIT_OF_OUTCOME.get(reply.outcome, Exit.DONE)
     if as_json:
         from gpuwatch.app.launches.approvals import reply_view
 

@@ -176,13 +176,13 @@ def _acting_tools(config: str | None) -> tuple[Callable[..., JsonObject], ...]:
 
     def request_launch(watch: Text, why: Why, offer_id: Text | None = None) -> JsonObject:
         """Ask for the best offer of a watch that asks, or for one of its offers. The owner approves it."""
-        from gpuwatch.app.launches.agent_requests import request_launch as request
+        from gpuwatch.app.launches.requests.agent_requests import request_launch as request
 
         return request(load_settings(config), watch, offer_id, why).json()
 
     def stop(launch_id: Text, why: Why) -> JsonObject:
         """End a launch that an agent approved; of any other one, ask the owner to end it."""
-        from gpuwatch.app.launches.agent_requests import request_end
+        from gpuwatch.app.launches.requests.agent_requests import request_end
 
         return request_end(load_settings(config), launch_id, why).json()
 

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.market.json_view import JsonView, Moment, number
-from gpuwatch.domain.watches.watch import Purpose
+from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.errors import GpuwatchError
 
 

@@ -30,7 +30,8 @@ from gpuwatch.domain.setup.fields import (
 )
 from gpuwatch.domain.watches.launch_spec import EnvName, LaunchSpec, shell_command
 from gpuwatch.domain.watches.launch_text import check_value
-from gpuwatch.domain.watches.watch import HIGHEST_USD, Action, Purpose, Watch
+from gpuwatch.domain.watches.owner_names import Purpose
+from gpuwatch.domain.watches.watch import HIGHEST_USD, Action, Watch
 from gpuwatch.domain.watches.watch_fields import Deadline, Windows
 from gpuwatch.domain.watches.watch_job_schema import Figures
 

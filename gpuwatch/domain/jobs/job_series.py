@@ -19,7 +19,7 @@ from gpuwatch.domain.jobs.job import Job, new_job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.setup.cron import CronSchedule, next_after, parse_cron
-from gpuwatch.domain.watches.watch import Purpose
+from gpuwatch.domain.watches.owner_names import Purpose
 
 TIMES_MAX = 10_000  # counted at once: a week of a schedule of every minute
 

@@ -22,7 +22,7 @@ from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_watch import latest_start, price_cap, usd_left, work_hours_left
 from gpuwatch.domain.jobs.shared_instance import SharedInstances
 from gpuwatch.domain.setup.durations import parse_duration
-from gpuwatch.domain.watches.watch import Purpose
+from gpuwatch.domain.watches.owner_names import Purpose
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _END_OF_DAY = time(23, 59)

@@ -14,12 +14,14 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.launches.instance import LABEL_LENGTH, SshAddress, label_of
+from gpuwatch.domain.launches.rent_terms import RentTerms
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.computed_limits import most_bid_microusd, quoted_bid_usd_hour
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
-from gpuwatch.domain.watches.watch import Action, Purpose, Watch
+from gpuwatch.domain.watches.owner_names import Purpose
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import GpuwatchError
 
 WATCH_ENDED = timedelta(days=7)  # an instance belongs to its launch for this long after the launch's end
@@ -181,6 +183,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     install_id: str | None = None  # the installation that rented or adopted it
     watch_id: str | None = None  # its watch, independent of the watch's current name
     ssh: SshAddress | None = None  # where to log in; None: not known
+    started_by: str | None = None  # who approved it, and through which face; None: its watch or job
     terms: str | None = None  # JSON: the watch's terms at admission, as far as they are needed later; no secrets
     version: int = 0
 
@@ -256,6 +259,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     alternatives: tuple[Match, ...] = ()  # cheapest first
     accounts: Mapping[str, str] = {}  # provider → the account to rent with
     label_lengths: Mapping[str, int] = {}  # provider → maximum length of a label; default LABEL_LENGTH
+    rent: RentTerms | None = None  # of what a person rents without a watch
+    started_by: str | None = None  # who approved it, and through which face
     compared: str = ""  # the quotes that were compared, one line; empty: only one provider
 
 
@@ -298,11 +303,6 @@ class LaunchConflict(GpuwatchError):
     """The launch was changed concurrently; read it again before doing anything."""
 
 
-def may_transition(from_state: LaunchState, to_state: LaunchState) -> bool:
-    """Return whether a launch may change from one state to the other."""
-    return to_state in ALLOWED_TRANSITIONS[from_state]
-
-
 def disk_microusd_hour(match: Match, disk_gb: float | None) -> int:
     """Return the listed price of the disk per hour; 0 if it has no price of its own."""
     size_gb = match.offer.quoted_disk_gb if disk_gb is None else disk_gb
@@ -339,6 +339,7 @@ def new_launch(
         requested_at=now,
         install_id=install_id,
         watch_id=watch_id,
+        started_by=intent.started_by,
     )
     if not intent.dry_run:
         return first

@@ -1,4 +1,4 @@
-"""Whose a watch, a job or a channel is: the names under which they are stored begin with their owner.
+"""Whose a watch, a job or a channel is, and what it is: the names under which they are stored say so.
 
 Several watch lists may share a database. A list with `owner = "lab"` stores its watch `h100` as `lab::h100`, its job
 `train` as `lab::train` (and what is rented for it as `job:lab::train`), its channel `telegram` as `lab::telegram`. A
@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
+JOB_PREFIX = "job:"  # of the name under which a job is stored
+RENT_NAME = "rent:now"  # under which the launches of `gpuwatch rent` are stored
 OWNER_PATTERN = r"^[A-Za-z0-9_-]{0,16}$"
 _MARK = "::"
 _OTHER_MARKS = frozenset({"job", "watch", "breaker"})  # `job::h100` would be a job, a pause `watch::` that of a watch
@@ -36,3 +40,32 @@ def plain_name(stored_name: str) -> str:
 def is_owner(text: str) -> bool:
     """Whether an owner may have this name."""
     return re.fullmatch(OWNER_PATTERN, text) is not None and text.lower() not in _OTHER_MARKS
+
+
+class Purpose(msgspec.Struct, frozen=True):
+    """What the stored name `watch` stands for: a watch of the settings, with `job` the queued job of that name, or
+    what a person rents by `gpuwatch rent`.
+    """
+
+    watch: str
+    job: str | None
+
+    @classmethod
+    def of(cls, watch: str) -> Purpose:
+        """Read a stored name."""
+        return cls(watch, watch.removeprefix(JOB_PREFIX) if watch.startswith(JOB_PREFIX) else None)
+
+    @classmethod
+    def of_job(cls, job: str) -> Purpose:
+        """The purpose of what is rented for the job of this name."""
+        return cls(JOB_PREFIX + job, job)
+
+    @property
+    def is_rent_now(self) -> bool:
+        """Whether a person rented it, without a watch or a job."""
+        return plain_name(self.watch) == RENT_NAME
+
+    @property
+    def is_of_settings(self) -> bool:
+        """Whether it is a watch of the settings."""
+        return self.job is None and not self.is_rent_now

@@ -34,6 +34,7 @@ from gpuwatch.domain.setup.fields import (
     one_or_many,
 )
 from gpuwatch.domain.watches.launch_spec import Budget, HandoverSpec, LaunchSpec, RelocateSpec
+from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.domain.watches.past_limits import MachineRecords, PastComparison
 from gpuwatch.domain.watches.watch_fields import (
     ConditionText,
@@ -51,7 +52,6 @@ from gpuwatch.domain.watches.watch_fields import (
 )
 from gpuwatch.domain.watches.watch_job_schema import WatchJob, highest_usd_gpu_hour, job_of
 
-JOB_PREFIX = "job:"  # of the name under which a job is stored
 HIGHEST_USD = Decimal(10_000)  # no GPU is that expensive
 _LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: used where no GPU can run the job
 
@@ -103,23 +103,6 @@ class AutoPrice(msgspec.Struct, frozen=True, kw_only=True):
     cap_usd_gpu_hour: Decimal
     deadline_s: float | None = None  # after the first poll of the watch …
     deadline_at: datetime | None = None  # … or a fixed time; one of the two
-
-
-class Purpose(msgspec.Struct, frozen=True):
-    """What the stored name `watch` stands for: a watch of the settings, or with `job` the queued job of that name."""
-
-    watch: str
-    job: str | None
-
-    @classmethod
-    def of(cls, watch: str) -> Purpose:
-        """Read a stored name."""
-        return cls(watch, watch.removeprefix(JOB_PREFIX) if watch.startswith(JOB_PREFIX) else None)
-
-    @classmethod
-    def of_job(cls, job: str) -> Purpose:
-        """The purpose of what is rented for the job of this name."""
-        return cls(JOB_PREFIX + job, job)
 
 
 class Watch(Spec, frozen=True, kw_only=True, gc=False):

@@ -19,6 +19,7 @@ from enum import StrEnum
 import msgspec
 
 from gpuwatch.domain.alerts import message_texts as texts
+from gpuwatch.domain.alerts.offer_texts import NOTHING, ONLY_ALERTS
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
 from gpuwatch.engine.alerts.launch_alerts import goes_on
 from gpuwatch.engine.alerts.page_links import job_id_of, launch_id_of
@@ -51,6 +52,8 @@ class ButtonAction(StrEnum):
     EXTEND_NOW = "ee"
     ABSENT_NOW = "ra"
     COST = "c"
+    RENT = "q"
+    RENT_FOR = "qf"
     PAUSE = "p"
     RESUME = "r"
     OFFERS = "o"
@@ -182,11 +185,17 @@ class AlertButtons:
 
     Args:
         approval_of: returns an approval by its id.
+        can_rent: whether gpuwatch can rent at a provider.
     """
 
     def __init__(
-        self, signer: ButtonSigner, approval_of: Callable[[str], Approval | None], clock: Callable[[], datetime]
+        self,
+        signer: ButtonSigner,
+        approval_of: Callable[[str], Approval | None],
+        clock: Callable[[], datetime],
+        can_rent: Callable[[str], bool] = lambda provider: False,
     ) -> None:
+        self._can_rent = can_rent
         self._signer = signer
         self._approval_of = approval_of
         self._clock = clock
@@ -211,6 +220,7 @@ class AlertButtons:
                     texts.SILENCE, ButtonAction.SILENCE, subject_key(alert.watch), now + _SILENCE_OFFERED_FOR
                 ),
                 self._signer.button(texts.WHY, ButtonAction.WHY, alert.alert_id, now + LIVES_FOR),
+                *self._rent(alert, now),
             ]
         elif (job_id := job_id_of(alert)) is not None and _JOB_ID.fullmatch(job_id):
             yield [self._signer.button(label, action, job_id, now + LIVES_FOR) for label, action in _of_job(alert)]
@@ -219,6 +229,12 @@ class AlertButtons:
                 self._signer.button(label, action, launch_id, now + LIVES_FOR)
                 for label, action in _OF_LAUNCHES.get(alert.kind, ())
             ]
+
+    def _rent(self, alert: Alert, now: datetime) -> Iterator[MessageButton]:
+        """The button that rents the best offer of an alert about which gpuwatch does nothing itself."""
+        idle = tuple(map(translate_composed, (NOTHING, ONLY_ALERTS)))  # the alert is in the reader's language
+        if alert.offers and alert.did.startswith(idle) and self._can_rent(alert.offers[0].provider):
+            yield self._signer.button(texts.RENT, ButtonAction.RENT, alert.alert_id, now + LIVES_FOR)
 
     def _approval(self, alert: Alert, now: datetime, of: str = "") -> list[MessageButton]:
         ask = self._approval_of(alert.approval_id) if alert.approval_id else None

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from gpuwatch.domain.alerts.alert import Alert
-from gpuwatch.domain.watches.watch import Purpose
+from gpuwatch.domain.watches.owner_names import Purpose
 
 LAUNCH_ID = re.compile(r"[a-z2-7]{12}")
 

@@ -7,12 +7,13 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, insert, or_, select, update
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock
 from gpuwatch.domain.launches.life.owner_decisions import QUIET_AFTER_DENIAL, AgentEnvelope, Approval, ApprovalState
 from gpuwatch.domain.launches.money.budgets import WHOLE_LIFE, remaining_microusd
+from gpuwatch.domain.launches.rent_terms import RentTerms
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.setup.durations import format_moment
@@ -31,6 +32,7 @@ LAPSED_WITHIN = timedelta(hours=1)
 RECENT_FOR = timedelta(days=7)
 _ENVELOPE_WINDOW = timedelta(hours=24)
 _MATCH_DECODER = msgspec.json.Decoder(Match)
+_RENT_DECODER = msgspec.json.Decoder(RentTerms)
 _OPEN = ApprovalState.OPEN.value
 
 
@@ -157,13 +159,20 @@ def _request(connection: Connection, intent: Intent, match: Match, deadline: dat
         open_approval = _approval_of_row(row)
         if open_approval.match.offer.identity != match.offer.identity:
             continue
-        if match.price.price_microusd_hour <= open_approval.match.price.price_microusd_hour:
+        is_dearer = match.price.price_microusd_hour > open_approval.match.price.price_microusd_hour
+        if not is_dearer and open_approval.rent == intent.rent:
             return open_approval
         price = price_text(usd(match.price.price_microusd_hour), most=6)
-        reason = f"it now costs ${price} an hour; a new approval is {intent.launch_id}"
+        what = f"it now costs ${price} an hour" if is_dearer else "it was asked for on other terms"
+        reason = f"{what}; a new approval is {intent.launch_id}"
         _close(connection, open_approval.approval_id, ApprovalState.REFUSED, reason, now)
     new_approval = Approval(
-        approval_id=intent.launch_id, watch=intent.watch.name, match=match, created_at=now, deadline=deadline
+        approval_id=intent.launch_id,
+        watch=intent.watch.name,
+        match=match,
+        created_at=now,
+        deadline=deadline,
+        rent=intent.rent,
     )
     connection.execute(insert(approval), _row(new_approval))
     return new_approval
@@ -260,7 +269,8 @@ class SqlApprovalRepository:
         values = {
             "state": ApprovalState.DENIED.value,
             "answered_at_ms": to_ms(now),
-            "muted_until_ms": to_ms(now + QUIET_AFTER_DENIAL),
+            # a person who asked for the offer itself may change their mind
+            "muted_until_ms": case((approval.c.rent.is_(None), to_ms(now + QUIET_AFTER_DENIAL)), else_=None),
             "message": clean(reason) or None,
         }
         with self._database.write() as connection:
@@ -299,6 +309,7 @@ def _row(request: Approval) -> dict[str, Any]:
         "offer": msgspec.json.encode(request.match).decode(),
         "listed_microusd_hour": request.match.price.listed_microusd_hour,
         "price_microusd_hour": request.match.price.price_microusd_hour,
+        "rent": None if request.rent is None else msgspec.json.encode(request.rent).decode(),
     }
 
 
@@ -313,4 +324,5 @@ def _approval_of_row(row: Row[Any]) -> Approval:
         answered_at=from_ms(row.answered_at_ms),
         launch_id=row.launch_id,
         words=row.message,
+        rent=None if row.rent is None else _RENT_DECODER.decode(row.rent),
     )

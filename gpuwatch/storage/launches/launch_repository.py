@@ -11,13 +11,13 @@ from sqlalchemy import Connection, Select, and_, bindparam, delete, exists, inse
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.launch import (
+    ALLOWED_TRANSITIONS,
     Launch,
     LaunchConflict,
     LaunchEvent,
     LaunchRefusal,
     LaunchState,
     RefusalReason,
-    may_transition,
     offer_fields,
 )
 from gpuwatch.domain.launches.life.circuit_breaker import is_counted_failure
@@ -145,7 +145,7 @@ class SqlLaunchRepository:
         Raises:
             LaunchConflict, StoreError: it was not written, so its effects must not be carried out.
         """
-        if not may_transition(launch.state, to_state):
+        if to_state not in ALLOWED_TRANSITIONS[launch.state]:
             raise LaunchConflict(f"launch {launch.launch_id} cannot change from {launch.state} to {to_state}")
         changed = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
         with self._database.write() as connection:

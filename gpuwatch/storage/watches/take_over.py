@@ -9,8 +9,7 @@ import msgspec
 from sqlalchemy import Connection, and_, delete, select, update
 
 from gpuwatch.domain.jobs.job_definition import JobDefinition
-from gpuwatch.domain.watches.owner_names import owned_name, owner_of, plain_name
-from gpuwatch.domain.watches.watch import Purpose
+from gpuwatch.domain.watches.owner_names import Purpose, owned_name, owner_of, plain_name
 from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import add_audit

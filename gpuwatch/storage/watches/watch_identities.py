@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, or_, select, update
 
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.watches.owner_names import owner_of
-from gpuwatch.domain.watches.watch import JOB_PREFIX, Purpose, Watch, WatchChanges, watch_changes
+from gpuwatch.domain.watches.owner_names import Purpose, owner_of
+from gpuwatch.domain.watches.watch import Watch, WatchChanges, watch_changes
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.alerts.alert_rows import enqueue
 from gpuwatch.storage.alerts.pauses import BREAKER_SCOPE, WATCH_SCOPE, lock_reservations
@@ -122,9 +122,9 @@ def renamed_candidate(connection: Connection, name: str) -> str | None:
         return None
     is_same_name = watch_identity.c.name == launches.c.watch
     is_retired = and_(exists().where(is_same_name, ~_IN_USE), ~exists().where(is_same_name, _IN_USE))
-    is_retired = and_(is_retired, ~launches.c.watch.startswith(JOB_PREFIX))  # an ended job may have left its instance
     candidates = connection.execute(select(launches.c.watch).where(_ALIVE, is_retired)).scalars()
-    return next((candidate for candidate in candidates if owner_of(candidate) == owner_of(name)), None)
+    # an ended job may have left its instance
+    return next((candidate for candidate in candidates if _is_watch_of(owner_of(name), candidate)), None)
 
 
 def _apply(
@@ -172,7 +172,7 @@ def _note_host(connection: Connection, names: Collection[str], host: str) -> Non
 
 
 def _is_watch_of(owner: str, name: str) -> bool:
-    return Purpose.of(name).job is None and owner_of(name) == owner
+    return Purpose.of(name).is_of_settings and owner_of(name) == owner
 
 
 def _names_in_store(connection: Connection) -> set[str]:

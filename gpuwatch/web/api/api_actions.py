@@ -19,6 +19,14 @@ from gpuwatch.app.launches import approvals
 from gpuwatch.app.launches.approvals import ApprovalAnswerView
 from gpuwatch.app.launches.extend import extend
 from gpuwatch.app.launches.launches import resolve_absent, resolve_adopted
+from gpuwatch.app.launches.requests.rent import (
+    RentQuoteView,
+    RentRefusal,
+    RentRequest,
+    nearest_view,
+    quote_rent,
+    rent_quote_view,
+)
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.app.setup.sharing.share_links import SharedThing, ShareLink, make_link, revoke_links
 from gpuwatch.app.watches import pauses
@@ -28,6 +36,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import JobView, job_view
 from gpuwatch.domain.jobs.job_series import SeriesView, series_view
 from gpuwatch.domain.launches.life.launch_record import LaunchView, launch_view
+from gpuwatch.domain.launches.rent_terms import RentTerms
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.setup.durations import POSITIVE_DURATION_PATTERN
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
@@ -110,6 +119,17 @@ class ResumeBody(ScopedBody, frozen=True, kw_only=True):
     """What to resume."""
 
 
+class RentBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which offer to rent, and for how long."""
+
+    provider: Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
+    offer: Annotated[str, msgspec.Meta(min_length=1, max_length=64, description="Its id at the provider.")]
+    duration: _Duration = msgspec.field(name="for")
+    image: Annotated[str, msgspec.Meta(min_length=1, max_length=500)] | None = None
+    disk_gb: Annotated[float, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    spot: bool = False
+
+
 class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
     """One POST. `run` gets the settings, the id in the path, the body and the actor; it returns the answer."""
 
@@ -183,6 +203,21 @@ def _approval_answer(answer: approvals.ApprovalAnswer) -> JsonView:
     if answer.outcome is ApprovalOutcome.NO_ANSWER and not answer.changed:
         raise HttpProblem(503, answer.reply.text, more={"state": view.state})
     return view
+
+
+def _rent(settings: Settings, _id: str, body: RentBody, _actor: str) -> JsonView:
+    """Raise HttpProblem: 409 (refused or gone; `nearest` is what comes closest)."""
+    request = RentRequest(
+        provider=body.provider,
+        offer_id=body.offer,
+        terms=RentTerms(max_runtime_s=seconds_of(body.duration), image=body.image, disk_gb=body.disk_gb),
+        spot=body.spot,
+    )
+    quote = quote_rent(settings, request)
+    if isinstance(quote, RentRefusal):
+        near = nearest_view(quote)
+        raise HttpProblem(409, quote.text, more={"nearest": None if near is None else near.json()})
+    return rent_quote_view(settings, quote, request)
 
 
 def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> JsonView:
@@ -261,6 +296,8 @@ ACTIONS = (
               scope="approve", body=EmptyBody, answer=ApprovalAnswerView, run=_approve),
     ApiAction(path="/approvals/{id}/deny", summary="Decline a quote; it is not offered again for a day.",
               scope="approve", body=DenyBody, answer=ApprovalAnswerView, run=_deny),
+    ApiAction(path="/rent", summary="Price an offer again; to rent it, approve the quote by its `ask_id`.",
+              scope="manage", body=RentBody, answer=RentQuoteView, run=_rent),
     ApiAction(path="/launches/{id}/stop", summary="End a launch; its end is confirmed later.",
               scope="manage", body=EmptyBody, answer=StoppedLaunchView, run=_stop),
     ApiAction(path="/launches/{id}/extend", summary="Extend the runtime of a launch, if the budgets allow it.",

@@ -183,7 +183,8 @@ def closed_text(approval: Approval, state: ApprovalState, launch: Launch | None)
         return _("Expired at {time} without an answer. Nothing was rented.").format(time=clock_text(approval.deadline))
     if state is ApprovalState.DENIED:
         why = f" “{clean(approval.words)}”." if approval.words else ""
-        return _("Denied at {time}.").format(time=at) + why + " " + denial_text()
+        denied = _("Denied at {time}.").format(time=at) + why
+        return denied if approval.rent is not None else f"{denied} {denial_text()}"
     if state is ApprovalState.REFUSED:
         reason = clean((approval.words or "").partition(_ASKED_AGAIN)[0])
         return _("Refused at {time}: {reason}. Nothing was rented.").format(time=at, reason=translate_composed(reason))
@@ -225,6 +226,8 @@ def answer_text(answer: ApprovalAnswer) -> str:
         return _("Rented {machine} for {price}.").format(machine=what, price=rate)
     if answer.outcome is ApprovalOutcome.WOULD_RENT:
         return _("Dry run: it would have been rented now. Nothing was rented.")
+    if answer.outcome is ApprovalOutcome.DENIED and approval.rent is not None:
+        return _("Nothing was rented.")
     if answer.outcome is ApprovalOutcome.DENIED:
         return _("Denied. This offer is not asked again for {time}, unless prices leave your limit and return.").format(
             time=span_of_denial()

@@ -18,7 +18,7 @@ from gpuwatch.domain.launches.money.month_forecast import LEAST_DAYS
 from gpuwatch.domain.market.money import MICRO, whole_dollars
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import BudgetPolicy
-from gpuwatch.domain.watches.watch import Purpose
+from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
 from gpuwatch.web.components import dollars

@@ -30,6 +30,8 @@ def launch_facts(details: LaunchDetails) -> list[tuple[str, str | Markup]]:
     ends = list(_ends(details.watch, launch))
     if ends:
         facts.append((_("Ends by itself"), "; ".join(ends)))
+    if launch.started_by is not None:
+        facts.append((_("Started by"), clean(launch.started_by)))
     if launch.instance_id is not None:
         facts.append((_("Instance"), code(clean(launch.instance_id))))
     facts.append((_("Label"), code(clean(launch.label))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import ROUND_CEILING
 from itertools import groupby
 from typing import Any
 
@@ -19,7 +18,7 @@ from gpuwatch.app.launches.launches import (
     resolve_absent,
     resolve_adopted,
 )
-from gpuwatch.app.launches.most_cost import most_cost_microusd
+from gpuwatch.app.launches.most_cost import most_cost_microusd, upper_text
 from gpuwatch.app.launches.running_machines import RunningMachine, running_machines
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.app.reader_text import as_datetime, clock_text, day, percent, span, weekday
@@ -29,7 +28,7 @@ from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.money.bids_and_relocation import cheapest_move
 from gpuwatch.domain.launches.money.launch_costs import BurnRate, cost_microusd, remaining_cost
-from gpuwatch.domain.market.money import amount_text, dollars, usd
+from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import HOUR_S, parse_duration
 from gpuwatch.domain.watches.launch_spec import RelocateSpec
 from gpuwatch.errors import GpuwatchError, UsageError
@@ -225,14 +224,9 @@ def _choice(launch: Launch, hours: int, now: datetime) -> tuple[str, str, str]:
     """Return value, title and what it means."""
     runtime_s = (launch.max_runtime_s or 0.0) + hours * HOUR_S
     longer = msgspec.structs.replace(launch, max_runtime_s=runtime_s)
-    most = _upper(most_cost_microusd(longer, now) or 0)
+    most = upper_text(most_cost_microusd(longer, now) or 0)
     text = _("ends by {clock}, at most {most}").format(clock=clock_text(latest_end(longer)), most=most)
     return str(hours), _("+{hours} h").format(hours=hours), text
-
-
-def _upper(microusd: int) -> str:
-    """An upper bound is rounded up."""
-    return f"${amount_text(usd(microusd), rounding=ROUND_CEILING)}"
 
 
 def _budgets_left(view: View) -> list[tuple[str, str]]:
@@ -253,7 +247,7 @@ def _extend(view: View) -> FormResult:
     if "by" not in view.form:
         return Rerender(values={})
     try:
-        hours = _hours(view.form)
+        hours = chosen_hours(view.form)
     except UsageError as error:
         return Rerender(values={"fault": str(error)})
     try:
@@ -261,14 +255,14 @@ def _extend(view: View) -> FormResult:
     except GpuwatchError as error:
         return Redirect(text=str(error), to=_page_of(launch), is_error=True)
     text = _("It ends by {clock} now, for at most {more} more.").format(
-        clock=clock_text(extension.ends_at), more=_upper(extension.more_microusd)
+        clock=clock_text(extension.ends_at), more=upper_text(extension.more_microusd)
     )
     if not extension.is_contract_known:
         text += " " + _("The provider does not list it now: its contract may end earlier.")
     return Redirect(text=text, to=_page_of(launch))
 
 
-def _hours(form: Mapping[str, str]) -> float:
+def chosen_hours(form: Mapping[str, str]) -> float:
     """Return the chosen hours. Raises UsageError: no such number."""
     text = form["by"] if form["by"] != "other" else form.get("other", "").strip()
     try:

@@ -20,6 +20,7 @@ from gpuwatch.app.market.market_by_gpu import WatchedPrices
 from gpuwatch.app.reader_text import span, weekday, with_unit
 from gpuwatch.app.watches.current_limits import known_limits
 from gpuwatch.app.watches.nearest import provider_title
+from gpuwatch.bootstrap.provider_access import not_rentable
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.week_effects import Calendar, calendar_of, default_parts
 from gpuwatch.domain.market.figure_text import decimal_text, percent_text
@@ -55,7 +56,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
     current = current_offers(view.settings, replace(offer_filter([], spot=spot_text), gpu_names=past.gpus))
     mine = current.matches
     found = sorted_offers(mine, "gpu-price")
-    rows = offer_rows(watched, current)
+    rows = offer_rows(watched, current, not_rentable(view.settings))
     live = [one.primary for one in found if one.primary.offer.kind is not OfferKind.LISTED]
     whole = [match for match in live if not is_slice(match.offer)]
     now = min((match.price_microusd_gpu_hour for match in whole), default=None)

@@ -12,6 +12,7 @@ from gpuwatch.app.market.market_by_gpu import GpuOffers, WatchedPrices, market_a
 from gpuwatch.app.market.market_ranks import RecentRanks
 from gpuwatch.app.watches.current_limits import known_limits
 from gpuwatch.app.watches.nearest import provider_title
+from gpuwatch.bootstrap.provider_access import not_rentable
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.engine.market.browse import group_offers, offer_filter, sorted_offers
@@ -38,7 +39,7 @@ def _show_market(view: View) -> Mapping[str, Any]:
     problems = filters.problems()
     found = [] if problems else filters.selected(current.matches)
     watched = WatchedPrices(known_limits(view.settings, view.now), all_commissions(view.settings), view.now)
-    rows = offer_rows(watched, current)
+    rows = offer_rows(watched, current, not_rentable(view.settings))
     stocks = sorted_offers(current.matches, "gpu-price") if wanted else ()
     shown = _by_gpu if filters.is_by_gpu else _all_offers
     return {

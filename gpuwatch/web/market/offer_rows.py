@@ -10,6 +10,7 @@ from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market.money import MICRO, disk_usd_hour
 from gpuwatch.domain.market.offer import OfferKind, clean, marks
 from gpuwatch.language import translate as _
+from gpuwatch.web.launches.rent_page import rent_path
 
 if TYPE_CHECKING:
     from gpuwatch.app.market.current_offers import CurrentOffers
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.market.offer import Offer
     from gpuwatch.domain.market.resold import FoldedOffer
     from gpuwatch.domain.watches.decide import Match
+    from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders
 
 
 class OfferRow(NamedTuple):
@@ -27,6 +29,7 @@ class OfferRow(NamedTuple):
         where: provider and place, with the others that show the same stock.
         fits: the watches that accept it at or under their limit.
         since: at this price; None: not recorded.
+        rent_path: the page that rents it; empty: gpuwatch cannot.
     """
 
     offer: Offer
@@ -36,6 +39,7 @@ class OfferRow(NamedTuple):
     tags: Sequence[str]
     fits: Sequence[str]
     since: datetime | None
+    rent_path: str
 
     @property
     def host(self) -> str:
@@ -57,7 +61,7 @@ class OfferRow(NamedTuple):
 OfferRows = Callable[["FoldedOffer[Match]"], OfferRow]
 
 
-def offer_rows(watched: WatchedPrices, current: CurrentOffers) -> OfferRows:
+def offer_rows(watched: WatchedPrices, current: CurrentOffers, unable: UnavailableProviders) -> OfferRows:
     """Return what makes a row of an offer."""
 
     def row(folded: FoldedOffer[Match]) -> OfferRow:
@@ -71,6 +75,7 @@ def offer_rows(watched: WatchedPrices, current: CurrentOffers) -> OfferRows:
             tags=[_TAGS[mark]() if mark in _TAGS else mark for mark in _marks(offer)],
             fits=watched.fits(offer),
             since=current.since.get(offer.identity),
+            rent_path=rent_path(offer, unable),
         )
 
     return row

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.launches.agent_requests import request_end, request_launch
+from gpuwatch.app.launches.requests.agent_requests import request_end, request_launch
 from gpuwatch.app.watches.agent_watch import create_agent_watch
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings

@@ -11,7 +11,8 @@ import pytest
 from gpuwatch.domain.jobs.job_definition import JobLimit
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.watches.watch import Action, Purpose, SpotPolicy
+from gpuwatch.domain.watches.owner_names import Purpose
+from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job
 

@@ -70,6 +70,7 @@ class LaunchView(JsonView, frozen=True, kw_only=True):
     account: str | None
     install_id: str | None
     watch_id: str | None
+    started_by: Annotated[str, Meta(description="Its watch or job, or who approved it and how.")]
 
 
 def launch_fields(launch: Launch, now: datetime) -> dict[str, Any]:
@@ -79,7 +80,14 @@ def launch_fields(launch: Launch, now: datetime) -> dict[str, Any]:
         "listed_cost_usd": cost_microusd(launch, now, listed=True) / MICRO,
         "ssh": None if launch.ssh is None else SshView.of(launch.ssh),
         "account": launch.account_id,
+        "started_by": _started_by(launch),
     }
+
+
+def _started_by(launch: Launch) -> str:
+    """What began it: "watch h100-night", "job train", "command line (root)"."""
+    job = launch.purpose.job
+    return launch.started_by or (f"watch {launch.watch}" if job is None else f"job {job}")
 
 
 def launch_view(launch: Launch, now: datetime) -> LaunchView:

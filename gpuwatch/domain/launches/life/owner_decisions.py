@@ -35,6 +35,7 @@ from gpuwatch.domain.launches.life.launch_events import (
     WatchTerms,
     over,
 )
+from gpuwatch.domain.launches.rent_terms import RentTerms, rent_watch
 from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
@@ -90,6 +91,12 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     answered_at: datetime | None = None
     launch_id: str | None = None
     words: str | None = None  # why it was denied or refused
+    rent: RentTerms | None = None  # a person asked for the offer itself; None: a watch or an agent did
+
+    @property
+    def own_watch(self) -> Watch | None:
+        """The watch that rents what a person asked for; None: one of the settings or of a job does."""
+        return None if self.rent is None else rent_watch(self.watch, self.match.offer, self.rent)
 
     @property
     def provider(self) -> str:

@@ -29,7 +29,8 @@ from gpuwatch.domain.launches.life.refused_scopes import SkippedScope, refused_o
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
-from gpuwatch.domain.watches.watch import Purpose, Watch
+from gpuwatch.domain.watches.owner_names import Purpose
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.engine.launches.renting.launch_orders import build_order

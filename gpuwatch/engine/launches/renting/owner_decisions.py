@@ -1,15 +1,13 @@
-"""Decisions of the owner about launches: approvals are requested and carried out, and pending decisions are recalled.
+"""Decisions of the owner about launches: approvals are requested and carried out.
 
 - `request_approval`: a firing watch with `action = "ask"` asks its owner instead of renting.
 - `ApprovalHandler` carries out an approval for exactly the quoted machine, at the quoted price or less.
-- `send_reminders`: once a day, launches that wait for a decision, or that gpuwatch cannot manage. An alert can be
-  overlooked, a bill cannot.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from decimal import ROUND_CEILING, Context, Decimal
 from enum import StrEnum
@@ -18,8 +16,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.domain.alerts import offer_texts as texts
-from gpuwatch.domain.alerts.launch_texts import STILL_BACK, STILL_HELD, STILL_HELD_BY_COMMAND, UNMANAGED
-from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import AgentEnvelope, Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.market.money import MICRO, Commission, price_text, usd
@@ -30,7 +26,6 @@ from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.match import NO_COMMISSION, failures, match_of, price_for
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.domain.watches.windows import is_open
-from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.renting.candidate_selection import UnavailableProviders
 from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for, why_incomplete
@@ -41,7 +36,6 @@ from gpuwatch.ports import Completeness, Market, OutboxAlert, Query, UnitOfWork
 if TYPE_CHECKING:
     from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
     from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
-    from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +66,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision  # the offer to approve comes first
     ask: Approval | None
     did: str
+    why_not: str = ""  # why none was requested, as the rest of a sentence
 
     @property
     def once_key(self) -> str:
@@ -98,11 +93,11 @@ def request_approval(
     now = decision.decided_at
     able = terms.unable.able(decision.matches, terms.dry_run)
     if not able:
-        did = texts.NOT_ASKED.format(why=terms.unable.why_none(decision.matches))
-        return ApprovalRequest(decision=decision, ask=None, did=did)
+        return _not_asked(decision, terms.unable.why_none(decision.matches))
     quotes = [quote for match in able if (quote := payable_quote(match, watch, terms.commissions)) is not None]
     if not quotes:
-        return ApprovalRequest(decision=decision, ask=None, did=texts.BID_OVER_LIMIT)
+        why = "the minimum bid is over the limit"
+        return ApprovalRequest(decision=decision, ask=None, did=texts.BID_OVER_LIMIT, why_not=why)
     deadline = now + timedelta(seconds=(watch.launch or LaunchSpec()).approve_within_s)
     ignores_denials = decision.reason is DecisionReason.FIRST_MATCH
     got = uow.request_approval(intent_of(quotes), terms.budget, deadline, now, ignores_denials)
@@ -111,11 +106,15 @@ def request_approval(
             log.info("watch %s: every offer was denied recently; no alert", watch.name, extra={"watch": watch.name})
         return None
     if isinstance(got, LaunchRefusal):
-        return ApprovalRequest(decision=decision, ask=None, did=texts.NOT_ASKED.format(why=got.said))
+        return _not_asked(decision, got.said)
     mine = next(quote for quote in quotes if quote.offer.identity == got.match.offer.identity)
     others = tuple(match for match in decision.matches if match.offer.identity != mine.offer.identity)
     first = msgspec.structs.replace(decision, matches=(mine, *others))
     return ApprovalRequest(decision=first, ask=got, did=_did(got, terms))
+
+
+def _not_asked(decision: Decision, why: str) -> ApprovalRequest:
+    return ApprovalRequest(decision=decision, ask=None, did=texts.NOT_ASKED.format(why=why), why_not=why)
 
 
 def payable_quote(match: Match, watch: Watch, commissions: Mapping[str, Commission]) -> Match | None:
@@ -147,6 +146,23 @@ class ApprovalReply(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool = True  # False: it was decided before
 
 
+class Approver(msgspec.Struct, frozen=True, kw_only=True):
+    """Who approves.
+
+    Attributes:
+        actor: who, and through which face; stored with the launch.
+        audit: stored with what the answer changes.
+        envelope: an agent approves, within what it may spend; None: the owner does.
+    """
+
+    actor: str | None = None
+    audit: OutboxAlert | None = None
+    envelope: AgentEnvelope | None = None
+
+
+_NOBODY = Approver()
+
+
 class ApprovalHandler:
     """Carries out approvals and denials. Works beside a daemon and without one.
 
@@ -172,14 +188,8 @@ class ApprovalHandler:
         self._executor_of = executor_of
         self._clock = clock
 
-    def approve(
-        self, approval_id: str, audit: OutboxAlert | None = None, envelope: AgentEnvelope | None = None
-    ) -> ApprovalReply:
+    def approve(self, approval_id: str, by: Approver = _NOBODY) -> ApprovalReply:
         """Rent the quoted offer at the quoted price or less, or nothing.
-
-        Args:
-            audit: stored with what this changes.
-            envelope: an agent approves it, within what it may spend; None: the owner does.
 
         Raises:
             UsageError: there is no such approval, or the settings no longer allow it.
@@ -191,7 +201,7 @@ class ApprovalHandler:
         watch = self._watch_of(ask)
         query = _query(watch, ask, self._terms)
         if query is None:
-            return self._refused(ask, f"watch {watch.name!r} no longer accepts this rental type", audit)
+            return self._refused(ask, f"watch {watch.name!r} no longer accepts this rental type", by.audit)
         market = self._market_of(ask.provider)
         executor = None if self._terms.dry_run else self._executor_of(ask.provider, ask.watch)
         try:
@@ -202,18 +212,20 @@ class ApprovalHandler:
             if answer.completeness is not Completeness.COMPLETE:
                 return self._unanswered(ask, f"it {why_incomplete(answer) or 'answered only in part'}")
             machine = ask.match.offer.machine_id or "unknown"
-            return self._refused(ask, f"machine {machine} no longer offers it", audit)
+            return self._refused(ask, f"machine {machine} no longer offers it", by.audit)
         offer = msgspec.structs.replace(offer, observed_at=answer.observed_at)  # no further search before the order
         quote = _quote(ask.match, watch, offer, self._terms, self._clock())
         if isinstance(quote, str):
-            return self._refused(ask, quote, audit)
-        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, executor, audit, envelope)
+            return self._refused(ask, quote, by.audit)
+        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, executor, by)
 
     def deny(self, approval_id: str, why: str = "", audit: OutboxAlert | None = None) -> ApprovalReply:
         """Deny it. Raises UsageError (there is no such approval), StoreError."""
         ask = self._known(approval_id)
         if not self._approvals.deny(approval_id, why, self._clock(), audit):
             return self._closed(self._known(approval_id))
+        if ask.rent is not None:
+            return ApprovalReply(outcome=ApprovalOutcome.DENIED, text="nothing was rented")
         silent = f"watch {ask.watch!r} does not propose this offer again for 24 h, unless it is re-armed"
         return ApprovalReply(outcome=ApprovalOutcome.DENIED, text=f"denied; {silent}")
 
@@ -224,7 +236,7 @@ class ApprovalHandler:
         return ask
 
     def _watch_of(self, ask: Approval) -> Watch:
-        watch = self._watches.get(ask.watch)
+        watch = ask.own_watch or self._watches.get(ask.watch)
         if watch is None:
             raise UsageError(f"watch {ask.watch!r} is no longer in the settings; nothing was rented")
         if watch.action is not Action.ASK:
@@ -242,8 +254,7 @@ class ApprovalHandler:
         watch: Watch,
         quote: Match,
         executor: LaunchExecutor | None,
-        audit: OutboxAlert | None,
-        envelope: AgentEnvelope | None,
+        by: Approver,
     ) -> ApprovalReply:
         intent = Intent(
             watch=watch,
@@ -252,8 +263,9 @@ class ApprovalHandler:
             dry_run=executor is None,
             label_lengths=self._terms.label_lengths,
             accounts=self._terms.accounts(),
+            started_by=by.actor,
         )
-        got = self._approvals.approve(ask.approval_id, intent, self._terms.budget, self._clock(), audit, envelope)
+        got = self._approvals.approve(ask.approval_id, intent, self._terms.budget, self._clock(), by.audit, by.envelope)
         if got is None:
             return self._closed(self._known(ask.approval_id))
         if isinstance(got, LaunchRefusal):
@@ -363,26 +375,3 @@ def _described(match: Match) -> str:
         f"{offer.gpu} × {offer.gpu_count}{kind}, machine {offer.machine_id or 'unknown'} at {offer.provider}, "
         f"${price_text(usd(price.price_microusd_hour))} an hour (listed ${price_text(usd(price.listed_microusd_hour))})"
     )
-
-
-def send_reminders(
-    repository: SqlLaunchRepository, launch_alerts: LaunchAlerts, keyed: Collection[str], now: datetime
-) -> int:
-    """Report launches that are held or that gpuwatch cannot manage; return how many there are. Raises StoreError.
-
-    Args:
-        keyed: providers with a configured key.
-    """
-    alive = repository.own_alive()
-    held = [launch for launch in alive if launch.state is LaunchState.HELD]
-    alone = [launch for launch in alive if launch.provider not in keyed and not launch.is_by_command]
-    for launch in repository.reopened():
-        repository.enqueue(launch_alerts.of(STILL_BACK, launch, now))
-    for launch in held:
-        spec = STILL_HELD_BY_COMMAND if launch.is_by_command else STILL_HELD
-        repository.enqueue(launch_alerts.of(spec, launch, now, candidate="INSTANCE"))
-    for launch in alone:
-        log.error("launch %s: %s is not configured or has no key", launch.launch_id, launch.provider)
-        section = "[orchestrator]" if launch.provider == TOOL else f"[providers.{launch.provider}] and its key"
-        repository.enqueue(launch_alerts.of(UNMANAGED, launch, now, section=section))
-    return len(held) + len(alone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, or_, select
 
@@ -82,6 +83,11 @@ _SNAPSHOT = (
 )  # fmt: skip
 
 _ON_SALE = _SNAPSHOT.where(or_(price_interval.c.ended_s.is_(None), price_interval.c.ended_s > bindparam("at_s")))
+_LAST_PRICES = (
+    select(segment.c.gpu, segment.c.gpu_count, price_interval.c.machine_microusd_hour)
+    .join_from(series, segment, segment.c.id == series.c.segment_id)
+    .join(price_interval, price_interval.c.series_id == series.c.id)
+)
 _IS_ON_OFFER = series.c.on_offer == 1
 _ON_SALE_NOW = _ON_SALE.where(_IS_ON_OFFER)
 _SOURCES_ON_SALE = (
@@ -244,6 +250,23 @@ def market_at(
         query = query.where(segment.c.gpu.in_(list(gpus)))
     with database.read() as connection:
         return tuple(map(_snapshot_offer, connection.execute(query, {"at_s": at_s}).all()))
+
+
+class LastListing(NamedTuple):
+    """What an offer was when it was last seen; the price is listed, without its disk."""
+
+    gpu: str
+    gpu_count: int
+    microusd_hour: int
+
+
+def last_listing(database: Database, provider: str, offer_id: str, *, spot: bool) -> LastListing | None:
+    """Return what an offer with this id was; None: it was never seen. Raises StoreError."""
+    is_of = (segment.c.provider == provider, segment.c.spot == int(spot), series.c.offer_id == offer_id)
+    query = _LAST_PRICES.where(*is_of).order_by(price_interval.c.seen_from_s.desc()).limit(1)
+    with database.read() as connection:
+        row = connection.execute(query).first()
+    return None if row is None else LastListing(*row)
 
 
 def sources_on_sale(database: Database) -> list[tuple[str, bool]]:

@@ -57,6 +57,7 @@ approval = Table(
     Column("message", Text),
     Column("muted_until_ms", BigInteger),  # a denied offer is not quoted again before; NULL: it may be
     Column("agent_microusd", BigInteger),  # what it can cost at most, if an agent approved it; NULL: the owner answers
+    Column("rent", Text),  # JSON: the terms of what a person rents without a watch; NULL: a watch or an agent asks
     CheckConstraint("state IN ('open', 'approved', 'denied', 'expired', 'refused')", name="state"),
     Index(None, "watch", "state"),
     comment="a quote that waits for the owner's approval; it is answered once: state leaves 'open' by one UPDATE",

@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
+from gpuwatch.engine.launches.renting.reminders import send_reminders
 from gpuwatch.errors import OutcomeUnknown
 from gpuwatch.ports import AlertKind, Instance, InstanceState
 from gpuwatch.storage.setup.database import Database

@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
+from gpuwatch.engine.launches.renting.reminders import send_reminders
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.hooks import CommandOutcome
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launches.renting.owner_decisions import send_reminders
+from gpuwatch.engine.launches.renting.reminders import send_reminders
 from gpuwatch.storage.setup.database import Database
 from tests.engine.launch_world import World, running
 

@@ -18,6 +18,7 @@ from gpuwatch.app.launches.approvals import (
     approval_view,
     approve,
     open_approvals,
+    request_terms,
 )
 from gpuwatch.app.launches.launches import known_launch, open_launches
 from gpuwatch.app.launches.stop import request_stop
@@ -26,8 +27,7 @@ from gpuwatch.app.watches.check import check_markets
 from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.bootstrap import new_id, open_store, real_now
-from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable
-from gpuwatch.bootstrap.rules import commissions_of
+from gpuwatch.bootstrap.provider_access import label_lengths
 from gpuwatch.domain.alerts import offer_texts
 from gpuwatch.domain.alerts.alert import OutboxAlert, outbox_alert
 from gpuwatch.domain.alerts.launch_texts import ASKED_TO_END
@@ -44,7 +44,6 @@ from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
 from gpuwatch.engine.launches.renting.owner_decisions import (
     ApprovalRequest,
-    ApprovalTerms,
     request_approval,
 )
 from gpuwatch.engine.setup.leadership import role_of
@@ -180,15 +179,10 @@ def _request(
         matches=tuple(found),
         memory=WatchMemory(fired_at=now),
     )
-    terms = ApprovalTerms(
-        budget=settings.budget,
-        dry_run=settings.dry_run,
-        zone=ZoneInfo(settings.timezone),
-        commissions=commissions_of(settings),
-        unable=not_rentable(settings),
-    )
     with SqlDecisionStore(store).open() as uow:
-        request = request_approval(uow, watch, decision, lambda left: _intent(settings, watch, left), terms)
+        request = request_approval(
+            uow, watch, decision, lambda left: _intent(settings, watch, left), request_terms(settings)
+        )
         if request is None:
             raise UsageError("nothing was requested: the owner denied these offers within the last day")
         if is_reported and request.ask is not None:

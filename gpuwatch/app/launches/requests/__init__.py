@@ -1,0 +1,1 @@
+"""What a person or an agent asks for beside the watches: one offer, or the best of a watch."""

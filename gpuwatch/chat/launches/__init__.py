@@ -1,0 +1,1 @@
+"""Renting in the chat."""

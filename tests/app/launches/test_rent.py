@@ -1,0 +1,146 @@
+"""One offer, rented now at the embedded marketplace: its price, the budgets and a second press."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuwatch.app.launches.approvals import ApprovalAnswer, approve, deny
+from gpuwatch.app.launches.launches import all_launches
+from gpuwatch.app.launches.requests.rent import RentQuote, RentRefusal, RentRequest, quote_rent
+from gpuwatch.domain.launches.rent_terms import RentTerms
+from gpuwatch.emulator import Marketplace
+from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
+from gpuwatch.errors import ProviderStateUnknown, UsageError
+from gpuwatch.settings import Settings
+from tests.web.served import settings_in
+
+RENTS = """
+dry_run = false
+[budget]
+max_usd_hour = 5.0
+max_usd_day = 20.0
+[providers.vastai]
+base_url = "{url}"
+api_key = "demo-key"
+search_interval = "0.05s"
+"""
+
+
+class Shop:
+    """A marketplace, and settings that may rent there."""
+
+    def __init__(self, market: Marketplace, folder: Path) -> None:
+        self.market = market
+        self.settings = settings_in(folder, RENTS.format(url=market.url))
+
+    def sells(self, usd_hour: float) -> str:
+        return str(self.market.publish(gpu="H100 SXM", count=1, usd_hour=usd_hour))
+
+    def asked(self, offer_id: str, settings: Settings | None = None, **terms: object) -> RentQuote | RentRefusal:
+        wanted = RentTerms(**({"max_runtime_s": 4 * 3600.0} | terms))  # type: ignore[arg-type]
+        request = RentRequest(provider="vastai", offer_id=offer_id, terms=wanted)
+        return quote_rent(settings or self.settings, request)
+
+    def quoted(self, offer_id: str, **terms: object) -> RentQuote:
+        quote = self.asked(offer_id, **terms)
+        assert isinstance(quote, RentQuote), quote
+        return quote
+
+    def refused(self, offer_id: str, settings: Settings | None = None, **terms: object) -> RentRefusal:
+        refusal = self.asked(offer_id, settings, **terms)
+        assert isinstance(refusal, RentRefusal), refusal
+        return refusal
+
+    def approved(self, quote: RentQuote, actor: str = "the test") -> ApprovalAnswer:
+        return approve(self.settings, quote.approval.approval_id, actor=actor)
+
+    @property
+    def creates(self) -> int:
+        return len(self.market.ledger.creates)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with Marketplace(seed=3, key="demo-key", size=0, odd_rows=False) as market:
+        yield Shop(market, tmp_path)
+
+
+def test_a_quote_says_what_it_costs_at_most_and_is_rented_once(shop: Shop) -> None:
+    quote = shop.quoted(shop.sells(2.0), image="my/image", disk_gb=50.0)
+    hourly = quote.approval.match.price.price_microusd_hour
+    assert quote.most_microusd is not None
+    assert 4 * hourly <= quote.most_microusd < 4.6 * hourly, "its start may take a while, too"
+    assert not quote.is_followed
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(shop.approved, (quote, quote), ("command line (me)", "web page (me)"))
+    assert {first.outcome, second.outcome} <= {ApprovalOutcome.RENTED}
+    assert [first.changed, second.changed].count(True) == 1
+    (launch,) = all_launches(shop.settings)
+    assert (shop.creates, launch.launch_id) == (1, quote.approval.approval_id)
+    assert launch.started_by in {"command line (me)", "web page (me)"}
+    assert (launch.watch, launch.max_runtime_s) == ("rent:now", 4 * 3600.0)
+    assert launch.promised.disk_gb == 50.0
+    assert "is not on sale" in shop.refused(launch.offer_id).text
+
+
+def test_the_same_request_has_the_same_quote_and_other_terms_a_new_one(shop: Shop) -> None:
+    offer = shop.sells(2.0)
+    first, again = shop.quoted(offer), shop.quoted(offer)
+    assert again.approval.approval_id == first.approval.approval_id
+    longer = shop.quoted(offer, max_runtime_s=7200.0)
+    assert longer.approval.approval_id != first.approval.approval_id
+    assert shop.approved(first).conflict
+    assert deny(shop.settings, longer.approval.approval_id, actor="me").reply.text == "nothing was rented"
+    assert shop.approved(shop.quoted(offer)).outcome is ApprovalOutcome.RENTED, "a denial mutes nothing"
+    assert shop.creates == 1
+
+
+def test_a_price_that_rose_is_refused_with_the_new_one(shop: Shop) -> None:
+    offer = shop.sells(2.0)
+    quote = shop.quoted(offer)
+    shop.market.reprice(int(offer), 2.5)
+    answer = shop.approved(quote)
+    assert answer.outcome is ApprovalOutcome.REFUSED
+    assert "it now costs $3" in answer.reply.text
+    assert shop.creates == 0
+
+
+def test_an_offer_that_is_gone_names_the_nearest_that_the_store_knows(shop: Shop) -> None:
+    refusal = shop.refused("123456")
+    assert "is not on sale at vastai; see: gpuwatch offers" in refusal.text
+    assert refusal.nearest is None
+
+
+def test_budgets_pauses_and_settings_refuse(shop: Shop) -> None:
+    offer = shop.sells(3.0)
+    too_long = shop.refused(offer, max_runtime_s=24 * 3600.0)
+    assert too_long.text == "the daily budget has $20.00 left; 24 h would cost $86.40"
+    dear = shop.sells(9.0)
+    assert "the hourly budget" in shop.refused(dear).text
+    unlimited = msgspec.structs.replace(
+        shop.settings, budget=msgspec.structs.replace(shop.settings.budget, max_usd_hour=None)
+    )
+    with pytest.raises(UsageError, match="max_usd_hour"):
+        shop.asked(offer, unlimited)
+    with pytest.raises(UsageError, match="expected a duration"):
+        shop.asked(offer, max_runtime_s=0.0)
+    assert all_launches(shop.settings) == []
+
+
+def test_a_dry_run_rents_nothing(shop: Shop) -> None:
+    shop.settings = msgspec.structs.replace(shop.settings, dry_run=True)
+    quote = shop.quoted(shop.sells(2.0))
+    assert shop.approved(quote).outcome is ApprovalOutcome.WOULD_RENT
+    assert shop.creates == 0
+
+
+def test_a_provider_that_does_not_answer_leaves_it_open(shop: Shop) -> None:
+    offer = shop.sells(2.0)
+    shop.market.faults.add("search", "500", times=None)
+    with pytest.raises(ProviderStateUnknown, match="could not be checked"):
+        shop.asked(offer)
