@@ -63,6 +63,7 @@ from gpuwatch.ports import (
     ChannelSettings,
     Completeness,
     Created,
+    DiskKeeper,
     Instance,
     InstanceLookup,
     InstanceState,
@@ -251,6 +252,7 @@ __all__ = [  # noqa: RUF022 - by use
     "Launcher",
     "InstanceLookup",  # a launcher with `get`
     "AccountLookup",  # … with `account_id`
+    "DiskKeeper",  # … with `stop_instance` and `start_instance`
     "Order",
     "Registry",
     "Volume",

@@ -65,6 +65,7 @@ ADDED = {
         "spent_microusd": None,
         "ssh": None,
         "started_by": None,
+        "kept": None,
     },
     "job": {"changed": 0, "series": None, "planned_at_ms": None},
     "ask": {"agent_microusd": None, "rent": None},

@@ -27,6 +27,7 @@ from gpuwatch.ports.market import HUNT, LANES, SWEEP, Answer, Completeness, Mark
 from gpuwatch.ports.renting import (
     AccountLookup,
     Created,
+    DiskKeeper,
     Instance,
     InstanceLookup,
     InstanceState,
@@ -61,6 +62,7 @@ __all__ = [
     "ChannelSettings",
     "Completeness",
     "Created",
+    "DiskKeeper",
     "DueDelivery",
     "Instance",
     "InstanceLookup",

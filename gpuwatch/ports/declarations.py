@@ -104,6 +104,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     searches_without_key: bool = False
     launches: bool = False  # gpuwatch can rent there
     no_lookup: str = ""  # one line: why its launcher is not an `InstanceLookup`; empty: it is one
+    no_kept_disk: str = "gpuwatch does not stop machines there"  # one line: why it is no `DiskKeeper`; empty: it is one
     runs_images: bool = True  # False: it starts virtual machines and ignores `image`
     image_runtype: str = ""  # of virtual machines: the one runtype with which `image` runs there
     runs_onstart: bool = True  # False: an order cannot contain commands, so jobs cannot install their SSH key

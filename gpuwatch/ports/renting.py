@@ -13,6 +13,7 @@ from gpuwatch.domain.launches.instance import Instance, InstanceState
 __all__ = [
     "AccountLookup",
     "Created",
+    "DiskKeeper",
     "Instance",
     "InstanceLookup",
     "InstanceState",
@@ -148,6 +149,25 @@ class InstanceLookup(Protocol):
         """The instance; None, or one that is `ended`: the provider reports that it is gone. Raises ProviderError.
 
         An ended instance states how it ended: a launch that waits for its start ends at once.
+        """
+
+
+@runtime_checkable
+class DiskKeeper(Protocol):
+    """A launcher that can stop an instance with its disk kept, and start it again. Both may be sent again."""
+
+    def stop_instance(self, instance_id: str) -> None:
+        """Stop it and keep its disk, or take back a start that waits. Success is not proof yet: check the list.
+
+        Raises:
+            OrderError, ProviderError: not stopped, or unknown.
+        """
+
+    def start_instance(self, instance_id: str) -> bool:
+        """Start it again; False: its GPUs are taken, and the start waits until it is taken back by `stop_instance`.
+
+        Raises:
+            OrderError, ProviderError: not started, or unknown.
         """
 
 

@@ -44,6 +44,7 @@ INFO = ProviderInfo(
     base_url="https://cloud.lambda.ai/api/v1",
     key_names=("LAMBDA_API_KEY",),
     launches=True,
+    no_kept_disk="its API can only terminate a machine",
     runs_images=False,
     billing=Billing(step_s=60.0),
     options=(

@@ -16,7 +16,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.plan.job_hours import JobHours, hours_on
 from gpuwatch.domain.setup.durations import HOUR_S, format_duration
-from gpuwatch.domain.watches.launch_spec import Budget, HookSpec, LaunchSpec
+from gpuwatch.domain.watches.launch_spec import Budget, EndPolicy, HookSpec, LaunchSpec
 from gpuwatch.domain.watches.watch import Action, Prefer, SpotPolicy, Watch
 from gpuwatch.secret import IN_SETTINGS
 from gpuwatch.settings.external_values import ExternalValue, account_secrets, has_secret_name, launch_secrets
@@ -257,6 +257,10 @@ def _provider_warnings(settings: Settings, watch: Watch) -> Iterator[str]:
         yield f"{' and '.join(only_listed)} offers list prices only: a watch that rents does not search there"
     if not_rentable:
         yield f"gpuwatch cannot rent at {' and '.join(not_rentable)}: it only reports matching offers there"
+    keeps_none = [info for info in infos if info.launches and info.no_kept_disk]
+    if watch.on_end is EndPolicy.STOP and keeps_none:
+        reasons = "; ".join(f"{info.name}: {info.no_kept_disk}" for info in keeps_none)
+        yield f'on_end = "stop" destroys the machine all the same at {reasons}'
     onstart = {True: "and the machine itself runs launch.onstart", False: "and launch.onstart is refused"}
     for runs_onstart, consequence in onstart.items():
         if names := [info.name for info in machines if info.runs_onstart is runs_onstart]:

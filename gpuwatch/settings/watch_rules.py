@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from gpuwatch.domain.plan.job_hours import JobSpec, hours_on
 from gpuwatch.domain.setup.fields import Table, keys_of, models_in, table_of
 from gpuwatch.domain.setup.layered_tables import KeyOf
-from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec, VerificationMode
+from gpuwatch.domain.watches.launch_spec import Budget, EndPolicy, LaunchSpec, VerificationMode
 from gpuwatch.domain.watches.launch_text import check_self_destruct
 from gpuwatch.domain.watches.orchestrator_task import uses_task_file, word_faults
 from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
@@ -171,6 +171,8 @@ def launch_errors(watch: Watch, written: Mapping[str, Any]) -> Iterator[tuple[Ke
     keys = set(written.get("launch") or ())
     if watch.relocate is not None and not watch.rents_itself:
         yield ("relocate",), 'expected only with action = "launch" or "ask"'
+    if watch.on_end is EndPolicy.STOP and not watch.rents_itself:
+        yield ("on_end",), 'expected only with action = "launch" or "ask"'
     yield from _command_errors(watch, written, keys)
     if watch.launch is None:
         return
@@ -233,6 +235,8 @@ def _watch_conflicts(watch: Watch, launch: LaunchSpec) -> Iterator[tuple[str, st
                 "relaunch",
                 'requires spot = "only", "any" or "first" here: only such instances are preempted',
             )
+    if watch.on_end is EndPolicy.STOP and launch.self_destruct:
+        yield "self_destruct", 'cannot be combined with on_end = "stop": the instance would destroy its own disk'
     if launch.stop_outside and not watch.active:
         yield "stop_outside", 'requires `active` in this watch, such as active = ["22:00-08:00"]'
 

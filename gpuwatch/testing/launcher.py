@@ -24,6 +24,7 @@ from gpuwatch.ports import InstanceState, Launcher, Order, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.ports.prerequisites import OrderCheck
 from gpuwatch.testing.account import AccountSuite, MoneySuite
+from gpuwatch.testing.disk_keeping import DiskKeeperSuite
 from gpuwatch.testing.faults import (
     LOSSES,
     MALFORMED_LISTS,
@@ -54,7 +55,7 @@ ORDER_FEATURES: dict[str, tuple[dict[str, Any], str]] = {  # name → values of 
 }
 
 
-class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
+class LauncherSuite(AccountSuite, DiskKeeperSuite, OrderedSuite, MoneySuite):
     """To run it: `class TestMine(LauncherSuite): bench = BENCH`."""
 
     # --- rent, list, end ---------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from gpuwatch.app.history.recent_readings import RecentReadings
-from gpuwatch.app.launches.glance import Glance, glance
+from gpuwatch.app.launches.budget_uses import Glance, glance
 from gpuwatch.app.setup.metrics import TaskHealth
 from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.errors import StoreError

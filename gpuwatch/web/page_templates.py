@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from gpuwatch import __version__
-from gpuwatch.app.launches.glance import Glance
+from gpuwatch.app.launches.budget_uses import Glance
 from gpuwatch.app.reader_text import as_datetime, clock_text, exact_text, moment_text, reader_clock, span
 from gpuwatch.domain.alerts.alert import alert_for_reading
 from gpuwatch.domain.market.figure_text import decimal_text, percent_text

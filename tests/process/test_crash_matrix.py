@@ -10,6 +10,7 @@ import pytest
 from gpuwatch.engine.setup import failpoint
 from tests.checkout import ROOT
 from tests.process.crash_matrix import ENDING, RENTING, SENT, all_cases, play, sample
+from tests.process.test_kept_disk import STARTING, STOPPING
 
 SEED = 20261128
 PARTS = 3  # tests: several workers share the sample
@@ -34,7 +35,7 @@ def test_a_sample_dies_at_every_point_and_meets_every_fault(seed: int) -> None:
     met = set().union(*(case.covers for case in sample(seed)))
     faults = {f"renting, {name}" for name in RENTING} | {f"ending, {name}" for name in ENDING} | {"held", "renting now"}
     of_launches = {point for point in failpoint.POINTS if not point.startswith("series.")}  # test_recurring_jobs
-    assert met == {SENT, *of_launches, *faults}
+    assert met | {*STOPPING, *STARTING} == {SENT, *of_launches, *faults}
     assert len(sample(seed)) < len(all_cases()) / 4
 
 

@@ -1,4 +1,4 @@
-"""How much of each budget is used and will be, and what is billed now."""
+"""How much of each budget is used and will be, what is billed now, and what every page says of that at its top."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.launches.money.launch_costs import BurnRate, burn_rate, midnight, month_of
 from gpuwatch.domain.launches.money.month_forecast import BudgetUse, budget_uses, past_uses, spent_since
 from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 
 if TYPE_CHECKING:
@@ -64,7 +68,8 @@ def spending_now(settings: Settings, now: datetime, watches: Collection[str] | N
 
 def machines_at_once(launches: Iterable[Launch]) -> int:
     """How many machines count against the limit of machines at once."""
-    return sum(launch.promised.machines for launch in launches if not launch.is_over and not launch.dry_run)
+    counted = (one for one in launches if not (one.is_over or one.dry_run or one.is_kept))
+    return sum(launch.promised.machines for launch in counted)
 
 
 def month_start(now: datetime) -> datetime:
@@ -103,3 +108,36 @@ def uses_of_budgets(
             yield from budget_uses(name, budget, own, now, began_at)
         else:
             yield from past_uses(name, budget, own, past, now)
+
+
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures at the top of every page.
+
+    Attributes:
+        open_ids: the open approvals, the one that expires first at the front.
+        expires_at: when the first of them expires.
+        running: how many machines are billed.
+        rate_microusd_hour: what they cost, commission included.
+        pause: why nothing is rented; None: renting is not paused.
+    """
+
+    open_ids: tuple[str, ...] = ()
+    expires_at: datetime | None = None
+    running: int = 0
+    rate_microusd_hour: int = 0
+    pause: Pause | None = None
+
+
+def glance(settings: Settings, now: datetime) -> Glance:
+    """Read the figures in one transaction. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        waiting = SqlApprovalRepository(store).open_deadlines(now)
+        burn = burn_rate(SqlLaunchRepository(store).alive(), now)
+        in_force = SqlPauseRepository(store).load().in_force(now)
+    return Glance(
+        open_ids=tuple(waiting),
+        expires_at=next(iter(waiting.values()), None),
+        running=burn.launches,
+        rate_microusd_hour=burn.effective,
+        pause=next((pause for pause in in_force if pause.watch is None), None),
+    )

@@ -23,7 +23,7 @@ from gpuwatch.domain.alerts.launch_texts import TAKEN_OVER
 from gpuwatch.domain.launches.instance import LABEL_PREFIX, label_ids, launch_id_in
 from gpuwatch.domain.launches.instances.instance_checks import UtilisationSample
 from gpuwatch.domain.launches.instances.obligation import latest_end
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, LaunchState
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.launches.life.command_life import (
     CommandEvent,
     OwnerFoundNothingRented,
@@ -31,7 +31,7 @@ from gpuwatch.domain.launches.life.command_life import (
     command_transition,
 )
 from gpuwatch.domain.launches.life.launch_events import ClockReading, LifecycleEvent, OwnerAdopted, OwnerFoundNothing
-from gpuwatch.domain.launches.life.launch_record import LaunchView, governing_watch, launch_fields
+from gpuwatch.domain.launches.life.launch_record import LaunchEvent, LaunchView, governing_watch, launch_fields
 from gpuwatch.domain.launches.life.state_machine import transition
 from gpuwatch.domain.launches.life.strays import adopted_launch, has_stopped_running
 from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number

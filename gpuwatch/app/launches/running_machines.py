@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch import providers
 from gpuwatch.app.launches.most_cost import most_cost_microusd
 from gpuwatch.domain.launches.instances.instance_checks import LOOK_BACK, low_samples
 from gpuwatch.domain.launches.instances.obligation import latest_end
@@ -65,9 +66,24 @@ class RunningMachine(msgspec.Struct, frozen=True, kw_only=True):
         return self.ends_at is not None and self.launch.state in {LaunchState.STARTING, LaunchState.RUNNING}
 
     @property
+    def can_keep_disk(self) -> bool:
+        """Whether it can be stopped with its disk kept."""
+        launch = self.launch
+        is_running = launch.state is LaunchState.RUNNING and launch.condition is None and launch.kept is None
+        return is_running and not launch.dry_run and self.job is None and cannot_keep_disk(launch) is None
+
+    @property
     def can_stop(self) -> bool:
         """Whether gpuwatch can end it: not what a command rented, and not twice."""
         return not (self.launch.is_by_command or self.launch.is_over or self.launch.state is LaunchState.STOPPING)
+
+
+def cannot_keep_disk(launch: Launch) -> str | None:
+    """Return why its provider cannot stop it with its disk kept, in one line, or None."""
+    if launch.is_by_command or launch.provider not in providers.names():
+        return "gpuwatch does not manage what was rented"
+    reason = providers.info(launch.provider).no_kept_disk
+    return f"{launch.provider} cannot keep the disk of a stopped machine: {reason}" if reason else None
 
 
 def running_machines(

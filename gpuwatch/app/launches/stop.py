@@ -1,4 +1,4 @@
-"""Stop launches, and wait until the provider confirms it. A daemon may run at the same time."""
+"""Stop launches, and follow launches until the provider confirms a change. A daemon may run at the same time."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from gpuwatch.bootstrap.keeper_building import obligation_file
 from gpuwatch.bootstrap.provider_access import can_rent, provider_account, with_previous_keys
 from gpuwatch.bootstrap.settings_loading import manual_end_hints
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict
+from gpuwatch.domain.launches.life.launch_record import state_of
 from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.following.transition_executor import request_end
@@ -95,6 +96,30 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report, *, actor
         StoreNotReady: the schema is older, and a daemon may be using it; nothing was ended.
     """
     _upgrade_store(settings)
+    with open_launches(settings) as repository:
+        for launch in [known_launch(repository, launch_id) for launch_id in launch_ids]:
+            _mark_stopping(repository, launch, actor)
+    return follow(settings, launch_ids, is_ended, report)
+
+
+def is_ended(launch: Launch) -> bool:
+    """Whether it has ended, for `follow`."""
+    return launch.is_over
+
+
+def follow(
+    settings: Settings,
+    launch_ids: Sequence[str],
+    is_done: Callable[[Launch], bool],
+    report: Report,
+    within_s: float = STOP_TIMEOUT_S,
+) -> bool:
+    """Reconcile these launches until each is as it is wanted; return whether all are, in time plus that of hooks.
+
+    Raises:
+        UsageError: there is no key for a provider; the others are followed before this is raised.
+        StoreError: the launches cannot be read.
+    """
     with (
         open_store(settings) as store,
         http_client(settings) as http,
@@ -102,10 +127,9 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report, *, actor
     ):
         repository = SqlLaunchRepository(store, obligation_file(settings))
         launches = [known_launch(repository, launch_id) for launch_id in launch_ids]
-        stopping = [_mark_stopping(repository, launch, actor) for launch in launches]
         accounts = [
             (launcher, provider_account(each, store, launcher, accepts_older=each is settings))
-            for name in dict.fromkeys(launch.provider for launch in stopping if not launch.is_over)
+            for name in dict.fromkeys(launch.provider for launch in launches if not is_done(launch))
             for each in (settings, with_previous_keys(settings))
             if (launcher := launcher_of(each, http, name)) is not None
         ]
@@ -113,8 +137,7 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report, *, actor
             _Key(launcher.name, account, _reconciler(settings, repository, launcher, hooks, account))
             for launcher, account in accounts
         ]
-        waiter = StopWaiter(repository, keys, report)
-        return waiter.wait([launch.launch_id for launch in stopping], STOP_TIMEOUT_S + hooks.longest_s)
+        return LaunchFollower(repository, keys, is_done, report).wait(launch_ids, within_s + hooks.longest_s)
 
 
 def request_stop(settings: Settings, launch_id: str, *, actor: str) -> tuple[Launch, bool]:
@@ -133,18 +156,19 @@ def request_stop(settings: Settings, launch_id: str, *, actor: str) -> tuple[Lau
             raise UsageError(own_tool_text(before))
         after = _mark_stopping(repository, before, actor)
     if not after.is_over:
-        arguments = (settings, launch_id, actor)
-        threading.Thread(target=_stop_quietly, args=arguments, name=f"stop {launch_id}", daemon=True).start()
+        arguments = (settings, launch_id, is_ended)
+        threading.Thread(target=follow_quietly, args=arguments, name=f"stop {launch_id}", daemon=True).start()
     return after, after.version != before.version
 
 
-def _stop_quietly(settings: Settings, launch_id: str, actor: str) -> None:
+def follow_quietly(settings: Settings, launch_id: str, is_done: Callable[[Launch], bool]) -> None:
+    """Follow one on a thread of its own; never raises."""
     try:
-        stop(settings, [launch_id], lambda line: log.info("%s", line), actor=actor)
+        follow(settings, [launch_id], is_done, lambda line: log.info("%s", line))
     except GpuwatchError as error:
         log.warning("%s", error)
     except Exception:
-        log.exception("cannot end launch %s; gpuwatch run keeps trying", launch_id)
+        log.exception("cannot follow launch %s; gpuwatch run keeps trying", launch_id)
 
 
 def _upgrade_store(settings: Settings) -> None:
@@ -175,24 +199,28 @@ class _Key:
         self.lists = 0  # complete instance lists
 
 
-class StopWaiter:
-    """Reconciles the given launches until they have ended; it does not touch others.
+class LaunchFollower:
+    """Reconciles the given launches until they are as wanted; it does not touch others.
 
     Args:
         keys: of the providers, including previous ones; they cannot end what belongs to another account.
+        is_done: whether a launch is as wanted.
         report: receives one line per change.
     """
 
-    def __init__(self, repository: SqlLaunchRepository, keys: Sequence[_Key], report: Report) -> None:
+    def __init__(
+        self, repository: SqlLaunchRepository, keys: Sequence[_Key], is_done: Callable[[Launch], bool], report: Report
+    ) -> None:
         self._repository = repository
         self._keys = keys
+        self._is_done = is_done
         self._report = report
         self._states: dict[str, str] = {}
         self._not_found: list[str] = []
         self._by_hand: list[str] = []
 
     def wait(self, launch_ids: Sequence[str], within_s: float) -> bool:
-        """Whether every end was confirmed in time.
+        """Whether every one was as wanted in time.
 
         Raises:
             UsageError: the providers of some launches have no key; the other launches have ended.
@@ -210,12 +238,12 @@ class StopWaiter:
         return not waiting and not self._not_found
 
     def _is_settled(self, launch_id: str) -> bool:
-        """Whether the launch is over, or further waiting is pointless."""
+        """Whether the launch is as wanted, or further waiting is pointless."""
         launch = self._repository.get(launch_id)
         if launch is None:
             return True
         self._report_state(launch)
-        if launch.is_over:
+        if self._is_done(launch):
             return True
         keys = [key for key in self._keys if key.provider == launch.provider]
         if launch.is_by_command:
@@ -235,7 +263,7 @@ class StopWaiter:
         return False
 
     def _report_state(self, launch: Launch) -> None:
-        state = launch.state.value
+        state = launch.state.value if launch.kept is None else state_of(launch)
         if self._states.get(launch.launch_id) != state:
             self._report(f"launch {launch.launch_id}: {state}")
         self._states[launch.launch_id] = state

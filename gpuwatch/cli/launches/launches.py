@@ -21,6 +21,7 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.life.launch_record import state_of
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO, dollars, per_hour, usd
 from gpuwatch.errors import UsageError
@@ -114,11 +115,15 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, settings: Settings)
 @click.argument("launch_id", required=False, shell_complete=completes("launches"))
 @click.option("--all", "stop_all", is_flag=True, help="End every active launch; asks for confirmation on a terminal.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
+@click.option("--keep-disk", is_flag=True, help="Stop it and keep its disk, which is billed until it is destroyed.")
+@duration_option("--for", "keep_s", "With --keep-disk: how long the disk is kept. Default: keep_disk_for of its watch.")
 @stopping_settings_option
-def stop(launch_id: str | None, stop_all: bool, yes: bool, settings: Settings) -> int:
-    """End a launch and confirm that its instance is gone.
+def stop(
+    launch_id: str | None, stop_all: bool, yes: bool, keep_disk: bool, keep_s: float | None, settings: Settings
+) -> int:
+    """End a launch and confirm that its instance is gone; or stop it with its disk kept.
 
-    Exit codes: 0 gone, 1 you did not confirm, 2 usage, 3 the end could not be confirmed; the daemon keeps trying.
+    Exit codes: 0 done, 1 you did not confirm, 2 usage, 3 it could not be confirmed; the daemon keeps trying.
     """
     import logging
 
@@ -127,6 +132,10 @@ def stop(launch_id: str | None, stop_all: bool, yes: bool, settings: Settings) -
 
     if stop_all == (launch_id is not None):
         raise UsageError("expected a launch ID, or --all; list launches with: gpuwatch launches")
+    if keep_disk or keep_s is not None:
+        if launch_id is None or not keep_disk:
+            raise UsageError("expected one launch ID with --keep-disk, and --for only with it")
+        return _stop_keeping(settings, launch_id, keep_s)
     ids = _active_launch_ids(settings) if stop_all else [str(launch_id)]
     if not ids:
         click.echo("no launch is active")
@@ -139,6 +148,35 @@ def stop(launch_id: str | None, stop_all: bool, yes: bool, settings: Settings) -
     if end(settings, ids, click.echo, actor=command_actor()):
         return Exit.DONE
     note("not confirmed yet: check at the provider; `gpuwatch run` keeps trying")
+    return Exit.CANNOT_TELL
+
+
+def _stop_keeping(settings: Settings, launch_id: str, keep_s: float | None) -> int:
+    from gpuwatch.app.launches.keep_disk import keep_disk
+
+    if keep_disk(settings, launch_id, keep_s, click.echo, actor=command_actor()):
+        click.echo(f"start it again with: gpuwatch launches start {launch_id}")
+        return Exit.DONE
+    note("not confirmed yet: check at the provider; `gpuwatch run` keeps trying")
+    return Exit.CANNOT_TELL
+
+
+@click.command(
+    cls=Command, examples=("gpuwatch launches start k3f7q2mzt5ab", "gpuwatch launches start k3f7q2mzt5ab --for 4h")
+)
+@click.argument("launch_id", shell_complete=completes("launches"))
+@duration_option("--for", "runtime_s", "How long it may run. Default: max_runtime of its watch.")
+@settings_option
+def start(launch_id: str, runtime_s: float | None, settings: Settings) -> int:
+    """Start a launch again that was stopped with its disk kept, if limits and budgets allow it.
+
+    Exit codes: 0 it runs, 2 usage or a limit, 3 it does not run yet: its GPUs may be rented to another.
+    """
+    from gpuwatch.app.launches.keep_disk import start as start_launch
+
+    if start_launch(settings, launch_id, runtime_s, click.echo, actor=command_actor()):
+        return Exit.DONE
+    note("it does not run yet: its GPUs may be rented to another; `gpuwatch run` keeps trying, see: gpuwatch launches")
     return Exit.CANNOT_TELL
 
 
@@ -177,7 +215,7 @@ def print_launches(launches: Sequence[Launch], now: datetime, timezone: str) -> 
     columns = (
         left("launch", "launch_id"),
         left("watch", "watch", drop=2),
-        left("state", _state),
+        left("state", state_of),
         left("GPU", lambda launch: f"{launch.gpu_count}× {launch.gpu}"),
         right("price", lambda launch: _price(launch.price_microusd_hour / MICRO)),
         right("cost", lambda launch: dollars(usd(cost_microusd(launch, now))), drop=1),
@@ -190,12 +228,6 @@ def print_launches(launches: Sequence[Launch], now: datetime, timezone: str) -> 
 
 def _price(usd_hour: float | None) -> str | None:
     return None if usd_hour is None else per_hour(usd_hour, least=3, most=3)
-
-
-def _state(launch: Launch) -> str:
-    """The state with its condition: "running (outbid)"."""
-    note = "dry run" if launch.dry_run else None if launch.condition is None else launch.condition.value
-    return launch.state.value + (f" ({note})" if note else "")
 
 
 @click.command(cls=Command, examples=("gpuwatch launches extend k3f7q2mzt5ab --by 2h",))

@@ -24,7 +24,7 @@ _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _OF_JOB = re.compile(r"job:(\S+): ")
 # commands for which the pages have buttons and links
 _ON_A_PAGE = re.compile(
-    r"gpuwatch (?:launches(?: stop (?!--)| resolve| costs| extend|$)|approvals (?:approve|deny)"
+    r"gpuwatch (?:launches(?: stop (?!--)| start| resolve| costs| extend|$)|approvals (?:approve|deny)"
     r"|jobs (?:show|logs|retry|cancel)|watches resume|check\b|alerts$|providers$)"
 )
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.launches.instance import LABEL_LENGTH, SshAddress, label_of
+from gpuwatch.domain.launches.kept_disk import KeptDisk
 from gpuwatch.domain.launches.rent_terms import RentTerms
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
@@ -83,6 +84,8 @@ class EndReason(StrEnum):
     NOT_READY = "not running in time"
     BROKEN = "would not come to life"
     MAX_RUNTIME = "max_runtime is over"
+    KEPT = "keep_disk_for is over"
+    NOT_STOPPED = "it does not stay stopped"
     IDLE = "idle"
     NOT_AS_PROMISED = "not what was promised"
     NO_SSH = "its SSH port does not answer"
@@ -184,6 +187,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     watch_id: str | None = None  # its watch, independent of the watch's current name
     ssh: SshAddress | None = None  # where to log in; None: not known
     started_by: str | None = None  # who approved it, and through which face; None: its watch or job
+    kept: KeptDisk | None = None  # None: it is to run
     terms: str | None = None  # JSON: the watch's terms at admission, as far as they are needed later; no secrets
     version: int = 0
 
@@ -207,6 +211,16 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     def is_over(self) -> bool:
         """Return whether nothing of it can be billed any more."""
         return self.state in FINAL_STATES
+
+    @property
+    def is_halted(self) -> bool:
+        """Return whether it is to be stopped, or is, with its disk kept."""
+        return self.kept is not None and not self.kept.is_starting
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether only its disk is left: it was stopped with its disk kept, and a list shows that."""
+        return self.is_halted and self.condition is InstanceCondition.STOPPED
 
     @property
     def bound_microusd_hour(self) -> int:
@@ -235,18 +249,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     def ended_because(self, *ends: EndReason) -> bool:
         """Return whether its end reason is one of these."""
         return any((self.end_reason or "").startswith(end.value) for end in ends)
-
-
-class LaunchEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One recorded state change of a launch. The provider's text is cleaned, not escaped."""
-
-    at: datetime
-    from_state: LaunchState | None  # None: the intent
-    to_state: LaunchState
-    cause: str
-    provider_words: str | None
-    listed_microusd_hour: int | None
-    price_microusd_hour: int | None
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -343,13 +345,8 @@ def new_launch(
     )
     if not intent.dry_run:
         return first
-    return msgspec.structs.replace(
-        first,
-        state=LaunchState.ENDED,
-        requested_at=None,
-        ended_at=now,
-        end_reason=EndReason.DRY_RUN.text("would have rented"),
-    )
+    reason = EndReason.DRY_RUN.text("would have rented")
+    return msgspec.structs.replace(first, state=LaunchState.ENDED, requested_at=None, ended_at=now, end_reason=reason)
 
 
 def place_of(watch: Watch, offer: Offer) -> tuple[str, str]:

@@ -139,6 +139,13 @@ class BudgetPolicy(StrEnum):
     STOP = "stop"
 
 
+class EndPolicy(StrEnum):
+    """What happens when a launch reaches its `max_runtime`, or is idle."""
+
+    DESTROY = "destroy"
+    STOP = "stop"  # its disk is kept for `keep_disk_for`, where the provider can
+
+
 HookSpan = Annotated[float, BeforeValidator(_hook_span), WithJsonSchema(_HOOK_SPAN)]
 EnvName = Annotated[str, BeforeValidator(_variable)]
 EnvValue = Annotated[

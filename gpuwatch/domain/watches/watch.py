@@ -33,7 +33,7 @@ from gpuwatch.domain.setup.fields import (
     about,
     one_or_many,
 )
-from gpuwatch.domain.watches.launch_spec import Budget, HandoverSpec, LaunchSpec, RelocateSpec
+from gpuwatch.domain.watches.launch_spec import Budget, EndPolicy, HandoverSpec, LaunchSpec, RelocateSpec
 from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.domain.watches.past_limits import MachineRecords, PastComparison
 from gpuwatch.domain.watches.watch_fields import (
@@ -122,8 +122,7 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     gpu_names: tuple[str, ...]  # canonical names for `gpu`; an uncatalogued spelling is its own name
     gpu_count_min: int = 1
     gpu_count_max: int = 1
-    # With commission. If the history decides: the highest possible value; if the job's cost decides: a price that no
-    # matching offer exceeds.
+    # with commission; decided by the history: the highest possible; by the job's cost: one that no match exceeds
     max_price_usd_gpu_hour: Decimal
     unlimited: bool = False  # no price limit: another clause decides about alerts
     auto: AutoPrice | None = None
@@ -265,6 +264,10 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     require_policy: Annotated[
         ChecklistPolicy, about("If an item is not ticked: block does not rent; warn rents and names it in the alert.")
     ] = ChecklistPolicy.BLOCK
+    on_end: Annotated[EndPolicy, about('At its end or when idle: "destroy", or "stop".')] = EndPolicy.DESTROY
+    keep_disk_for_s: Annotated[SpanFrom1s, about("With stop, time until its disk is destroyed (default 3d).")] = (
+        259200.0
+    )
     launch: Annotated[LaunchSpec | None, about("What to rent, for the actions launch and ask.")] = None
     budget: Annotated[Budget, about("Limits for the launches of this watch.")] = Budget()
     records: MachineRecords = msgspec.field(default_factory=dict)  # your launches by machine, if it needs them

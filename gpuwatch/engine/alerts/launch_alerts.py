@@ -20,12 +20,14 @@ from gpuwatch.domain.alerts import launch_texts as texts
 from gpuwatch.domain.alerts import offer_texts
 from gpuwatch.domain.alerts.alert import Alert, AlertKind, AlertSpec, OutboxAlert, Severity, filled_facts
 from gpuwatch.domain.alerts.job_texts import GOES_ON
+from gpuwatch.domain.alerts.kept_texts import DISK_KEPT
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.machines_and_places import AVOID_FOR, MACHINE_FAULTS, is_of_any_machine
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
+from gpuwatch.domain.launches.life.kept_disks import kept_fields
 from gpuwatch.domain.launches.life.launch_events import Notification
-from gpuwatch.domain.launches.life.launch_record import stored_watch
+from gpuwatch.domain.launches.life.launch_record import disk_kept, stored_watch
 from gpuwatch.domain.launches.logins import login_of
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd, remaining_cost
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text, usd
@@ -59,7 +61,7 @@ class LaunchAlerts:
         kind = fields.pop("kind", spec.kind)
         if kind is AlertKind.RENT and launch.state in {*_OVER, LaunchState.STOPPING}:
             kind = AlertKind.END
-        is_wrong = launch.state is LaunchState.FAILED or launch.condition is not None
+        is_wrong = launch.state is LaunchState.FAILED or (launch.condition is not None and launch.kept is None)
         least = Severity.WARNING if is_wrong else Severity.INFO
         return spec.outbox(
             self.new_id(),
@@ -74,6 +76,7 @@ class LaunchAlerts:
             label=launch.label,
             instance=launch.instance_id or launch.label,
             state=_state_text(launch),
+            **kept_fields(launch),
             **fields,
         )
 
@@ -172,6 +175,8 @@ def _state_text(launch: Launch) -> str:
         return avoids.format(text=text, hours=AVOID_FOR // timedelta(hours=1), **fields)
     if launch.state is LaunchState.STOPPING:
         return texts.IS_STOPPING.format(**fields)
+    if (kept := disk_kept(launch)) is not None:
+        return DISK_KEPT[kept].format(**fields)
     if launch.condition is not None:
         return texts.CONTINUES.format(condition=launch.condition.value, **fields)
     return texts.IS_IN_STATE.format(**fields)

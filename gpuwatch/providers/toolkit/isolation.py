@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import cache
 from typing import Any, TypeVar
 
 from gpuwatch.errors import GpuwatchError, OutcomeUnknown, PayloadChanged, ProviderError
@@ -12,6 +13,7 @@ from gpuwatch.ports import (
     AccountLookup,
     Answer,
     Created,
+    DiskKeeper,
     Instance,
     InstanceLookup,
     Launcher,
@@ -123,6 +125,18 @@ class _InstanceLookup(_Isolated):
         return self._read(lambda: lookup.get(instance_id))
 
 
+class _DiskKeeper(_Isolated):
+    _inner: Any  # a launcher that has these methods
+
+    def stop_instance(self, instance_id: str) -> None:
+        keeper: DiskKeeper = self._inner
+        return self._change(lambda: keeper.stop_instance(instance_id))
+
+    def start_instance(self, instance_id: str) -> bool:
+        keeper: DiskKeeper = self._inner
+        return self._change(lambda: keeper.start_instance(instance_id))
+
+
 class _AccountLookup(_Isolated):
     _inner: Any  # a launcher that has this method
 
@@ -131,26 +145,15 @@ class _AccountLookup(_Isolated):
         return self._read(lookup.account_id)
 
 
-class _LookupLauncher(_InstanceLookup, _IsolatedLauncher):
-    pass
-
-
-class _NamedLauncher(_AccountLookup, _IsolatedLauncher):
-    pass
-
-
-class _NamedLookupLauncher(_InstanceLookup, _AccountLookup, _IsolatedLauncher):
-    pass
-
-
-# (get, account) → class: the wrapper must not claim capabilities that the inner launcher lacks
-_LAUNCHERS = {
-    (False, False): _IsolatedLauncher,
-    (True, False): _LookupLauncher,
-    (False, True): _NamedLauncher,
-    (True, True): _NamedLookupLauncher,
-}
+_CAPABILITIES = ((InstanceLookup, _InstanceLookup), (AccountLookup, _AccountLookup), (DiskKeeper, _DiskKeeper))
 
 
 def _isolated_launcher(name: str, inner: Launcher) -> _IsolatedLauncher:
-    return _LAUNCHERS[isinstance(inner, InstanceLookup), isinstance(inner, AccountLookup)](name, inner)
+    """Return the wrapper: it must not claim capabilities that the inner launcher lacks."""
+    return _launcher_class(*(isinstance(inner, port) for port, _ in _CAPABILITIES))(name, inner)
+
+
+@cache
+def _launcher_class(*has: bool) -> type[_IsolatedLauncher]:
+    bases = [base for (_, base), is_able in zip(_CAPABILITIES, has, strict=True) if is_able]
+    return type("_IsolatedLauncher", (*bases, _IsolatedLauncher), {})

@@ -21,6 +21,7 @@ INFO = ProviderInfo(
     on_by_default=True,
     searches_without_key=True,
     launches=True,
+    no_kept_disk="",
     self_destruct=SelfDestruct(how="it destroys itself with its own key, or stops if that fails"),
     spots=(False, True),
     rates_hosts=True,

@@ -143,8 +143,8 @@ def quota_resets_at(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> 
 # Seconds between two requests of a class; the interval of searches is a setting.
 # source: the vendor's generated specification (x-rateLimit), 2026-08
 INTERVALS_S: Final[Mapping[str, float]] = {
-    "instances": 1.0, "instance": 2.0, "create": 4.5, "destroy": 3.0, "label": 1.0, "user": 1.0, "bid": 5.5,
-    "charges": 1.0, "increases": 2.0, "accept": 2.0, "reject": 2.0,
+    "instances": 1.0, "instance": 2.0, "create": 4.5, "destroy": 3.0, "label": 1.0, "state": 1.0, "user": 1.0,
+    "bid": 5.5, "charges": 1.0, "increases": 2.0, "accept": 2.0, "reject": 2.0,
 }  # fmt: skip
 
 SEARCH_PATH: Final = "/api/v0/bundles/"

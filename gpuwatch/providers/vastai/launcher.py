@@ -102,6 +102,22 @@ class VastLauncher:
             raise OutcomeUnknown(f"vastai: {read_error_body(reply).summary}", instance_id)
         self._require_success(reply)
 
+    def stop_instance(self, instance_id: str) -> None:
+        """Stop an instance and keep its disk, or take back a start that waits. Raises OrderError."""
+        self._require_success(self._set_state(instance_id, "stopped"))
+
+    def start_instance(self, instance_id: str) -> bool:
+        """Start a stopped instance; False: its GPUs are taken, and the start waits for them. Raises OrderError."""
+        reply = self._set_state(instance_id, "running")
+        if reply.status == 200 and read_error_body(reply).code == "resources_unavailable":
+            return False
+        self._require_success(reply)
+        return True
+
+    def _set_state(self, instance_id: str, state: str) -> HttpReply:
+        path = f"/api/v0/instances/{_require_id(instance_id)}/"
+        return self._change("state", "PUT", path, {"state": state})
+
     def label(self, instance_id: str, label: str) -> None:
         """Label an instance. Raises OrderError: not done, or outcome unknown."""
         path = f"/api/v0/instances/{_require_id(instance_id)}/"

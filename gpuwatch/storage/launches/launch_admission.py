@@ -40,6 +40,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.launches.life.admission import (
     Admission,
     AdmissionState,
+    active_check,
     admit_launch,
     alive_launches,
     failed_place_refusal,
@@ -61,7 +62,7 @@ from gpuwatch.domain.launches.refusal_words import first_refusal
 from gpuwatch.domain.launches.rule_check import RuleCheck
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.launch_spec import Budget
+from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.past_limits import ProviderMachine
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.redaction import redact
@@ -267,6 +268,28 @@ def extension_refusal(
     return all_budgets_refusal(extended, others, without_count, watch_without_count, now)
 
 
+def start_refusal(
+    connection: Connection, starting: Launch, budget: Budget, watch: Watch | None, now: datetime
+) -> LaunchRefusal | None:
+    """Return why a launch whose disk is kept must not start again, or None: by the rules of an order that still apply.
+
+    Args:
+        watch: its watch; None: it is gone, and only the global budget applies.
+    """
+    others = [launch for launch in _relevant_launches(connection, now) if launch.launch_id != starting.launch_id]
+    avoided = find_avoided_machines((), load_notes(connection), now)
+    refused = (
+        pause_refusal(load_pauses(connection).by_hand, starting.watch, now)
+        or unknown_refusals(connection).get(starting.provider)
+        or machine_refusal(avoided, starting.provider, starting.machine_id)
+    )
+    if watch is not None and refused is None:
+        mine = [launch for launch in alive_launches(others) if launch.watch == watch.name]
+        refused = active_check(watch.launch or LaunchSpec(), watch.name, mine).refusal
+    watch_budget = Budget() if watch is None else watch.budget
+    return refused or all_budgets_refusal(starting, others, budget, watch_budget, now)
+
+
 def refusal_before_send(
     connection: Connection, launch: Launch, now: datetime, lease: Lease = NO_LEASE
 ) -> LaunchRefusal | None:
@@ -343,3 +366,21 @@ def _note_failure(connection: Connection, launch: Launch, now: datetime) -> None
         until=format_moment(breaker.until),
     )
     enqueue(connection, alert)
+
+
+def with_free_slots(connection: Connection, launch: Launch) -> Launch:
+    """Return its own slot and offer slot, or others if those are taken: it already exists, beyond every limit."""
+    slots = set(connection.execute(select(launches.c.slot).where(IS_ALIVE, launches.c.watch == launch.watch)).scalars())
+    offer_slots = select(launches.c.offer_slot).where(
+        IS_ALIVE, launches.c.provider == launch.provider, launches.c.offer_id == launch.offer_id
+    )
+    used_slots = set(connection.execute(offer_slots).scalars())
+    return msgspec.structs.replace(
+        launch, slot=_free_slot(launch.slot, slots), offer_slot=_free_slot(launch.offer_slot, used_slots)
+    )
+
+
+def _free_slot(preferred: int, used: set[int]) -> int:
+    if preferred not in used:
+        return preferred
+    return next(number for number in range(len(used) + 1) if number not in used)

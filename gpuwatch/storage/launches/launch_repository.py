@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,13 +15,13 @@ from gpuwatch.domain.launches.launch import (
     ALLOWED_TRANSITIONS,
     Launch,
     LaunchConflict,
-    LaunchEvent,
     LaunchRefusal,
     LaunchState,
     RefusalReason,
     offer_fields,
 )
 from gpuwatch.domain.launches.life.circuit_breaker import is_counted_failure
+from gpuwatch.domain.launches.life.launch_record import LaunchEvent
 from gpuwatch.domain.launches.life.strays import UnknownInstance
 from gpuwatch.domain.market.offer import storable_text
 from gpuwatch.domain.setup.durations import format_duration
@@ -39,6 +40,7 @@ from gpuwatch.storage.launches.launch_admission import (
     extension_refusal,
     refusal_before_send,
     update_breaker,
+    with_free_slots,
 )
 from gpuwatch.storage.launches.renting_blocks import add_unknown, load_unknown, remove_installation, remove_unknown
 from gpuwatch.storage.setup.account_rows import ensure_installation
@@ -153,7 +155,7 @@ class SqlLaunchRepository:
                 lock_reservations(connection)
             if launch.is_over:
                 lock_reservations(connection)
-                changed = _with_free_slots(connection, changed)
+                changed = with_free_slots(connection, changed)
             self._step(connection, launch, changed, cause, now, message)
             update_breaker(connection, changed, now)
             if hook is not None:
@@ -225,26 +227,39 @@ class SqlLaunchRepository:
         *,
         audit: OutboxAlert | None = None,
     ) -> Launch | LaunchRefusal:
-        """Extend its end, if the budgets allow that. The keeper's file is written before the row.
+        """Extend its end, if the budgets allow that; see `extend_to`."""
+        extended = msgspec.structs.replace(launch, max_runtime_s=(launch.max_runtime_s or 0.0) + by_s)
+        check = partial(extension_refusal, budget=budget, watch_budget=watch_budget, now=now)
+        return self.extend_to(launch, extended, f"extended by {format_duration(by_s)}", check, now, audit=audit)
+
+    def extend_to(
+        self,
+        launch: Launch,
+        extended: Launch,
+        cause: str,
+        check: Callable[[Connection, Launch], LaunchRefusal | None],
+        now: datetime,
+        *,
+        audit: OutboxAlert | None = None,
+    ) -> Launch | LaunchRefusal:
+        """Record a launch with a later end, unless the check refuses it. The keeper's file is written before the row.
 
         Raises LaunchConflict, StoreError: it was not written, and the old end stays.
         """
-        extended = msgspec.structs.replace(
-            launch, max_runtime_s=(launch.max_runtime_s or 0.0) + by_s, version=launch.version + 1
-        )
-        refusal = None
+        extended = msgspec.structs.replace(extended, version=launch.version + 1)
+        refused = None
         try:
             with self._database.write() as connection:
                 lock_reservations(connection)
-                refusal = extension_refusal(connection, extended, budget, watch_budget, now)
-                if refusal is None:
+                refused = check(connection, extended)
+                if refused is None:
                     self._obligations.record_extension(extended)
-                    self._step(connection, launch, extended, f"extended by {format_duration(by_s)}", now)
+                    self._step(connection, launch, extended, cause, now)
                     add_audit(connection, audit)
         except (LaunchConflict, StoreError):  # the row has the old end, so the file must have it, too
             self._obligations.record_changes([msgspec.structs.replace(launch, version=extended.version)])
             raise
-        return refusal or extended
+        return refused or extended
 
     def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
         """Check right before the order is sent whether renting was paused or the machine blocked since the reservation.
@@ -380,21 +395,3 @@ class SqlLaunchRepository:
     def _read(self, query: Select[Any]) -> list[Launch]:
         with self._database.read() as connection:
             return [launch_of(row) for row in connection.execute(query)]
-
-
-def _with_free_slots(connection: Connection, launch: Launch) -> Launch:
-    """Return its own slot and offer slot, or others if those are taken: it already exists, beyond every limit."""
-    slots = set(connection.execute(select(launches.c.slot).where(IS_ALIVE, launches.c.watch == launch.watch)).scalars())
-    offer_slots = select(launches.c.offer_slot).where(
-        IS_ALIVE, launches.c.provider == launch.provider, launches.c.offer_id == launch.offer_id
-    )
-    used_slots = set(connection.execute(offer_slots).scalars())
-    return msgspec.structs.replace(
-        launch, slot=_free_slot(launch.slot, slots), offer_slot=_free_slot(launch.offer_slot, used_slots)
-    )
-
-
-def _free_slot(preferred: int, used: set[int]) -> int:
-    if preferred not in used:
-        return preferred
-    return next(number for number in range(len(used) + 1) if number not in used)

@@ -9,7 +9,9 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, func, inspect, select
 
 from gpuwatch.domain.launches.instance import SshAddress
-from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchEvent, LaunchState, PriceSpan, Promise
+from gpuwatch.domain.launches.kept_disk import KeptDisk
+from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState, PriceSpan, Promise
+from gpuwatch.domain.launches.life.launch_record import LaunchEvent
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.setup.stored_values import from_ms, to_ms
@@ -20,6 +22,7 @@ _TIMES = ("intended_at", "requested_at", "running_at", "ended_at", "condition_si
 _SPANS_DECODER = msgspec.json.Decoder(list[tuple[int, int, int]])
 _PROMISE_DECODER = msgspec.json.Decoder(Promise)
 _SSH_DECODER = msgspec.json.Decoder(SshAddress)
+_KEPT_DECODER = msgspec.json.Decoder(KeptDisk)
 _MAX_CAUSE_LENGTH = 200
 _MAX_MESSAGE_LENGTH = 500
 
@@ -46,6 +49,7 @@ def launch_row_of(launch: Launch) -> dict[str, Any]:
         "spans": msgspec.json.encode(spans).decode() if spans else None,
         "promised": msgspec.json.encode(launch.promised).decode(),
         "ssh": None if launch.ssh is None else msgspec.json.encode(launch.ssh).decode(),
+        "kept": None if launch.kept is None else msgspec.json.encode(launch.kept).decode(),
     }
 
 
@@ -64,6 +68,7 @@ def launch_of(row: Row[Any]) -> Launch:
             "condition": None if condition is None else InstanceCondition(condition),
             "spans": _spans(values["spans"]),
             "ssh": None if values["ssh"] is None else _SSH_DECODER.decode(values["ssh"]),
+            "kept": None if values["kept"] is None else _KEPT_DECODER.decode(values["kept"]),
             "promised": Promise() if values["promised"] is None else _PROMISE_DECODER.decode(values["promised"]),
         }
     )

@@ -281,6 +281,7 @@ launch = Table(
     Column("spent_microusd", BigInteger),  # once it is over: its cost, with commission; not of a dry run
     Column("ssh", Text),  # JSON: host, port and user of its SSH server; NULL: not known
     Column("started_by", Text),  # who approved it, and through which face; NULL: its watch or job
+    Column("kept", Text),  # JSON: to be stopped with its disk kept, or started again; NULL: it is to run
     CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
     Index(None, "state", "provider", "spent_microusd"),
     Index(None, "state", "ended_at_ms"),

@@ -18,6 +18,7 @@ from gpuwatch.app.jobs.job_series import request_series_end
 from gpuwatch.app.launches import approvals
 from gpuwatch.app.launches.approvals import ApprovalAnswerView
 from gpuwatch.app.launches.extend import extend
+from gpuwatch.app.launches.keep_disk import request_keep, request_start
 from gpuwatch.app.launches.launches import resolve_absent, resolve_adopted
 from gpuwatch.app.launches.requests.rent import (
     RentQuoteView,
@@ -91,6 +92,18 @@ class ExtendBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     by: _Duration
 
 
+class StartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a launch may run that starts again; null: as its watch says."""
+
+    duration: _Duration | None = msgspec.field(name="for", default=None)
+
+
+class StopBody(StartBody, frozen=True, kw_only=True):
+    """Whether its disk is kept, and for how long; null: as its watch says."""
+
+    keep_disk: bool = False
+
+
 class ExistsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The instance of a held launch."""
 
@@ -142,7 +155,7 @@ class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoppedLaunchView(LaunchView, frozen=True, kw_only=True):
-    """A launch after a request to end it."""
+    """A launch after a request to end, stop or start it."""
 
     changed: _Changed
 
@@ -220,9 +233,21 @@ def _rent(settings: Settings, _id: str, body: RentBody, _actor: str) -> JsonView
     return rent_quote_view(settings, quote, request)
 
 
-def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> JsonView:
-    launch, changed = request_stop(settings, launch_id, actor=actor)
+def _stop(settings: Settings, launch_id: str, body: StopBody, actor: str) -> JsonView:
+    if body.keep_disk:
+        launch, changed = request_keep(settings, launch_id, _seconds_or_none(body.duration), actor=actor)
+    else:
+        launch, changed = request_stop(settings, launch_id, actor=actor)
     return StoppedLaunchView.of(launch_view(launch, real_now()), changed=changed)
+
+
+def _start(settings: Settings, launch_id: str, body: StartBody, actor: str) -> JsonView:
+    launch, changed = request_start(settings, launch_id, _seconds_or_none(body.duration), actor=actor)
+    return StoppedLaunchView.of(launch_view(launch, real_now()), changed=changed)
+
+
+def _seconds_or_none(duration: str | None) -> float | None:
+    return None if duration is None else seconds_of(duration)
 
 
 def _extend(settings: Settings, launch_id: str, body: ExtendBody, actor: str) -> JsonView:
@@ -298,8 +323,10 @@ ACTIONS = (
               scope="approve", body=DenyBody, answer=ApprovalAnswerView, run=_deny),
     ApiAction(path="/rent", summary="Price an offer again; to rent it, approve the quote by its `ask_id`.",
               scope="manage", body=RentBody, answer=RentQuoteView, run=_rent),
-    ApiAction(path="/launches/{id}/stop", summary="End a launch; its end is confirmed later.",
-              scope="manage", body=EmptyBody, answer=StoppedLaunchView, run=_stop),
+    ApiAction(path="/launches/{id}/stop", summary="End a launch, or stop it with its disk kept; confirmed later.",
+              scope="manage", body=StopBody, answer=StoppedLaunchView, run=_stop),
+    ApiAction(path="/launches/{id}/start", summary="Start a launch again whose disk was kept.",
+              scope="manage", body=StartBody, answer=StoppedLaunchView, run=_start),
     ApiAction(path="/launches/{id}/extend", summary="Extend the runtime of a launch, if the budgets allow it.",
               scope="manage", body=ExtendBody, answer=ExtendedLaunchView, run=_extend),
     ApiAction(path="/launches/{id}/absent", summary="Close a held launch: you checked that it has no instance.",

@@ -23,7 +23,7 @@ from gpuwatch.web.launches.machine_text import provider_name
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.running_machines import RunningMachine
-    from gpuwatch.domain.launches.launch import LaunchEvent
+    from gpuwatch.domain.launches.life.launch_record import LaunchEvent
     from gpuwatch.domain.launches.money.bids_and_relocation import Relocation
     from gpuwatch.domain.watches.launch_spec import RelocateSpec
 
@@ -59,6 +59,8 @@ _END_WORDS: Final[Mapping[EndReason, str]] = {
     EndReason.PRICE_RAISED: mark_text("the host raised the price"),
     EndReason.CONTRACT_ENDS: mark_text("the host ended the contract"),
     EndReason.PAUSED: mark_text("renting was paused"),
+    EndReason.KEPT: mark_text("its disk was kept for as long as was set"),
+    EndReason.NOT_STOPPED: mark_text("it did not stay stopped"),
     EndReason.STOPPED: mark_text("you stopped it"),
     EndReason.GONE: mark_text("gone at the provider"),
     EndReason.FINISHED: mark_text("finished"),
@@ -105,7 +107,23 @@ def launch_answer(machine: RunningMachine, now: datetime) -> Markup:
     return filled(text, most=most, so_far=so_far, reason=end_words(launch.end_reason))
 
 
+def _kept_answer(machine: RunningMachine, now: datetime) -> Markup | None:
+    """What it says of a launch that is stopped with its disk kept, on the way there or back; None: it is none."""
+    launch, so_far = machine.launch, dollars(machine.cost_microusd)
+    if launch.kept is None:
+        return None
+    if launch.kept.is_starting:
+        return filled(_("<b>It starts again as soon as its GPUs are free.</b> {so_far} so far."), so_far=so_far)
+    if not launch.is_kept or machine.ends_at is None:
+        return filled(_("<b>It is being stopped, and its disk kept.</b> {so_far} so far."), so_far=so_far)
+    text = _("<b>Stopped; its disk costs {day} a day.</b> {so_far} so far. It is destroyed by {clock}, in {left}.")
+    left, day = span((machine.ends_at - now).total_seconds()), dollars(machine.rate_microusd_hour * 24)
+    return filled(text, so_far=so_far, day=day, clock=clock(machine.ends_at), left=left)
+
+
 def _running_answer(machine: RunningMachine, now: datetime) -> Markup:
+    if (kept := _kept_answer(machine, now)) is not None:
+        return kept
     so_far = dollars(machine.cost_microusd)
     if machine.ends_at is None or machine.most_microusd is None:
         text = _("<b>{so_far} so far, and {rate} from now on.</b> No end is set: it runs until you stop it.")
@@ -201,11 +219,17 @@ _CAUSES: Mapping[str, tuple[str, str, str]] = {  # sentence, icon, tone
     "stopped at the provider": (mark_text("Stopped at {provider}; its disk is billed"), "st-pause", "warn"),
     "its host is offline": (mark_text("Its host is offline"), "st-nodata", "warn"),
     "running again": (mark_text("Running again"), "st-run", "good"),
+    "stopped, its disk is kept": (mark_text("Stopped; its disk is kept"), "st-pause", ""),
+    "runs although it was stopped": (mark_text("It ran although it was stopped"), "warn", "warn"),
+    "starting it again": (mark_text("To be started again"), "st-start", "live"),
+    "could not be started again": (mark_text("It could not be started again; its disk is kept"), "st-nodata", "warn"),
+    "it could not be stopped": (mark_text("It could not be stopped, and runs on"), "st-nodata", "warn"),
     "no list shows it": (mark_text("{provider} no longer lists it"), "st-nodata", "warn"),
     "adopted by the owner": (mark_text("You took it over"), "check", ""),
 }  # fmt: skip
 _PREFIXES: Sequence[tuple[str, tuple[str, str, str]]] = (
     ("offer ", (mark_text("Ordered the next offer"), "retry", "")),
+    ("stopping it with its disk kept", (mark_text("To be stopped, its disk kept: {rest}"), "st-pause", "")),
     ("extended by ", (mark_text("Extended by {rest}"), "clock", "")),
     ("the bid was raised", (mark_text("Its bid was raised"), "up", "")),
     ("its price rose", (mark_text("Its price rose: {rest}"), "up", "warn")),
@@ -226,11 +250,12 @@ def _ahead(machine: RunningMachine, now: datetime) -> Iterator[TimelineEntry]:
         yield TimelineEntry(text=_("The provider confirms its end"), icon="stop", is_ahead=True)
         return
     if ends_at is not None:
-        yield TimelineEntry(text=_("Ends at the latest"), icon="stop", at=ends_at, note=until(ends_at), is_ahead=True)
+        text = _("Its disk is destroyed") if launch.is_kept else _("Ends at the latest")
+        yield TimelineEntry(text=text, icon="stop", at=ends_at, note=until(ends_at), is_ahead=True)
     if machine.idle_ends_at is not None:
         at = machine.idle_ends_at
         yield TimelineEntry(text=_("Ends if it stays idle"), icon="warn", at=at, note=until(at), is_ahead=True)
-    if launch.running_at is not None and launch.max_runtime_s is not None:
+    if launch.running_at is not None and launch.max_runtime_s is not None and launch.kept is None:
         whole = timedelta(seconds=launch.max_runtime_s)
         at = launch.running_at + whole * RUNTIME_SHARE
         if whole >= RUNTIME_LEAST and at > now:

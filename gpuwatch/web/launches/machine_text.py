@@ -6,6 +6,7 @@ from markupsafe import Markup
 
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState
+from gpuwatch.domain.launches.life.launch_record import disk_kept
 from gpuwatch.domain.launches.money.launch_costs import BurnRate
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.market.offer import clean
@@ -29,6 +30,12 @@ _CONDITIONS = {
     InstanceCondition.STOPPED: mark_text("Stopped there"),
     InstanceCondition.OFFLINE: mark_text("Host offline"),
     InstanceCondition.UNLISTED: mark_text("Not listed"),
+}
+
+_DISK_KEPT = {
+    "stopping": mark_text("Stops, disk kept"),
+    "stopped": mark_text("Stopped, disk kept"),
+    "starting": mark_text("Starts again"),
 }
 
 
@@ -63,6 +70,8 @@ def machines_run(burn: BurnRate, shape: str | Markup = "{}{}") -> Markup:
 
 def launch_chip(launch: Launch) -> Markup:
     """Return its state; a running one whose instance does not run says why."""
+    if (kept := disk_kept(launch)) is not None:
+        return chip("nodata", _(_DISK_KEPT[kept]))
     if launch.state is LaunchState.RUNNING and launch.condition is not None:
         return chip("nodata", _(_CONDITIONS[launch.condition]))
     return chip(_CHIPS[launch.state])

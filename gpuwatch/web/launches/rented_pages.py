@@ -34,6 +34,7 @@ from gpuwatch.domain.watches.launch_spec import RelocateSpec
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
+from gpuwatch.web.launches.kept_disk_forms import KEPT_DISK_ACTIONS
 from gpuwatch.web.launches.launch_answers import cheaper_text, check_line, end_words, launch_answer, launch_timeline
 from gpuwatch.web.launches.launch_facts import launch_facts
 from gpuwatch.web.launches.machine_text import machine_name, machines_run, provider_name
@@ -339,6 +340,7 @@ LAUNCH_PAGE = Page(
     actions=(
         FormAction(path="/launches/{id}/stop", scope="manage", run=_stop),
         FormAction(path="/launches/{id}/absent", scope="manage", run=_absent),
+        *KEPT_DISK_ACTIONS,
     ),
     scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js"),
 )

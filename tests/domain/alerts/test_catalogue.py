@@ -26,7 +26,7 @@ CATALOGUE: dict[str, AlertSpec] = {
 }
 # `AlertSpec` itself, `LaunchAlerts`, `job_alert` and the keeper fill these in
 COMMON = {"now", "subject", "watch", "launch", "provider", "label", "instance", "state", "price_step", "ten_minutes"}
-COMMON |= {"job", "job_id", "run", "end", "advice"}
+COMMON |= {"job", "job_id", "run", "end", "advice", "kept_until", "disk_day", "start_minutes", "kept_since"}
 
 
 def fields(spec: AlertSpec) -> set[str]:

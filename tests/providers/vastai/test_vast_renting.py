@@ -13,7 +13,7 @@ import respx
 
 from gpuwatch import providers
 from gpuwatch.errors import OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
-from gpuwatch.ports import Launcher, Order, Query
+from gpuwatch.ports import DiskKeeper, InstanceState, Launcher, Order, Query
 from gpuwatch.testing.faults import MALFORMED_LISTS
 from gpuwatch.testing.suite import case
 from tests.providers.vastai.bench import marketplace, pointed_at
@@ -41,6 +41,25 @@ def test_a_bid_is_rented_as_a_bid(adapter: providers.Adapter) -> None:
     bid = (offer.min_bid_usd_hour or 0) * 1.5
     adapter.launcher.create(_order(offer.offer_id, bid_usd_hour=bid))
     assert [instance.spot for instance in adapter.launcher.list_instances()] == [True]
+
+
+def test_a_start_whose_gpus_are_rented_to_another_waits_until_it_is_taken_back(
+    adapter: providers.Adapter, place: Any
+) -> None:
+    assert isinstance(adapter.launcher, DiskKeeper)
+    offer = adapter.market.search(Query()).offers[0]
+    instance_id = adapter.launcher.create(_order(offer.offer_id)).instance_id
+    adapter.launcher.stop_instance(instance_id)
+    place.occupy(int(instance_id))
+    assert adapter.launcher.start_instance(instance_id) is False
+    [found] = adapter.launcher.list_instances()
+    assert found.state is InstanceState.STOPPED
+    assert found.stopped_usd_hour
+    adapter.launcher.stop_instance(instance_id)
+    place.give_back(int(found.machine_id or 0))
+    [found] = adapter.launcher.list_instances()
+    assert found.state is InstanceState.STOPPED, "nothing starts by itself after it was taken back"
+    assert adapter.launcher.start_instance(instance_id)
 
 
 def test_credit_is_reported(adapter: providers.Adapter) -> None:

@@ -105,7 +105,8 @@ def overdue(launch: Launch, now: datetime) -> EndCause | None:
     ends = [launch.deadline] if launch.deadline is not None else []
     if launch.state is LaunchState.RUNNING and launch.running_at is not None:
         ends.append(launch.running_at + timedelta(seconds=launch.max_runtime_s))
-    return (EndReason.MAX_RUNTIME, "") if any(now >= end for end in ends) else None
+    end = EndReason.KEPT if launch.is_kept else EndReason.MAX_RUNTIME
+    return (end, "") if any(now >= at for at in ends) else None
 
 
 def billed_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
@@ -117,6 +118,14 @@ def billed_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
     listed = round(shown * MICRO)
     if abs(listed - launch.listed_microusd_hour) <= launch.listed_microusd_hour * _PRICE_SLACK:
         return admitted
+    return listed, launch.with_commission(listed)
+
+
+def stopped_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
+    """Return listed and effective price in micro-dollars an hour of its disk alone."""
+    listed, shown = launch.disk_microusd_hour, instance.stopped_usd_hour
+    if shown is not None and 0 <= shown <= MAX_USD_HOUR:
+        listed = round(shown * MICRO)
     return listed, launch.with_commission(listed)
 
 

@@ -293,15 +293,16 @@ def free_slot(spec: LaunchSpec, watch: str, active: Sequence[Launch], total: int
 
 
 def free_slot_number(spec: LaunchSpec, active: Sequence[Launch]) -> int | None:
-    """Return the lowest free slot of a watch, or None."""
+    """Return the lowest free slot of a watch, or None. A launch whose disk is kept has a slot that does not count."""
     taken = {launch.slot for launch in active}
-    return next((slot for slot in range(spec.max_active) if slot not in taken), None)
+    kept = sum(launch.is_kept for launch in active)
+    return next((slot for slot in range(spec.max_active + kept) if slot not in taken), None)
 
 
 def active_check(spec: LaunchSpec, watch: str, active: Sequence[Launch]) -> RuleCheck:
     """Check how many launches of a watch may be alive. Arguments as `free_slot`."""
-    rule, count, refusal = RefusalReason.MAX_ACTIVE, len(active), None
-    if count >= spec.max_active or free_slot_number(spec, active) is None:
+    rule, count, refusal = RefusalReason.MAX_ACTIVE, sum(not launch.is_kept for launch in active), None
+    if count >= spec.max_active:
         text = f"active launches of watch {watch!r}: {count} (max_active = {spec.max_active})"
         refusal = LaunchRefusal(rule, text)
     return RuleCheck(rule=rule, refusal=refusal, used=count, cost=1, limit=spec.max_active)

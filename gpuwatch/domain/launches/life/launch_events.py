@@ -16,10 +16,10 @@ from gpuwatch.domain.alerts.alert import AlertSpec
 from gpuwatch.domain.alerts.launch_texts import OVER
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
-from gpuwatch.domain.launches.instances.end_rules import EndCause
+from gpuwatch.domain.launches.instances.end_rules import EndCause, longest_hook_s
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.computed_limits import ceiling_microusd
-from gpuwatch.domain.watches.launch_spec import BidSpec, PriceIncreasePolicy
+from gpuwatch.domain.watches.launch_spec import BidSpec, EndPolicy, PriceIncreasePolicy
 from gpuwatch.domain.watches.watch import Action, Watch
 
 
@@ -118,6 +118,13 @@ class InstanceReturned(msgspec.Struct, frozen=True):
     end_wanted: bool
 
 
+class KeepRequested(msgspec.Struct, frozen=True):
+    """The owner wants it stopped with its disk kept for so long. `why`: the rest of a sentence."""
+
+    keep_s: float
+    why: str
+
+
 LifecycleEvent = (
     InstanceCreated
     | AnswerLost
@@ -131,6 +138,7 @@ LifecycleEvent = (
     | SentAgain
     | BidRaised
     | InstanceReturned
+    | KeepRequested
 )
 
 
@@ -148,10 +156,16 @@ class WatchTerms(msgspec.Struct, frozen=True, kw_only=True):
     bid: BidSpec | None = None
     relaunch: bool = False
     on_increase: PriceIncreasePolicy = PriceIncreasePolicy.ALERT
+    keep_s: float | None = None  # at the end of its runtime and when idle, its disk is kept for so long
+    hook_s: float = 0.0  # how long a stop may wait for `before_stop`
 
 
-def watch_terms(watch: Watch | None, launch: Launch) -> WatchTerms:
-    """Return the terms of a launch from its watch in the current settings."""
+def watch_terms(watch: Watch | None, launch: Launch, keeps_disks: bool = False) -> WatchTerms:
+    """Return the terms of a launch from its watch in the current settings.
+
+    Args:
+        keeps_disks: whether its provider can stop an instance and keep its disk.
+    """
     if watch is None:
         return WatchTerms()
     ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
@@ -162,7 +176,12 @@ def watch_terms(watch: Watch | None, launch: Launch) -> WatchTerms:
     if spec is None:
         return WatchTerms(ceiling_microusd=ceiling)
     return WatchTerms(
-        ceiling_microusd=ceiling, bid=spec.bid, relaunch=spec.relaunch, on_increase=spec.on_price_increase
+        ceiling_microusd=ceiling,
+        bid=spec.bid,
+        relaunch=spec.relaunch,
+        on_increase=spec.on_price_increase,
+        keep_s=watch.keep_disk_for_s if keeps_disks and watch.on_end is EndPolicy.STOP else None,
+        hook_s=longest_hook_s(spec),
     )
 
 
@@ -203,11 +222,23 @@ class RaiseBid(msgspec.Struct, frozen=True):
     bid_microusd_hour: int
 
 
+class Halt(msgspec.Struct, frozen=True):
+    """Stop this instance at the provider, and keep its disk. Repeating it is harmless."""
+
+    instance_id: str
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """Start this stopped instance again. Repeating it is harmless."""
+
+    instance_id: str
+
+
 class SlotFreed(msgspec.Struct, frozen=True):
     """The launch is over, so its slot is free."""
 
 
-Effect = Destroy | RaiseBid | SlotFreed
+Effect = Destroy | RaiseBid | Halt | Resume | SlotFreed
 
 
 class TransitionResult(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache, lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -24,7 +24,7 @@ from gpuwatch.domain.watches.watch import Watch
 
 _OF_WATCH = (
     *("name", "gpu", "gpu_names", "max_price_usd_gpu_hour", "auto", "max_job_cost_usd", "job", "action", "spot"),
-    *("min_download_mbps", "active", "notify", "budget"),
+    *("min_download_mbps", "active", "notify", "budget", "on_end", "keep_disk_for_s"),
 )
 _OF_LAUNCH = (
     *("bid", "relaunch", "verify", "ssh_key", "wasteful_below", "wasteful_for_s", "idle_below", "idle_for_s"),
@@ -39,6 +39,9 @@ class SshView(JsonView, frozen=True, kw_only=True):
     host: str
     port: int
     user: str
+
+
+DiskKept = Literal["stopping", "stopped", "starting"]
 
 
 class LaunchView(JsonView, frozen=True, kw_only=True):
@@ -67,6 +70,13 @@ class LaunchView(JsonView, frozen=True, kw_only=True):
     spot: bool
     intended_at: Moment
     ssh: Annotated[SshView | None, Meta(description="Where to log in; null: not known.")]
+    disk_kept: Annotated[
+        DiskKept | None, Meta(description="Stopped with its disk kept, on the way there, or starting; null: it is not.")
+    ]
+    disk_usd_day: Annotated[
+        float | None,
+        Meta(description="Of its kept disk, commission included; null: it is not kept."),
+    ]
     account: str | None
     install_id: str | None
     watch_id: str | None
@@ -81,6 +91,8 @@ def launch_fields(launch: Launch, now: datetime) -> dict[str, Any]:
         "ssh": None if launch.ssh is None else SshView.of(launch.ssh),
         "account": launch.account_id,
         "started_by": _started_by(launch),
+        "disk_kept": disk_kept(launch),
+        "disk_usd_day": launch.spans[-1].price_microusd_hour * 24 / MICRO if launch.is_kept and launch.spans else None,
     }
 
 
@@ -90,9 +102,38 @@ def _started_by(launch: Launch) -> str:
     return launch.started_by or (f"watch {launch.watch}" if job is None else f"job {job}")
 
 
+def disk_kept(launch: Launch) -> DiskKept | None:
+    """Return where a launch is that is stopped with its disk kept; None: it is to run, or is over."""
+    if launch.kept is None or launch.is_over:
+        return None
+    if launch.kept.is_starting:
+        return "starting"
+    return "stopped" if launch.is_kept else "stopping"
+
+
 def launch_view(launch: Launch, now: datetime) -> LaunchView:
     """One launch as other programs see it."""
     return LaunchView.of(launch, **launch_fields(launch, now))
+
+
+class LaunchEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded state change of a launch. The provider's text is cleaned, not escaped."""
+
+    at: datetime
+    from_state: LaunchState | None  # None: the intent
+    to_state: LaunchState
+    cause: str
+    provider_words: str | None
+    listed_microusd_hour: int | None
+    price_microusd_hour: int | None
+
+
+def state_of(launch: Launch) -> str:
+    """Return its state with its condition, for terminals: "running (outbid)", "stopped, disk kept"."""
+    if (kept := disk_kept(launch)) is not None:
+        return "starting again" if kept == "starting" else f"{kept}, disk kept"
+    note = "dry run" if launch.dry_run else None if launch.condition is None else launch.condition.value
+    return launch.state.value + (f" ({note})" if note else "")
 
 
 def terms_of(watch: Watch) -> str:

@@ -19,8 +19,24 @@ from msgspec.structs import replace
 from gpuwatch.domain.alerts import launch_texts as texts
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
-from gpuwatch.domain.launches.instances.end_rules import EndCause, billed_rates, end_cause, late_start, overdue
+from gpuwatch.domain.launches.instances.end_rules import (
+    EndCause,
+    billed_rates,
+    end_cause,
+    late_start,
+    overdue,
+    stopped_rates,
+)
 from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
+from gpuwatch.domain.launches.life.kept_disks import (
+    begins_to_halt,
+    halt_again,
+    halting,
+    keep_requested,
+    keeps_disk_at,
+    kept_listed,
+    not_stopped,
+)
 from gpuwatch.domain.launches.life.launch_events import (
     NO_TRANSITION,
     AnswerLost,
@@ -32,6 +48,7 @@ from gpuwatch.domain.launches.life.launch_events import (
     InstanceListed,
     InstanceReturned,
     InstanceUnlisted,
+    KeepRequested,
     LifecycleEvent,
     ListUnavailable,
     NothingCreated,
@@ -45,10 +62,11 @@ from gpuwatch.domain.launches.life.launch_events import (
     WatchTerms,
     over,
 )
+from gpuwatch.domain.launches.life.order_answers import answer_lost, created, nothing_created
 from gpuwatch.domain.launches.life.owner_decisions import adopted, end_requested, found_nothing, sent_again
 from gpuwatch.domain.launches.life.strays import reopened
 from gpuwatch.domain.launches.money.bids_and_relocation import next_bid
-from gpuwatch.domain.market.money import MICRO, price_text, usd
+from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.domain.watches.launch_spec import PriceIncreasePolicy
 
 OUTBID_PATIENCE = timedelta(minutes=2)  # how long a sufficient bid may take to win again
@@ -72,41 +90,6 @@ def transition(
     return _RULES[type(event)](launch, event, clock, terms)
 
 
-# --- the order's answer -----------------------------------------------------------------------------------------------
-def _created(launch: Launch, event: InstanceCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    if launch.instance_id not in {None, event.instance_id}:
-        return NO_TRANSITION  # another instance was found by its label; the listing reports this one
-    if not event.starts:
-        end = EndReason.BID_LOST if launch.spot else EndReason.BROKEN
-        changes = {"instance_id": event.instance_id, "end_reason": end.text()}
-        notify = Notification(texts.DOES_NOT_START)
-        step = Transition(to_state=LaunchState.STOPPING, cause=end.text(), changes=changes, notify=notify)
-        return TransitionResult(step, (Destroy(event.instance_id),))
-    if launch.instance_id is not None:
-        return NO_TRANSITION  # it was found by its label in the meantime
-    # its end was requested in the meantime, which still applies
-    state = LaunchState.STOPPING if launch.state is LaunchState.STOPPING else LaunchState.STARTING
-    effects = (Destroy(event.instance_id),) if state is LaunchState.STOPPING else ()
-    return TransitionResult(
-        Transition(to_state=state, cause="created", changes={"instance_id": event.instance_id}), effects
-    )
-
-
-def _answer_lost(launch: Launch, event: AnswerLost, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    if launch.state is not LaunchState.REQUESTED or launch.instance_id is not None:
-        return NO_TRANSITION
-    changes = {"instance_id": event.instance_id}
-    return TransitionResult(
-        Transition(to_state=LaunchState.UNKNOWN, cause="the answer was lost", words=event.words, changes=changes)
-    )
-
-
-def _nothing_created(launch: Launch, event: NothingCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    if launch.instance_id is not None or launch.state not in LOST_STATES | {LaunchState.INTENDED, LaunchState.STOPPING}:
-        return NO_TRANSITION
-    return over(LaunchState.FAILED, event.reason, clock.now, Notification(texts.NOT_RENTED, {"why": event.reason}))
-
-
 # --- the instance is listed -------------------------------------------------------------------------------------------
 def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     instance = event.instance
@@ -116,12 +99,19 @@ def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: W
         return TransitionResult(Transition(to_state=LaunchState.STARTING, cause="found by its id"))
     if launch.state is LaunchState.STOPPING:
         return TransitionResult(None, (Destroy(instance.instance_id),))
-    fault = event.fault or end_cause(launch, instance, clock.at_least, terms.ceiling_microusd)
+    fault = event.fault or _end_cause(launch, instance, clock, terms)
     if fault is not None:
-        return _ending(launch, *fault)
+        return _at_its_end(launch, fault, clock, terms)
     is_starting = launch.state is LaunchState.STARTING
     found = _starting(launch, event, clock) if is_starting else _running(launch, instance, clock, terms)
     return _with_address(launch, instance, found)
+
+
+def _end_cause(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> EndCause | None:
+    if launch.kept is not None:  # that it does not run is no reason
+        return overdue(launch, clock.at_least) or not_stopped(launch, clock.at_least)
+    found = end_cause(launch, instance, clock.at_least, terms.ceiling_microusd)
+    return found or begins_to_halt(launch, terms, clock.at_least)
 
 
 def _with_address(launch: Launch, instance: Instance, found: TransitionResult) -> TransitionResult:
@@ -176,6 +166,8 @@ def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> Tra
 
 
 def _running(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.kept is not None:
+        return kept_listed(launch, instance, clock, terms)
     condition = _condition_of(launch, instance)
     if condition is not launch.condition:
         return _condition_changed(launch, instance, condition, clock)
@@ -210,7 +202,7 @@ def _condition_changed(
 ) -> TransitionResult:
     """Record the new condition and the price that is billed from now on."""
     cause, spec = _CONDITIONS[condition]
-    listed, price = billed_rates(launch, instance) if condition is None else _stopped_rates(launch, instance)
+    listed, price = billed_rates(launch, instance) if condition is None else stopped_rates(launch, instance)
     changes: dict[str, Any] = {
         "condition": condition,
         "condition_since": None if condition is None else clock.now,
@@ -222,13 +214,6 @@ def _condition_changed(
         to_state=LaunchState.RUNNING, cause=cause, words=instance.status, changes=changes, notify=Notification(spec)
     )
     return TransitionResult(step)
-
-
-def _stopped_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
-    listed = launch.disk_microusd_hour
-    if instance.stopped_usd_hour is not None:
-        listed = round(instance.stopped_usd_hour * MICRO)
-    return listed, launch.with_commission(listed)
 
 
 def _outbid(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
@@ -289,9 +274,9 @@ def _unlisted(launch: Launch, event: InstanceUnlisted, clock: ClockReading, term
     if launch.state is LaunchState.REQUESTED:
         return _UNKNOWN
     due = late_start(launch, "it is in no list", clock.at_least) or overdue(launch, clock.at_least)
-    due = due or _if_alive(launch, event.fault)
+    due = due or _if_alive(launch, event.fault) or not_stopped(launch, clock.at_least)
     if due is not None:
-        return _ending(launch, *due)
+        return _at_its_end(launch, due, clock, terms)
     if event.verdict is AbsenceVerdict.ABSENT:
         return _absent(launch, event, clock)
     return _cannot_prove(launch, event, clock) if event.verdict is AbsenceVerdict.CANNOT_PROVE else NO_TRANSITION
@@ -358,9 +343,11 @@ def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms:
 
     An overdue instance is destroyed by its id; a lost one is held.
     """
-    due = overdue(launch, clock.at_least) or _if_alive(launch, event.fault)
+    due = overdue(launch, clock.at_least) or _if_alive(launch, event.fault) or not_stopped(launch, clock.at_least)
     if due is not None:
-        return _ending(launch, *due)
+        return _at_its_end(launch, due, clock, terms)
+    if launch.is_halted and not launch.is_kept:
+        return halt_again(launch, clock, terms)
     if launch.state is LaunchState.STOPPING and launch.instance_id is not None:
         return TransitionResult(None, (Destroy(launch.instance_id),))
     if launch.instance_id is None and event.verdict is AbsenceVerdict.CANNOT_PROVE:
@@ -369,6 +356,12 @@ def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms:
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
+def _at_its_end(launch: Launch, fault: EndCause, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if terms.keep_s is not None and keeps_disk_at(launch, fault, terms, clock.at_least):
+        return halting(launch, fault[0].text(fault[1]), terms.keep_s, clock)
+    return _ending(launch, *fault)
+
+
 def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
     reason = end.text(words)
     notify = Notification(texts.ENDING, {"end": end.value, "reason": reason})
@@ -379,9 +372,9 @@ def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
 
 
 _RULES: Mapping[type, Callable[..., TransitionResult]] = {
-    InstanceCreated: _created,
-    AnswerLost: _answer_lost,
-    NothingCreated: _nothing_created,
+    InstanceCreated: created,
+    AnswerLost: answer_lost,
+    NothingCreated: nothing_created,
     InstanceListed: _listed,
     InstanceUnlisted: _unlisted,
     ListUnavailable: _no_list,
@@ -389,6 +382,7 @@ _RULES: Mapping[type, Callable[..., TransitionResult]] = {
     OwnerFoundNothing: found_nothing,
     OwnerAdopted: adopted,
     SentAgain: sent_again,
+    KeepRequested: keep_requested,
     BidRaised: _bid_raised,
     InstanceReturned: lambda launch, event, clock, terms: reopened(launch, event, clock),
 }

@@ -98,7 +98,7 @@ def budget_checks(
 
 
 def _count_check(new: Launch, alive: Sequence[Launch], limit: int, whose: str) -> RuleCheck:
-    count, refusal = sum(launch.promised.machines for launch in alive), None
+    count, refusal = sum(launch.promised.machines for launch in alive if not launch.is_kept), None
     if count + new.promised.machines > limit:
         text = f"{count_text(count, 'instance is', 'instances are')} alive"
         if new.promised.machines > 1:
@@ -141,8 +141,10 @@ def all_budgets_refusal(
 
 
 def highest_rate_microusd_hour(launch: Launch) -> int:
-    """Return the highest known price per hour from now on, including price increases while it runs."""
+    """Return the highest known price per hour from now on, including increases while it runs; of its disk if kept."""
     newest = launch.spans[-1].price_microusd_hour if launch.spans else 0
+    if launch.is_kept:
+        return newest
     return max(launch.bound_microusd_hour, newest)
 
 

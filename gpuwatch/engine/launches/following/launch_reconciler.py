@@ -2,15 +2,11 @@
 
 The first listing after a start is the reconciliation: before it, nothing new is rented at that provider. Each listing
 becomes an event per launch for `domain/launches/life/state_machine`; this module carries out the effects.
-
-`ReconciledStore` says whether the rows of the database were compared with the provider's instances since the database
-last went back to an older state.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,16 +17,20 @@ from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.instances.end_rules import overdue
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import WATCH_ENDED, Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.life.kept_disks import halt_begins_at
 from gpuwatch.domain.launches.life.launch_events import (
     BidRaised,
     ClockReading,
     Destroy,
     Effect,
+    Halt,
     InstanceUnlisted,
     LifecycleEvent,
     ListUnavailable,
     RaiseBid,
+    Resume,
     SlotFreed,
+    WatchTerms,
     watch_terms,
 )
 from gpuwatch.domain.launches.life.launch_record import governing_watch
@@ -41,6 +41,7 @@ from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.launches.following.absence import IndependentEvidence, MissingInstances, ReopenedLaunches
 from gpuwatch.engine.launches.following.provider_account import OtherAccounts, ProviderAccount
+from gpuwatch.engine.launches.following.reconciled_store import ReconciledStore
 from gpuwatch.engine.launches.following.strays import LostLaunches, UnaccountedInstances, UnknownInstances
 from gpuwatch.engine.launches.following.transition_executor import LaunchClock, TransitionExecutor, must_end_at
 from gpuwatch.engine.launches.guarding.guard import ProviderGuard, due_cause, listed_event
@@ -48,7 +49,7 @@ from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder, at_o
 from gpuwatch.engine.launches.guarding.instance_lists import Contradictions, InstanceListing, InstanceListMonitor
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import OrderError, PartlyDone, ProviderError, StoreError
-from gpuwatch.ports import Instance, Launcher, Market
+from gpuwatch.ports import DiskKeeper, Instance, Launcher, Market
 
 if TYPE_CHECKING:
     from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -58,7 +59,6 @@ log = logging.getLogger(__name__)
 ALIVE_EVERY = timedelta(seconds=CHANGING_EVERY_S)
 OTHERS_END_AFTER = timedelta(minutes=5)  # past its end, then a launch of another owner is ended, too
 STEADY_EVERY = timedelta(seconds=RUNNING_EVERY_S)  # also without launches, to find unknown instances
-_SETTLE_S = 60.0  # an order that was under way when commits were lost is answered, and listed, by then
 _MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})
 _STEPS = 4  # transitions per poll: found, running, ended, …
 
@@ -165,8 +165,9 @@ class LaunchReconciler:
         if self._next_at is not None and now < self._next_at <= now + STEADY_EVERY:
             return False
         alive = self._read(now)
-        moving = any(launch.state in _MOVING for launch in alive)
-        ends = [end for launch in alive if (end := must_end_at(launch)) is not None and end > now]
+        moving = any(launch.state in _MOVING or (launch.kept is not None and not launch.is_kept) for launch in alive)
+        due = (at for launch in alive for at in (must_end_at(launch), self._halt_begins_at(launch)))
+        ends = [at for at in due if at is not None and at > now]
         self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY) / self._pace, *ends])
         self._defects.clear()
         is_sound = False
@@ -179,6 +180,14 @@ class LaunchReconciler:
         for launch_id, defect in self._defects.items():
             raise PartlyDone(f"launch {launch_id}: {defect}") from defect
         return done
+
+    def _halt_begins_at(self, launch: Launch) -> datetime | None:
+        terms = self._terms(launch)
+        return halt_begins_at(launch, terms.keep_s, terms.hook_s)
+
+    def _terms(self, launch: Launch) -> WatchTerms:
+        keeps_disks = isinstance(self._launcher, DiskKeeper)
+        return watch_terms(governing_watch(launch, self._watches), launch, keeps_disks)
 
     @property
     def reconciled(self) -> bool:
@@ -315,7 +324,7 @@ class LaunchReconciler:
         """Apply events while each leads to another."""
         for _ in range(_STEPS):
             clock = ClockReading(now, self._clock.at_least(launch, now))
-            before, terms = launch, watch_terms(governing_watch(launch, self._watches), launch)
+            before, terms = launch, self._terms(launch)
             launch, effects = self._executor.apply(launch, observe(launch), clock, terms)
             for effect in effects:
                 self._carry_out(launch, effect, now)
@@ -327,6 +336,10 @@ class LaunchReconciler:
             self._ender.destroy(launch, effect.instance_id, now)
         elif isinstance(effect, RaiseBid):
             self._raise_bid(launch, effect, now)
+        elif isinstance(effect, Halt):
+            self._ender.halt(launch, effect.instance_id, now)
+        elif isinstance(effect, Resume):
+            self._ender.resume(launch, effect.instance_id, now)
         elif isinstance(effect, SlotFreed):
             self._followed.drop(launch)
             self._freed(launch)
@@ -345,48 +358,3 @@ def _is_abandoned(launch: Launch, now: datetime) -> bool:
 
 def _chosen(launches: Sequence[Launch], only: Collection[str] | None) -> list[Launch]:
     return [launch for launch in launches if only is None or launch.launch_id in only]
-
-
-class ReconciledStore:
-    """The generation of the database (`storage.setup.lineage`) whose launches were looked up at a provider.
-
-    After commits were lost, a listing counts only if it began `settle_s` after the loss was noticed: another host may
-    have been ordering at that moment, and its row is gone.
-
-    Args:
-        generation: returns the database's generation.
-        monotonic: seconds.
-    """
-
-    def __init__(
-        self, generation: Callable[[], int], monotonic: Callable[[], float], settle_s: float = _SETTLE_S
-    ) -> None:
-        self._generation = generation
-        self._monotonic = monotonic
-        self._settle_s = settle_s
-        self._seen = generation()
-        # a service that begins after a loss does not know how long ago that was
-        self._since_s = monotonic() if self._seen else -math.inf
-        self._listed: int | None = None
-
-    @property
-    def is_current(self) -> bool:
-        """Whether nothing was lost since the last listing that counts."""
-        return self._listed is not None and self._listed == self._generation()
-
-    @property
-    def went_back(self) -> bool:
-        """Whether commits were lost since the start, and no listing counts yet."""
-        return not self.is_current and self._generation() != 0
-
-    def began(self) -> int | None:
-        """Call before reading the rows and the list; returns what to pass to `listed`."""
-        now_s, generation = self._monotonic(), self._generation()
-        if generation != self._seen:
-            self._seen, self._since_s = generation, now_s
-        return generation if now_s - self._since_s >= self._settle_s else None
-
-    def listed(self, began: int | None) -> None:
-        """Note that the rows were compared with a complete list."""
-        if began is not None:
-            self._listed = began

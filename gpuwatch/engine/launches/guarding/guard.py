@@ -131,7 +131,12 @@ class ProviderGuard:
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         """Return why a listed instance must end, or None. Reports upcoming events to the owner."""
         watch = governing_watch(launch, self._watches)
-        fault = self.due(launch, now) or self._prices.beyond_budget(launch, instance, now)
+        fault = self.due(launch, now)
+        if launch.is_halted:
+            if fault is None and launch.is_kept:
+                self._alerts.kept(launch, now)
+            return fault
+        fault = fault or self._prices.beyond_budget(launch, instance, now)
         fault = fault or self._of_instance(launch, instance, watch, now)
         if fault is None and launch.state is LaunchState.RUNNING:
             self._report_events(launch, instance, watch, now)
@@ -141,7 +146,7 @@ class ProviderGuard:
         """Return why it must end, listed or not: a budget, a price, its windows, a long hook. None: it need not."""
         watch = governing_watch(launch, self._watches)
         fault = self._budgets.fault(launch) or self._prices.fault(launch, now)
-        if watch is None:
+        if watch is None or launch.kept is not None:
             return fault
         return fault or outside_windows(watch, now, self._zone) or hook_must_begin(launch, watch, now)
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from gpuwatch.domain.alerts import guard_texts as texts
 from gpuwatch.domain.alerts.alert import AlertSpec, Severity
+from gpuwatch.domain.alerts.kept_texts import KEPT_ENDS_SOON, STILL_KEPT
 from gpuwatch.domain.launches.instance import Instance
-from gpuwatch.domain.launches.instances.end_rules import ends_by_itself_at
+from gpuwatch.domain.launches.instances.end_rules import due_reminder, ends_by_itself_at
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch
+from gpuwatch.domain.launches.life.kept_disks import kept_ends_soon
 from gpuwatch.domain.launches.money.bids_and_relocation import Relocation, next_bid
 from gpuwatch.domain.launches.money.budgets import BudgetStatus
 from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO, dollars, price_text, usd
@@ -119,6 +121,15 @@ class GuardAlerts:
         bid = instance.bid_usd_hour or usd(launch.bid_microusd_hour or 0)
         least = price_text(instance.min_bid_usd_hour or 0.0)
         self.report(launch, texts.UNDERBID, now, bid=f"${price_text(bid)}", least=least, next=what)
+
+    def kept(self, launch: Launch, now: datetime) -> None:
+        """Remind once a day of a disk that is kept, and report that it is destroyed soon."""
+        since = launch.kept.stopped_at if launch.kept is not None else None
+        if kept_ends_soon(launch, now):
+            self.report(launch, KEPT_ENDS_SOON, now)
+        nth = due_reminder(launch, now)
+        if nth and since is not None:
+            self.report(launch, STILL_KEPT, now, nth=nth, since=format_moment(since, self._zone))
 
     def budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
         """Report a budget at 80 % and when it is used up, once in each window and for each limit."""

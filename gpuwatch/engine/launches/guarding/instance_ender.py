@@ -1,4 +1,4 @@
-"""Sends destroys, repeatedly if needed, and reports refused and slow ones."""
+"""Sends destroys, stops and starts, repeatedly if needed, and reports refused and slow ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from gpuwatch.domain.alerts.alert import AlertSpec
+from gpuwatch.domain.alerts.kept_texts import HALT_REFUSED, START_REFUSED, START_WAITS
 from gpuwatch.domain.alerts.launch_texts import END_REFUSED, END_UNCONFIRMED, TIME_OVER, TO_BE_ENDED
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.alerts.alert_reporter import AlertReporter
@@ -13,7 +15,7 @@ from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launches.followed_launch import FollowedLaunches
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.errors import OrderError, ProviderError, is_refusal
-from gpuwatch.ports import Launcher
+from gpuwatch.ports import DiskKeeper, Launcher
 from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
@@ -76,6 +78,38 @@ class InstanceEnder:
                 # repeating it does not help
                 reason, words = launch.end_reason or TIME_OVER, redact(str(error))
                 self._reporter.report(self._launch_alerts.of(END_REFUSED, launch, now, error=words, reason=reason))
+
+    def halt(self, launch: Launch, instance_id: str, now: datetime) -> None:
+        """Stop it with its disk kept; called again at every listing until one shows that it stopped."""
+        if not self._may_destroy(launch, now) or not isinstance(self._launcher, DiskKeeper):
+            return
+        failpoint("launch.before_halt")
+        try:
+            self._launcher.stop_instance(instance_id)
+            failpoint("launch.after_halt")
+        except (OrderError, ProviderError) as error:
+            log.warning("launch %s: cannot stop its instance yet: %s", launch.launch_id, error)
+            if is_refusal(error):
+                self._report(HALT_REFUSED, launch, now, error)
+
+    def resume(self, launch: Launch, instance_id: str, now: datetime) -> None:
+        """Start it again; called again at every listing until one shows it running, or its time for that is over."""
+        if not isinstance(self._launcher, DiskKeeper):
+            return
+        failpoint("launch.before_resume")
+        try:
+            begins = self._launcher.start_instance(instance_id)
+            failpoint("launch.after_resume")
+            if not begins:
+                self._report(START_WAITS, launch, now)
+        except (OrderError, ProviderError) as error:
+            log.warning("launch %s: cannot start its instance yet: %s", launch.launch_id, error)
+            if is_refusal(error):
+                self._report(START_REFUSED, launch, now, error)
+
+    def _report(self, spec: AlertSpec, launch: Launch, now: datetime, error: Exception | None = None) -> None:
+        words = "" if error is None else redact(str(error))
+        self._reporter.report(self._launch_alerts.of(spec, launch, now, error=words))
 
     def _report_if_slow(self, launch: Launch, now: datetime) -> None:
         one, tick_s = self._followed.of(launch), self._monotonic()
