@@ -22,7 +22,7 @@ from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.launch_record import state_of
-from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd, current_microusd_hour
 from gpuwatch.domain.market.money import MICRO, dollars, per_hour, usd
 from gpuwatch.errors import UsageError
 
@@ -155,7 +155,7 @@ def _stop_keeping(settings: Settings, launch_id: str, keep_s: float | None) -> i
     from gpuwatch.app.launches.keep_disk import keep_disk
 
     if keep_disk(settings, launch_id, keep_s, click.echo, actor=command_actor()):
-        click.echo(f"start it again with: gpuwatch launches start {launch_id}")
+        click.echo(f"start it again with: gpuwatch launches start {launch_id} --for 4h")
         return Exit.DONE
     note("not confirmed yet: check at the provider; `gpuwatch run` keeps trying")
     return Exit.CANNOT_TELL
@@ -217,7 +217,7 @@ def print_launches(launches: Sequence[Launch], now: datetime, timezone: str) -> 
         left("watch", "watch", drop=2),
         left("state", state_of),
         left("GPU", lambda launch: f"{launch.gpu_count}× {launch.gpu}"),
-        right("price", lambda launch: _price(launch.price_microusd_hour / MICRO)),
+        right("price", lambda launch: _price(current_microusd_hour(launch) / MICRO)),
         right("cost", lambda launch: dollars(usd(cost_microusd(launch, now))), drop=1),
         left("instance", "instance_id", drop=1),
         left("since", lambda launch: launch.running_at or launch.intended_at, drop=3),

@@ -275,7 +275,7 @@ def _entry(launch: Launch, event: LaunchEvent) -> TimelineEntry:
     notes: list[str | Markup] = []
     if event.provider_words and not runs:
         notes.append(translate_composed(clean(event.provider_words, 300)))
-    if event.to_state is LaunchState.RUNNING and event.price_microusd_hour:
+    if event.to_state is LaunchState.RUNNING and event.price_microusd_hour and icon != "st-pause":
         notes.insert(0, per_hour(event.price_microusd_hour))
     return TimelineEntry(text=sentence, icon=icon, at=event.at, note=Markup(" · ").join(notes), tone=tone)
 

@@ -56,16 +56,26 @@ def machine_place(launch: Launch) -> str:
 
 
 def machines_run(burn: BurnRate, shape: str | Markup = "{}{}") -> Markup:
-    """Return how many machines are billed at which rate, and how many of them may not exist.
+    """Return how many machines are billed at which rate, how many of them may not exist, and how many disks are kept.
 
     Args:
         shape: of the rate, whose figure and unit fill it.
     """
-    text = translate_plural("{count} machine runs for {rate}.", "{count} machines run for {rate}.", burn.launches)
+    running = burn.launches - burn.kept
+    text = translate_plural("{count} machine runs for {rate}.", "{count} machines run for {rate}.", running)
+    if burn.kept and not running:
+        text = translate_plural("{kept} disk is kept for {rate}.", "{kept} disks are kept for {rate}.", burn.kept)
+    elif burn.kept:
+        more = translate_plural(
+            "{kept} more is stopped, its disk kept.", "{kept} more are stopped, their disks kept.", burn.kept
+        )
+        text += " " + more
     if burn.held:
         check = translate_plural("{count} of them needs your check.", "{count} of them need your check.", burn.held)
         text += " " + check.format(count=burn.held)
-    return Markup.escape(text).format(count=burn.launches, rate=shape.format(rate_text(burn.effective), _("/h")))
+    return Markup.escape(text).format(
+        count=running, kept=burn.kept, rate=shape.format(rate_text(burn.effective), _("/h"))
+    )
 
 
 def launch_chip(launch: Launch) -> Markup:

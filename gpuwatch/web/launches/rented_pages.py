@@ -85,7 +85,8 @@ def _answer_of_all(held: Sequence[RunningMachine], running: Sequence[RunningMach
         return text.format(count=len(held))
     if running:
         rate_microusd_hour = sum(machine.rate_microusd_hour for machine in running)
-        return machines_run(BurnRate(launches=len(running), effective=rate_microusd_hour))
+        kept = sum(machine.launch.is_kept for machine in running)
+        return machines_run(BurnRate(launches=len(running), effective=rate_microusd_hour, kept=kept))
     return _("No machine runs.") if over else _("Nothing was rented yet.")
 
 

@@ -7,6 +7,7 @@ price is checked again, and pauses, budgets, accounts and prerequisites are thos
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -22,7 +23,7 @@ from gpuwatch.domain.launches.launch import Intent
 from gpuwatch.domain.launches.life.owner_decisions import Approval
 from gpuwatch.domain.launches.rent_terms import RentTerms, rent_watch
 from gpuwatch.domain.market.json_view import usd_number
-from gpuwatch.domain.market.money import dollars, usd
+from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.market.offer import OfferKind, clean
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, WatchMemory
 from gpuwatch.domain.watches.match import failures, match_of, price_for
@@ -68,9 +69,14 @@ class RentQuote(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def traffic(self) -> str:
         """What traffic costs in addition: "$0.01/GB down"; empty: nothing, or it is unknown."""
-        offer = self.approval.match.offer
-        rates = {"down": offer.download_usd_gb, "up": offer.upload_usd_gb}
-        return ", ".join(f"${rate:.3g}/GB {way}" for way, rate in rates.items() if rate)
+        offer, parts = self.approval.match.offer, []
+        if offer.download_usd_gb:
+            rate = price_text(Decimal(repr(offer.download_usd_gb)), most=6)
+            parts.append(f"${rate}/GB down")
+        if offer.upload_usd_gb:
+            rate = price_text(Decimal(repr(offer.upload_usd_gb)), most=6)
+            parts.append(f"${rate}/GB up")
+        return ", ".join(parts)
 
 
 class RentRefusal(msgspec.Struct, frozen=True, kw_only=True):

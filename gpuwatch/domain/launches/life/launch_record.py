@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState
-from gpuwatch.domain.launches.money.launch_costs import cost_microusd
+from gpuwatch.domain.launches.money.launch_costs import cost_microusd, current_microusd_hour
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.watches.launch_spec import HookSpec
@@ -92,7 +92,7 @@ def launch_fields(launch: Launch, now: datetime) -> dict[str, Any]:
         "account": launch.account_id,
         "started_by": _started_by(launch),
         "disk_kept": disk_kept(launch),
-        "disk_usd_day": launch.spans[-1].price_microusd_hour * 24 / MICRO if launch.is_kept and launch.spans else None,
+        "disk_usd_day": current_microusd_hour(launch) * 24 / MICRO if launch.is_kept else None,
     }
 
 

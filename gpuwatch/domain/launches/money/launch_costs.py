@@ -59,6 +59,11 @@ def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tu
     return [(start, max(start, stop), rate) for (start, rate), stop in zip(starts, ends, strict=True)]
 
 
+def current_microusd_hour(launch: Launch) -> int:
+    """Return what an hour costs now, commission included: while only its disk is kept, that of the disk."""
+    return launch.spans[-1].price_microusd_hour if launch.is_kept and launch.spans else launch.price_microusd_hour
+
+
 def is_billed_since(launch: Launch, since: datetime, now: datetime) -> bool:
     """Return whether it may have cost anything since then: a tenth of the work of computing what."""
     spans = billed_spans(launch, now)
@@ -201,27 +206,32 @@ def total_cost(costs: Iterable[LaunchCost]) -> LaunchCost:
 
 
 class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The current rate in micro-dollars per hour, and the number of billed launches; `held` of them may not exist."""
+    """The current rate in micro-dollars per hour, and the number of billed launches.
+
+    `held` of them may not exist, of `kept` of them only the disk is left.
+    """
 
     listed: int = 0
     effective: int = 0
     launches: int = 0
     held: int = 0
+    kept: int = 0
 
 
 def burn_rate(launches: Sequence[Launch], now: datetime) -> BurnRate:
     """Return the current rate. A launch whose answer was lost counts with its full price, as it does in budgets."""
     last = [
-        (launch.state, parts[-1])
+        (launch, parts[-1])
         for launch in launches
         if launch.state not in FINAL_STATES and (parts := price_segments(launch, now))
     ]
-    billed = [(state, part) for state, part in last if part.price]
+    billed = [(launch, part) for launch, part in last if part.price]
     return BurnRate(
-        listed=sum(part.listed for _state, part in billed),
-        effective=sum(part.price for _state, part in billed),
+        listed=sum(part.listed for _launch, part in billed),
+        effective=sum(part.price for _launch, part in billed),
         launches=len(billed),
-        held=sum(state is LaunchState.HELD for state, _part in billed),
+        held=sum(launch.state is LaunchState.HELD for launch, _part in billed),
+        kept=sum(launch.is_kept for launch, _part in billed),
     )
 
 

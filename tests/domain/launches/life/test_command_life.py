@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.launch import (
+    ALLOWED_TRANSITIONS,
     EndReason,
     Intent,
     Launch,
     LaunchState,
     PriceSpan,
-    may_transition,
     new_launch,
 )
 from gpuwatch.domain.launches.life.command_life import (
@@ -48,7 +48,7 @@ def after(launch: Launch, event: CommandEvent, seconds: float = 30.0) -> tuple[L
     step = command_transition(launch, event, ClockReading(at, at)).transition
     if step is None:
         return launch.state, None, {}
-    assert may_transition(launch.state, step.to_state)
+    assert step.to_state in ALLOWED_TRANSITIONS[launch.state]
     return step.to_state, step.hook, dict(step.changes)
 
 

@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
 from gpuwatch.domain.launches.launch import (
+    ALLOWED_TRANSITIONS,
     EndReason,
     InstanceCondition,
     Intent,
     Launch,
     LaunchState,
-    may_transition,
     new_launch,
 )
 from gpuwatch.domain.launches.life.launch_events import (
@@ -317,7 +317,7 @@ class Life(RuleBasedStateMachine):
         if outcome.transition is None:
             return
         self.launch = after(before, outcome)
-        assert may_transition(before.state, self.launch.state)
+        assert self.launch.state in ALLOWED_TRANSITIONS[before.state]
         looked_for = {S.HELD} if before.instance_id is None else set()
         assert before.state is not S.STOPPING or self.launch.state in {S.STOPPING, S.ENDED, S.FAILED} | looked_for
         assert before.instance_id is None or self.launch.instance_id == before.instance_id
