@@ -223,7 +223,7 @@ class DecisionLog(logging.Handler):
         super().__init__()
         self.found: list[tuple[float, str, str]] = []
         self._clock = clock
-        self._logger = logging.getLogger("gpuwatch.engine.watches.evaluator")
+        self._logger = logging.getLogger("gpuwatch.engine.watches.decision_log")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Parse "watch NAME: reason, best …"."""

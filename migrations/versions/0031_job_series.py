@@ -10,7 +10,7 @@ down_revision = "0030"
 branch_labels = None
 depends_on = None
 
-_IS_OPEN = sa.text("state NOT IN ('done', 'failed', 'cancelled')")
+_IS_OPEN = sa.text("series IS NOT NULL AND state NOT IN ('done', 'failed', 'cancelled')")
 
 
 def upgrade() -> None:

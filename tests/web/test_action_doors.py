@@ -30,10 +30,16 @@ DOORS = {
     "/approvals/{id}/approve": Door("launches.approvals", "approvals approve", "/approvals/{id}/approve", "approve"),
     "/approvals/{id}/deny": Door("launches.approvals", "approvals deny --why", "/approvals/{id}/deny", "deny"),
     "/launches/{id}/stop": Door("launches.stop", "launches stop", "/launches/{id}/stop", "stop"),
+    "/launches/{id}/keep-disk": Door(
+        "launches.keep_disk", "launches stop --keep-disk --for", "/launches/{id}/stop", "stop"
+    ),
+    "/launches/{id}/start": Door("launches.keep_disk", "launches start --for", "/launches/{id}/start", None),
+    "/rent": Door("launches.requests.rent", "launches rent --for --image --disk --spot", "/rent", "rent"),
     "/launches/{id}/extend": Door("launches.extend", "launches extend --by", "/launches/{id}/extend", "extend"),
     "/launches/{id}/absent": Door("launches.launches", "launches resolve --absent", "/launches/{id}/absent", "resolve"),
     "/launches/{id}/exists": Door("launches.launches", "launches resolve --adopt", "/launches/{id}/exists", "resolve"),
     "/jobs/{id}/cancel": Door("jobs.job_actions", "jobs cancel", "/jobs/{id}/cancel", "jobs"),
+    "/jobs/series/{name}/end": Door("jobs.job_actions", "jobs cancel", "/series/{id}/end", "jobs"),
     "/jobs/{id}/retry": Door("jobs.job_actions", "jobs retry", "/jobs/{id}/retry", "jobs"),
     "/pause": Door("watches.pauses", "watches pause --for --why --group", "/pause", "pause"),
     "/resume": Door("watches.pauses", "watches resume --group", "/resume", "resume"),

@@ -14,7 +14,7 @@ MISSED = AlertSpec(
     facts=(("First", "{first}"), ("Last", "{last}"), ("Next", "{following}")),
     why="gpuwatch did not run when they were due.",
     did="{did}",
-    can_do=(_SHOW, "To make up for missed runs with one: catch_up = true in its file, then submit it again"),
+    can_do=(_SHOW, "To have one run make up for missed ones, change its file: gpuwatch docs recurring-jobs"),
 )
 CAUGHT_UP = "One run makes up for them: {run}."
 NOT_CAUGHT_UP = "Nothing was started for them."

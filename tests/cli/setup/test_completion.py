@@ -53,7 +53,7 @@ def test_former_names_are_not_offered_and_complete_their_arguments(shell: Shell)
     assert not set(offered) & set(ALIASES)
     shell.settings(SETTINGS)
     assert completed(shell, "rehearse", "h") == completed(shell, "watches", "rehearse", "h") == ["h100-night"]
-    assert completed(shell, "launches", "st") == ["stop"]
+    assert completed(shell, "launches", "st") == ["stop", "start"]
     assert "--all" in completed(shell, "launches", "--")
 
 

@@ -53,7 +53,8 @@ job = Table(
     Column("planned_at_ms", BigInteger),
     CheckConstraint("state IN ('" + "', '".join(JOB_STATES) + "')", name="state"),
     partial_index("uq_job_name_open", "name", unique=True, where=_JOB_IS_OPEN),
-    partial_index("uq_job_series_open", "series", unique=True, where=_JOB_IS_OPEN),
+    # of runs alone: all open jobs are found by the index of names
+    partial_index("uq_job_series_open", "series", unique=True, where=text(f"series IS NOT NULL AND {_JOB_IS_OPEN}")),
     Index("uq_job_series_planned", "series", "planned_at_ms", unique=True),
     Index(None, "submitted_at_ms"),
     Index(None, "changed"),
