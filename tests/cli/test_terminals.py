@@ -96,6 +96,9 @@ COMMANDS: dict[str, Facts] = {
     "jobs list": lambda found: [
         text for one in found for text in (one["job_id"], one["name"], minute(one["deadline"]))
     ],
+    "jobs series": lambda found: [
+        text for one in found for text in (one["name"], one["schedule"], minute(one["next_at"]))
+    ],
     "jobs plan": lambda found: [found["jobs"][0]["name"], f"{found['jobs'][0]['limit_usd_gpu_hour']:.2f}"],
     "jobs show train": lambda found: [found["job_id"], *(minute(one["at"]) for one in found["events"])],
     "providers": lambda found: [one["provider"] for one in found],
@@ -135,6 +138,15 @@ def test_every_command_that_prints_a_table_is_tried() -> None:
     ] == []
 
 
+RECURRING = """
+command = "python train.py"
+resources = { gpu = "H100" }
+limit = { max_usd = 10 }
+schedule = "0 2 * * 6"
+within = "6h"
+"""
+
+
 def _entries() -> Iterator[tuple[str, str]]:
     """Yield the words of each command, and the module that holds it."""
     for name, entry in chain.from_iterable(section.items() for section in SECTIONS.values()):
@@ -165,7 +177,8 @@ def home(
     rows.store.close()
     assert shell("machines", "block", "77", "--for", "7d", "--why", "a slow disk that takes hours to read").code == 0
     (shell.folder / "train.toml").write_text(JOB)
-    assert shell("job", "submit", "train.toml").code == 0
+    (shell.folder / "nightly.toml").write_text(RECURRING)
+    assert shell("job", "submit", "train.toml", "nightly.toml").code == 0
     (shell.folder / "tests").symlink_to(request.config.rootpath / "tests")
     (shell.folder / PRIME).symlink_to(h100_prices)
     yield shell

@@ -93,6 +93,7 @@ EXAMPLES = {
     "cli/market/providers.py",
     "storage/history/lake/lake_schema.py",
     "cli/setup/help_commands.py",
+    "cli/launches/rent.py",
     "cli/market/offers.py",
     "domain/market/resold.py",
     "settings/show.py",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from fractions import Fraction
+from math import isfinite
 
 import msgspec
 
@@ -61,7 +62,7 @@ def admitted_bid_ceiling(launch: Launch, bid: BidSpec) -> int:
 
 
 def _microusd(usd: float | None) -> int | None:
-    return None if usd is None else microusd(repr(usd))
+    return None if usd is None or not isfinite(usd) else microusd(repr(usd))
 
 
 class Relocation(msgspec.Struct, frozen=True, kw_only=True):
