@@ -163,7 +163,7 @@ def test_no_answer_is_never_gone(new_cluster: Callable[..., Cluster], silence: d
         wait_for(lambda: len(cluster.dstack.calls("apply")) == 1)
         cluster.dstack.faults(**silence)
         before = len(cluster.dstack.calls("ps"))
-        wait_for(lambda: len(cluster.dstack.calls("ps")) > before + 20)
+        wait_for(lambda: len(cluster.dstack.calls("ps")) > before + 8)  # later, it would be held
         assert cluster.home.launches()[0]["state"] in {"requested", "unknown"}
         assert len(cluster.dstack.calls("apply")) == 1
         cluster.dstack.faults()
