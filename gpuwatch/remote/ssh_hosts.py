@@ -124,8 +124,9 @@ class SshHosts:
 def become(argv: Sequence[str]) -> NoReturn:
     """Replace this process by a program. Raises RemoteRefused: it is not installed."""
     sys.stdout.flush()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program would inherit that
+    ignored = signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as Python sets it, and a program would inherit that
     try:
         os.execvp(argv[0], list(argv))  # noqa: S606 - no shell reads them
     except OSError as error:
+        signal.signal(signal.SIGPIPE, ignored)
         raise RemoteRefused(f"cannot run {argv[0]} ({error.strerror}); Debian: apt install openssh-client") from error

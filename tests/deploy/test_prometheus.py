@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.app.setup.metric_specs import METRICS
 from gpuwatch.emulator import Delays, Marketplace
 from tests.checkout import ROOT
@@ -34,6 +35,7 @@ needs_prometheus = pytest.mark.skipif(
 
 OF_RUNNING_JOBS = "gpuwatch_job_"  # these metrics exist while a job is on an instance
 FROM_PAST_DAYS = "gpuwatch_budget_forecast_ratio"  # a budget has no forecast on its first day
+RECURRING = 'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_usd = 1 }\nschedule = "0 2 * * 6"\nwithin = "6h"\n'
 
 
 def expressions(*, board: str = "") -> list[str]:
@@ -85,6 +87,8 @@ def test_every_panel_has_data_after_a_run_that_rents(tmp_path: Path) -> None:
 def test_every_panel_of_jobs_has_data_while_one_runs(tmp_path: Path) -> None:
     with served(tmp_path) as web, _prometheus(tmp_path, int(web.url.rpartition(":")[2])) as ask:
         job = a_running_job(web.context.settings, tmp_path)
+        (tmp_path / "weekly.toml").write_text(RECURRING)
+        submit_jobs(web.context.settings, [tmp_path / "weekly.toml"])
         wait_for(lambda: all(map(ask, expressions(board="jobs"))))
         (found,) = ask("gpuwatch_job_progress_ratio")
         assert (found["metric"]["job_name"], found["value"][1]) == (job.name, "0.25")

@@ -176,7 +176,7 @@ def test_a_damaged_page_of_the_launches_rents_nothing_and_says_how_to_restore(
         wait_for(lambda: home.states() == ["running"])
         assert terminate(child)[0] == 0
     backup = tmp_path / "backup.db"
-    shutil.copyfile(database, backup)
+    assert home.run("store", "backup", str(backup)).returncode == 0
     _spoil(database, "launch")
     with home.daemon() as child:
         wait_for(lambda: f"the database {database} is damaged" in home.log())
@@ -193,6 +193,8 @@ def test_a_damaged_page_of_the_launches_rents_nothing_and_says_how_to_restore(
     assert f"the database {database} is damaged" in line
     assert f"cp BACKUP {database}" in line
     obligations.write_bytes(kept)
+    for file in tmp_path.glob("gpuwatch.db*"):
+        file.unlink()
     shutil.copyfile(backup, database)
     with home.daemon() as child:
         wait_for(lambda: home.log().count("watching") == 2)

@@ -46,7 +46,7 @@ def rent(home: Home, market: Marketplace) -> dict[str, Any]:
 def test_a_restored_backup_rents_nothing_beside_what_it_does_not_know(market: Marketplace, tmp_path: Path) -> None:
     home = Home(tmp_path, market.url)
     rent_and_end(home, market)
-    shutil.copyfile(tmp_path / "gpuwatch.db", tmp_path / "backup.db")
+    assert home.run("store", "backup", str(tmp_path / "backup.db")).returncode == 0
     home.write(url=market.url, max_total=2)
     lost = rent(home, market)
     for name in ("gpuwatch.db-wal", "gpuwatch.db-shm"):

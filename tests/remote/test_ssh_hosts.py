@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import threading
@@ -114,6 +115,7 @@ def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(RemoteRefused, match=r"cannot run ssh .*apt install openssh-client"):
         become(["ssh", "-V"])
+    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN  # a socket that its peer closed would end the process
 
 
 @contextmanager

@@ -188,5 +188,6 @@ def require_intact(database: Database) -> None:
         if result != "ok":
             raise StoreError(
                 f"the database {database.place} is damaged ({' '.join(result.split())[:120]}). Stop gpuwatch,"
-                f" move the file away, and restore it from `gpuwatch store backup`: cp BACKUP {database.place}"
+                f" move the file, and its -wal and -shm, away, and restore it from `gpuwatch store backup`:"
+                f" cp BACKUP {database.place}"
             )
