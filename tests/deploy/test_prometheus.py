@@ -35,7 +35,13 @@ needs_prometheus = pytest.mark.skipif(
 
 OF_RUNNING_JOBS = "gpuwatch_job_"  # these metrics exist while a job is on an instance
 FROM_PAST_DAYS = "gpuwatch_budget_forecast_ratio"  # a budget has no forecast on its first day
-RECURRING = 'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_usd = 1 }\nschedule = "0 2 * * 6"\nwithin = "6h"\n'
+RECURRING = """
+command = "true"
+resources = { gpu = "H100" }
+limit = { max_usd = 1 }
+schedule = "0 2 * * 6"
+within = "6h"
+"""
 
 
 def expressions(*, board: str = "") -> list[str]:
