@@ -156,6 +156,8 @@ class Following:
             close_obligation=base.obligations.close,
             generation=lambda: base.store.generation,
             pace=pace(),
+            keeps_spot_disks=launcher.name not in base.adapters
+            or not base.adapters[launcher.name].info.no_kept_spot_disk,
         )
 
     def _guard(self, launcher: Launcher) -> ProviderGuard:

@@ -257,9 +257,10 @@ def _provider_warnings(settings: Settings, watch: Watch) -> Iterator[str]:
         yield f"{' and '.join(only_listed)} offers list prices only: a watch that rents does not search there"
     if not_rentable:
         yield f"gpuwatch cannot rent at {' and '.join(not_rentable)}: it only reports matching offers there"
-    keeps_none = [info for info in infos if info.launches and info.no_kept_disk]
-    if watch.on_end is EndPolicy.STOP and keeps_none:
-        reasons = "; ".join(f"{info.name}: {info.no_kept_disk}" for info in keeps_none)
+    spot = watch.spot is not SpotPolicy.NO
+    keeps_none = {info.name: info.cannot_keep_disk(is_spot=spot) for info in infos if info.launches}
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in keeps_none.items() if reason)
+    if watch.on_end is EndPolicy.STOP and reasons:
         yield f'on_end = "stop" destroys the machine all the same at {reasons}'
     onstart = {True: "and the machine itself runs launch.onstart", False: "and launch.onstart is refused"}
     for runs_onstart, consequence in onstart.items():

@@ -29,6 +29,7 @@ class DiskKeeperSuite(LookupSuite):
     ) -> None:
         keeper = self._require_keeper(launcher)
         instance_id = launcher.create(self.order(offers[0].offer_id)).instance_id
+        launcher.list_instances()  # one that is just starting may refuse to be stopped
         for _ in range(2):  # repeating it is harmless
             keeper.stop_instance(instance_id)
             (found,) = launcher.list_instances()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
@@ -24,6 +24,7 @@ from tests.clouds.aws_capacity import CAPACITY_ROUTES, CapacityActions
 from tests.clouds.aws_market import MARKET, Sold, product_texts
 from tests.clouds.aws_wire import json_reply, listed, refuse, xml_reply
 
+_NEXT = {"pending": "running", "stopping": "stopped"}
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
 
 
@@ -44,6 +45,8 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         ("POST", "/DescribeInstances", "describe_instances"),
         ("POST", "/RunInstances", "run_instances"),
         ("POST", "/TerminateInstances", "terminate_instances"),
+        ("POST", "/StopInstances", "stop_instances"),
+        ("POST", "/StartInstances", "start_instances"),
         ("POST", "/GetProducts", "get_products"),
         ("POST", "/GetCallerIdentity", "get_caller_identity"),
         *ACCOUNT_ROUTES,
@@ -287,27 +290,61 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         for instance_id, instance in self.instances.items():
             if instance["region"] == region and instance_id in (asked or self.instances):
                 rows.append({"reservationId": "r-0", "instancesSet": [self._shown(instance_id)]})
-                if instance["state"] == "pending":
-                    instance["state"] = "running"
+                instance["state"] = _NEXT.get(instance["state"], instance["state"])
         return self._paged(request, "reservationSet", rows)
 
     def terminate_instances(self, request: EmulatorRequest) -> EmulatorReply:
         """End them; ending one that is already gone is allowed."""
-        rows = []
+        return self._changed(request, lambda instance: "shutting-down")
+
+    def stop_instances(self, request: EmulatorRequest) -> EmulatorReply:
+        """Stop them; their disks stay. One that is spot, or just starting, cannot be stopped."""
+
+        def stopped(instance: Mapping[str, Any]) -> str:
+            if instance["spot"]:
+                message = "You can't stop the Spot Instance: it is associated with a one-time Spot Instance request."
+                raise refuse("UnsupportedOperation", message)
+            if instance["state"] not in ("running", "stopping", "stopped"):
+                raise refuse("IncorrectInstanceState", "The instance is not in a state from which it can be stopped.")
+            return "stopped" if instance["state"] == "stopped" else "stopping"
+
+        return self._changed(request, stopped)
+
+    def start_instances(self, request: EmulatorRequest) -> EmulatorReply:
+        """Start stopped ones, where there is capacity."""
+
+        def started(instance: Mapping[str, Any]) -> str:
+            sold: Sold = instance["sold"]
+            if instance["state"] in ("pending", "running"):
+                return str(instance["state"])
+            if instance["state"] != "stopped":
+                raise refuse("IncorrectInstanceState", "The instance is not in a state from which it can be started.")
+            if (sold.zone, sold.type) in self.sold_out:
+                message = f"We currently do not have sufficient {sold.type} capacity in {sold.zone}."
+                raise refuse("InsufficientInstanceCapacity", message, 500)
+            return "pending"
+
+        return self._changed(request, started)
+
+    def _changed(self, request: EmulatorRequest, state: Callable[[Mapping[str, Any]], str]) -> EmulatorReply:
+        """Give the named instances another state; all or none."""
+        found = []
         for instance_id in listed(request.params, "InstanceId"):
             instance = self.instances.get(instance_id)
             if instance is None or instance["region"] != self._region(request):
                 raise refuse("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
-            before, instance["state"] = instance["state"], "shutting-down"
-            reason = {
-                "code": "Client.UserInitiatedShutdown",
-                "message": "Client.UserInitiatedShutdown: User initiated shutdown",
-            }
-            instance["reason"] = reason
+            found.append((instance_id, instance, state(instance)))
+        reason = {
+            "code": "Client.UserInitiatedShutdown",
+            "message": "Client.UserInitiatedShutdown: User initiated shutdown",
+        }
+        rows = []
+        for instance_id, instance, after in found:
             rows.append({
-                "instanceId": instance_id, "currentState": {"code": 32, "name": "shutting-down"},
-                "previousState": {"code": 16, "name": before},
+                "instanceId": instance_id, "currentState": {"code": 0, "name": after},
+                "previousState": {"code": 0, "name": instance["state"]},
             })  # fmt: skip
+            instance |= {"state": after, "reason": None if after in ("pending", "running") else reason}
         return xml_reply(request, {"instancesSet": rows})
 
     def _attach_volume(self, sent: Mapping[str, str], instance_id: str, region: str) -> None:

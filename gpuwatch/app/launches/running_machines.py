@@ -82,7 +82,7 @@ def cannot_keep_disk(launch: Launch) -> str | None:
     """Return why its provider cannot stop it with its disk kept, in one line, or None."""
     if launch.is_by_command or launch.provider not in providers.names():
         return "gpuwatch does not manage what was rented"
-    reason = providers.info(launch.provider).no_kept_disk
+    reason = providers.info(launch.provider).cannot_keep_disk(is_spot=launch.spot)
     return f"{launch.provider} cannot keep the disk of a stopped machine: {reason}" if reason else None
 
 

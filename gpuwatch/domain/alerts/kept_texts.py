@@ -77,7 +77,7 @@ _TAKEN = (
 )
 START_WAITS = about_launch(
     "it cannot start now: its GPUs are rented to another",
-    "{provider} keeps the start waiting until its GPUs are free; it may begin at any moment.",
+    "The start at {provider} waits until its GPUs are free; it may begin at any moment.",
     kind=AlertKind.HELD,
     once="start-waits:{kept_since:%Y%m%dT%H%M%S}:{launch}",
     facts=_DISK,

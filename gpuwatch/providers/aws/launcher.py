@@ -16,7 +16,15 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.market.money import HOURS_A_MONTH
-from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.errors import (
+    OfferGone,
+    OrderError,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderError,
+    RefusalKind,
+)
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.providers.aws.catalog import CatalogCache, PriceList
@@ -240,6 +248,32 @@ class AwsLauncher(BasicLauncher):
         states = [at(row, "CurrentState", "Name") for row in objects(answer.get("TerminatingInstances"))]
         if not states or any(state not in {"shutting-down", "terminated"} for state in states):
             raise OutcomeUnknown(f"aws: {region}: an unexpected answer", instance_id)
+
+    def stop_instance(self, instance_id: str) -> None:
+        """Stop an on-demand machine and keep its root disk. Raises OrderError: not stopped, or outcome unknown."""
+        region, ec2_id = parse_instance_id(instance_id)
+        self._change_state("stop", region, ec2_id, frozenset({"stopping", "stopped"}))
+
+    def start_instance(self, instance_id: str) -> bool:
+        """Start a stopped machine; False: AWS has no capacity for it now. Raises OrderError."""
+        region, ec2_id = parse_instance_id(instance_id)
+        try:
+            self._change_state("start", region, ec2_id, frozenset({"pending", "running"}))
+        except OfferGone:
+            return False
+        return True
+
+    def _change_state(self, verb: str, region: str, ec2_id: str, accepted: frozenset[str]) -> None:
+        """Stop or start it. While it is still moving, EC2 refuses; that is no reason to alarm anybody."""
+        answer = self._account.order(
+            verb, region, f"{verb}_instances", ignored_code="IncorrectInstanceState", InstanceIds=[ec2_id]
+        )
+        if answer is None:
+            raise OutcomeUnknown(f"aws: {region}: it cannot {verb} in its present state", ec2_id)
+        key = {"stop": "StoppingInstances", "start": "StartingInstances"}[verb]
+        states = [at(row, "CurrentState", "Name") for row in objects(answer.get(key))]
+        if not states or any(state not in accepted for state in states):
+            raise OutcomeUnknown(f"aws: {region}: an unexpected answer", ec2_id)
 
     def account_id(self) -> str | None:
         """Return the account number of the credentials: STS answers regardless of their permissions.

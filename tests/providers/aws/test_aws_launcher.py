@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpuwatch import providers
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -18,7 +19,7 @@ from gpuwatch.errors import (
     RefusalKind,
     RefusalScope,
 )
-from gpuwatch.ports import Launcher
+from gpuwatch.ports import DiskKeeper, InstanceState, Launcher
 from gpuwatch.providers.aws.client import ordering_error
 from gpuwatch.testing.suite import case
 from tests.clouds.aws import Ec2
@@ -185,6 +186,33 @@ def test_every_refusal_of_aws_says_what_to_do_next(place: Ec2, launcher: Launche
         assert (type(caught.value), getattr(caught.value, "kind", None)) == (error, kind), code
         assert "hush" not in str(caught.value)
         assert place.count("RunInstances") == 1
+
+
+def test_without_capacity_a_stopped_machine_does_not_start_and_what_moves_is_no_refusal(
+    place: Ec2, launcher: Launcher
+) -> None:
+    assert isinstance(launcher, DiskKeeper)
+    made = launcher.create(order())
+    with pytest.raises(OutcomeUnknown, match="present state"):
+        launcher.stop_instance(made.instance_id)  # it is still pending
+    assert only(launcher).state is InstanceState.STARTING
+    launcher.stop_instance(made.instance_id)
+    with pytest.raises(OutcomeUnknown, match="present state"):
+        launcher.start_instance(made.instance_id)  # it is still stopping
+    assert only(launcher).state is InstanceState.STOPPED
+    place.sell_out("us-east-1a", "g5.xlarge")
+    assert not launcher.start_instance(made.instance_id)
+    assert only(launcher).state is InstanceState.STOPPED
+
+
+def test_a_spot_machine_cannot_be_stopped(place: Ec2, launcher: Launcher) -> None:
+    assert isinstance(launcher, DiskKeeper)
+    made = launcher.create(order(SPOT_ID, bid_usd_hour=0.5))
+    only(launcher)
+    with pytest.raises(OrderRefused, match="one-time Spot Instance request"):
+        launcher.stop_instance(made.instance_id)
+    assert providers.info("aws").cannot_keep_disk(is_spot=True)
+    assert not providers.info("aws").cannot_keep_disk(is_spot=False)
 
 
 def test_no_capacity_is_an_offer_gone_in_that_zone_alone(place: Ec2, launcher: Launcher) -> None:

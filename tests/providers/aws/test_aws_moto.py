@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch import providers
 from gpuwatch.errors import OrderRefused, RefusalKind
-from gpuwatch.ports import AccountLookup, InstanceLookup, InstanceState, Launcher, Order
+from gpuwatch.ports import AccountLookup, DiskKeeper, InstanceLookup, InstanceState, Launcher, Order
 from gpuwatch.ports.prerequisites import OrderValidation, PrerequisiteProbe
 from tests.clocks import Clock
 from tests.late import LateModule
@@ -70,6 +70,22 @@ def test_a_machine_is_rented_listed_and_ended(ec2: Any, launcher: Launcher) -> N
     launcher.destroy(made.instance_id)
     assert list(launcher.list_instances()) == []
     assert _shown(ec2)["State"]["Name"] in ("shutting-down", "terminated")
+    launcher.destroy(made.instance_id)
+
+
+def test_a_machine_is_stopped_with_its_disk_and_starts_again(ec2: Any, launcher: Launcher) -> None:
+    assert isinstance(launcher, DiskKeeper)
+    made = launcher.create(order())
+    volumes = [volume["VolumeId"] for volume in ec2.describe_volumes()["Volumes"]]
+    for _ in range(2):
+        launcher.stop_instance(made.instance_id)
+        [found] = launcher.list_instances()
+        assert found.state is InstanceState.STOPPED
+    for _ in range(2):
+        assert launcher.start_instance(made.instance_id)
+        [found] = launcher.list_instances()
+        assert found.state in (InstanceState.STARTING, InstanceState.RUNNING)
+    assert [volume["VolumeId"] for volume in ec2.describe_volumes()["Volumes"]] == volumes
     launcher.destroy(made.instance_id)
 
 

@@ -80,6 +80,7 @@ class LaunchReconciler:
         generation: grows when the database went back to an older state: nothing is rented until a listing after that.
         watch_ended: how long after its end a launch is reopened if its instance is listed again.
         pace: factor by which the time between two lists is shortened.
+        keeps_spot_disks: whether a `DiskKeeper` can stop spot machines, too.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -104,6 +105,7 @@ class LaunchReconciler:
         close_obligation: Callable[[Obligation], None] = lambda obligation: None,
         generation: Callable[[], int] = lambda: 0,
         pace: float = 1.0,
+        keeps_spot_disks: bool = True,
     ) -> None:
         self._repository = repository
         self._launcher = launcher
@@ -111,6 +113,7 @@ class LaunchReconciler:
         self._rents = rents
         self._in_flight = in_flight
         self._freed = freed
+        self._keeps_spot_disks = keeps_spot_disks
         self._on_listed = on_listed
         self._guard = guard
         self._executor = TransitionExecutor(repository, launch_alerts)
@@ -186,7 +189,7 @@ class LaunchReconciler:
         return halt_begins_at(launch, terms.keep_s, terms.hook_s)
 
     def _terms(self, launch: Launch) -> WatchTerms:
-        keeps_disks = isinstance(self._launcher, DiskKeeper)
+        keeps_disks = isinstance(self._launcher, DiskKeeper) and (self._keeps_spot_disks or not launch.spot)
         return watch_terms(governing_watch(launch, self._watches), launch, keeps_disks)
 
     @property
