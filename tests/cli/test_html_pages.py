@@ -127,7 +127,7 @@ def test_steps_are_never_diagonal() -> None:
     times = [datetime(2026, 11, 1, tzinfo=UTC) + timedelta(hours=hour) for hour in range(4)]
     chart = step_chart("t", times, [SvgLine("lowest", [1.0, 2.0, None, 3.0])])
     assert chart is not None
-    path = chart.body.split(' d="')[1].split('"')[0]
+    path = chart.body.split('class="p-line" d="')[1].split('"')[0]
     assert path.count("M") == 2
     assert "L" not in path
 

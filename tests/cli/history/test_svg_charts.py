@@ -92,7 +92,9 @@ def test_figures_are_distinct_and_exact(low: float, width: float) -> None:
 
 def test_what_was_not_polled_is_hatched_and_said() -> None:
     chart = a_day(24)
-    assert chart.body.count('class="p-gap"') == 3  # two hours, and the key
+    [gaps] = re.findall('<path class="p-gap" d="(.*?)"', chart.body)
+    assert gaps.count("M") == 2  # hours
+    assert chart.body.count('class="p-gap"') == 2  # and the key
     assert "not polled" in chart.body
     assert "rented" in chart.body
     assert "limit $1.75" in chart.body
