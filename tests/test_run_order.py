@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.own_process import place_of
-from tests.run_order import SHARED_STARTS, TOGETHER, arranged
+from tests.run_order import SHARED_STARTS, TOGETHER, _module_with_a_fixture, arranged
 
 
 def _items(count: int, slow: int) -> list[pytest.Item]:
@@ -51,3 +51,19 @@ def test_what_shares_a_process_or_a_daemon_is_together_even_if_it_is_slow() -> N
         item.nodeid = f"{rows[number % 3][0]}::test_{number}"
     ordered = [place_of(item, TOGETHER) for item in arranged(items, 6)]
     assert sorted(place for place, _ in groupby(ordered) if place) == sorted(rows)  # each of them once
+
+
+def test_what_shares_a_fixture_of_its_module_is_together_and_spread_like_slow_tests() -> None:
+    """Otherwise a browser, a daemon or a store would start again after each test of another module."""
+    items: list[Any] = _items(600, 7)
+    once, each = [SimpleNamespace(scope="module")], [SimpleNamespace(scope="function")]
+    for number, item in enumerate(items[::15]):
+        item.nodeid = f"tests/web/test_{number % 4}.py::test_{number}"
+        item._fixtureinfo = SimpleNamespace(name2fixturedefs={"tmp_path": each, "browser": once})
+    ordered = [item.nodeid.partition("::")[0] for item in arranged(items, 6)]
+    assert sorted(name for name, _ in groupby(ordered) if "web" in name) == [f"tests/web/test_{n}.py" for n in range(4)]
+    assert len({ordered.index(f"tests/web/test_{n}.py") // 100 for n in range(4)}) > 1, "in one part"
+
+
+def test_a_fixture_that_every_module_has_holds_no_tests_together(request: pytest.FixtureRequest) -> None:
+    assert _module_with_a_fixture(request.node) is None
