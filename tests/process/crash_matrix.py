@@ -29,6 +29,7 @@ KEY = "vast-key-of-the-matrix-51d0"
 PACE = "60"  # a minute per second, for a launch's waiting times
 TO_PROVE = "240"  # if nothing was sent: the half hour that proves absence takes eight seconds
 NOT_SENT = {"intent.after_commit", "launch.before_look", "launch.before_send"}
+REPEATED = "5s"  # with a picture each: every second, they take half of a daemon's processor time
 AT_ONCE = 8  # cases of one test; most of the time each waits
 SENT = "the order was sent"  # killed from outside, as soon as the marketplace has it
 Fault = tuple[str, str, dict[str, Any]]
@@ -153,7 +154,8 @@ class Case:
                 market.faults.add(endpoint, kind, **settings)
             home = Home(
                 folder, market.url, key=KEY, extra=notify_by(double),
-                max_runtime=self.max_runtime, ready_within="6h" if self.column.starts else "20m", **self._settings(),
+                max_runtime=self.max_runtime, ready_within="6h" if self.column.starts else "20m",
+                repeat_every=REPEATED, **self._settings(),
             )  # fmt: skip
             found = self._deaths(home, market) or self._life(home)
             found += Audit(market, home.database_url, self.limits, double).faults()

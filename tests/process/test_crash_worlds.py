@@ -27,7 +27,7 @@ from gpuwatch.emulator import Delays, Marketplace
 from tests.black_hole import BlackHole, black_hole
 from tests.conftest import Postgres
 from tests.process.audit import LABEL, Audit, Limits, launches, undelivered
-from tests.process.crash_matrix import somebody_rents
+from tests.process.crash_matrix import REPEATED, somebody_rents
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for, wait_for_searches
 from tests.process.fork_server import ForkedProcess
 from tests.telegram_double import TelegramDouble, telegram
@@ -51,7 +51,8 @@ class Stage:
     def __init__(self, folder: Path, market: Marketplace, chat: TelegramDouble, **settings: Any) -> None:
         self.folder, self.market, self.chat = folder, market, chat
         self.settings: dict[str, Any] = {
-            "url": market.url, "extra": notify_by(chat), "max_runtime": "10m", "ready_within": "6h"
+            "url": market.url, "extra": notify_by(chat), "max_runtime": "10m", "ready_within": "6h",
+            "repeat_every": REPEATED,
         } | settings  # fmt: skip
         self.home = Home(folder, **self.settings)
 
