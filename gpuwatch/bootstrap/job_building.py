@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.bootstrap import new_id
 from gpuwatch.domain.jobs.cluster_task import TOOL
+from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.engine.jobs.cluster_jobs import SETTLE_S, ClusterJobs, ClusterParts, ClusterTerms
 from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
 from gpuwatch.engine.jobs.job_queue import JobQueue
@@ -39,9 +40,11 @@ if TYPE_CHECKING:
     from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.domain.jobs.job import Job
     from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
     from gpuwatch.engine.launches.following.provider_account import ProviderAccount
+    from gpuwatch.engine.watches.replacement import ReplacementCheck
     from gpuwatch.ports import Launcher
     from gpuwatch.settings import Settings
 
@@ -101,7 +104,10 @@ def build_series_starter(base: Essentials) -> SeriesStarter:
 
 
 def build_job_runner(
-    base: Essentials, launchers: Mapping[str, Launcher], with_limit: Callable[[Watch, datetime], Watch]
+    base: Essentials,
+    launchers: Mapping[str, Launcher],
+    with_limit: Callable[[Watch, datetime], Watch],
+    replacements: ReplacementCheck,
 ) -> JobRunner:
     """The job runner of the daemon.
 
@@ -109,6 +115,11 @@ def build_job_runner(
         with_limit: a watch with its current limit.
     """
     settings, time_source = base.settings, base.time_source
+
+    def rentable_instead(job: Job, leaving: Launch, found: Sequence[Match]) -> tuple[Match | None, str]:
+        now = time_source.now()
+        return replacements.first_rentable(waiting_job_watch(job, price_cap(job), now), leaving, found, now)
+
     checklists = SqlChecklistRepository(base.store)
     parts = JobParts(
         jobs=base.jobs,
@@ -121,6 +132,7 @@ def build_job_runner(
         clock=time_source.now,
         bounds=RunBounds(),
         seen=lambda job: base.observations.latest_matches(job.watch_name),
+        rentable_instead=rentable_instead,
         ticked=lambda job: checklists.items(job.watch_name),
         contract_end=ContractEnds(launchers),
         limit_now=lambda watch, now: with_limit(watch, now).max_price_usd_gpu_hour,

@@ -31,6 +31,7 @@ from gpuwatch.engine.watches.gather import QuoteGathering
 from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.engine.watches.provider_worker import ProviderWorker
 from gpuwatch.engine.watches.quote_collector import QuoteCollector
+from gpuwatch.engine.watches.replacement import ReplacementCheck
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
 from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlForecasts
@@ -89,16 +90,18 @@ class Polling:
         self._paced_ages: dict[str, timedelta] = {}
         self._emptied: set[str] = set()
         self.gathering = QuoteGathering(timedelta(seconds=settings.launching.gather_s))
+        rules = build_rules(
+            settings,
+            tuple(base.adapters),
+            self.price_ranks.rank_of,
+            following.known_accounts,
+            self._paced_ages,
+            self._emptied,
+        )
+        self.replacements = ReplacementCheck(base.uow_factory, rules, executor, new_id)
         self.evaluator = Evaluator(
             base.uow_factory,
-            build_rules(
-                settings,
-                tuple(base.adapters),
-                self.price_ranks.rank_of,
-                following.known_accounts,
-                self._paced_ages,
-                self._emptied,
-            ),
+            rules,
             executor,
             base.slots,
             new_id,

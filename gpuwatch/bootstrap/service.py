@@ -127,7 +127,9 @@ class Service:
         )
         self.commands = _build_commands(base)
         self.polling = Polling(base, self.history, self.following, self.executor, self.commands, self.job_queue)
-        self.job_runner = build_job_runner(base, self.following.launchers, self.polling.limits.of)
+        self.job_runner = build_job_runner(
+            base, self.following.launchers, self.polling.limits.of, self.polling.replacements
+        )
         self.cluster_jobs = build_cluster_jobs(
             base, self.following.launchers, self.following.reconcilers, self.following.accounts
         )

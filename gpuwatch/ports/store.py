@@ -119,6 +119,11 @@ class UnitOfWork(Protocol):
     def would_refuse(self, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
         """Why `reserve` would refuse now, or None. Reserves nothing."""
 
+    def would_refuse_instead(
+        self, intent: Intent, leaving: Launch, budget: Budget, now: datetime
+    ) -> LaunchRefusal | None:
+        """Why `reserve` would refuse if an active launch had just ended, or None. Reserves nothing."""
+
     def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
     ) -> Approval | LaunchRefusal | None:

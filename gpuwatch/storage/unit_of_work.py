@@ -123,6 +123,12 @@ class SqlUnitOfWork:
         """Return why a reservation would be refused now, or None."""
         return launch_admission.refusal_of_rehearsal(self._connection, intent, budget, now)
 
+    def would_refuse_instead(
+        self, intent: Intent, leaving: Launch, budget: Budget, now: datetime
+    ) -> LaunchRefusal | None:
+        """Return why a reservation would be refused if an active launch had just ended, or None."""
+        return launch_admission.refusal_instead(self._connection, intent, leaving, budget, now)
+
     def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
     ) -> Approval | LaunchRefusal | None:

@@ -16,14 +16,15 @@ import msgspec
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.plan.figures import FigureRange
-from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import JobRelocateSpec, LaunchSpec
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.jobs.job_parts import JobParts
 from tests.builders import a_match, an_offer, changed, seen_at
 from tests.jobs.job_world import WATCH, JobWorld, kill
 
-# "moves": its pilot exceeds a limit, and it moves to a faster GPU; "shares": another job takes over its instance
-FAULTS = ("none", "host vanishes", "runner killed", "notice", "network drops", "moves", "shares")
+# "moves": its pilot exceeds a limit, and it moves to a faster GPU; "shares": another job takes over its instance;
+# "relocates": a machine like its own is cheaper, and it moves there
+FAULTS = ("none", "host vanishes", "runner killed", "notice", "network drops", "moves", "shares", "relocates")
 POINTS_MAX = 130  # of a world; of more, from its beginning and its end: the rest asks again while the network is away
 # Every start writes a line with its first step, and looks for other running commands of the job.
 COMMAND = (
@@ -40,6 +41,8 @@ SLOW_AT_FIRST = COMMAND.replace(
 )
 
 _FASTER = a_match(an_offer(gpu="H100 SXM", quoted_usd_hour=0.001), commission="0")
+_CHEAPER = a_match(an_offer(gpu="H100", spot=True, quoted_usd_hour=0.5), commission="0")
+_RELOCATE = JobRelocateSpec(action="move", after_s=0.0, max_per_day=1)
 
 
 _RENTED = changed(WATCH, action=Action.LAUNCH, launch=LaunchSpec(max_total=0))
@@ -116,19 +119,22 @@ def play(folder: Path, point: int, after: bool, fault: str, only: str = "") -> O
         only: the call whose points count.
     """
     world, matrix = JobWorld(folder, real=False, bounds={"gone_s": 5.0}), _Matrix(point, after, only)
-    moves = fault == "moves"
+    moves, relocates = fault == "moves", fault == "relocates"
     world.gpu = "A100 SXM 80GB" if moves else world.gpu
+    offers = (_FASTER,) if moves else (_CHEAPER,) if relocates else ()
     world.wrap = lambda parts: matrix.wrap(
-        changed(parts, seen=lambda job: (seen_at(_FASTER, world.now),)) if moves else parts
+        changed(parts, seen=lambda job: tuple(seen_at(offer, world.now) for offer in offers))
     )
     world.restarted()
     pilot = {"pilot": PilotSpec(duration_s=10.0), "limit": JobLimit(max_usd=5)} if moves else {}
+    more: dict[str, Any] = {"relocate": _RELOCATE, "hours": FigureRange(20, 30)} if relocates else {}
     small = {"resources": _RENTED, "hours": FigureRange(0.2, 0.5)} if fault == "shares" else {}
     for name in ("train", "two") if fault == "shares" else ("train",):
         world.submit(
-            SLOW_AT_FIRST if moves else COMMAND, name=name,
+            SLOW_AT_FIRST if moves or relocates else COMMAND, name=name,
             results=(JobFiles(source="out/*", target=f"results/{name}"),),
-            checkpoint=CheckpointSpec(path="ckpt", every_s=1.0, keep=2), retries=6, **pilot, **small,
+            checkpoint=CheckpointSpec(path="ckpt", every_s=600.0 if relocates else 1.0, keep=2), retries=6,
+            **pilot, **small, **more,
         )  # fmt: skip
     world.rents = lambda job: job.name == "train"
     waiting: list[Callable[[], None]] = [lambda: _befall(world, fault)]
@@ -147,7 +153,9 @@ def play(folder: Path, point: int, after: bool, fault: str, only: str = "") -> O
                 world.restarted()
             except AssertionError:  # it is not over after this many rounds: `_wrong` reports that
                 break
-        wrong = (*_wrong(world), *_lost(world, matrix.stored), *(_stayed(world) if moves else ()))
+        gpu, retries = ("H100 SXM", 5) if moves else ("H100", 6)
+        stayed = _stayed(world, gpu, retries) if moves or relocates else ()
+        wrong = (*_wrong(world), *_lost(world, matrix.stored), *stayed)
         resumed = any(run.checkpoint for run in world.jobs.runs(world.job.job_id))
         return Outcome(
             point=point, after=after, fault=fault, died_at=matrix.died_at, passed=matrix.points, resumed=resumed,
@@ -207,9 +215,9 @@ def _lost(world: JobWorld, stored: list[tuple[int, int]]) -> Iterator[str]:
             yield f"run {run} begins at step {begins}, and step {newest} was stored"
 
 
-def _stayed(world: JobWorld) -> Iterator[str]:
+def _stayed(world: JobWorld, gpu: str, retries_left: int) -> Iterator[str]:
     gpus, retries = world.job.definition.resources.gpu_names, world.job.retries_left
-    if gpus != ("H100 SXM",) or (world.job.run_number, retries) != (2, 5):
+    if gpus != (gpu,) or (world.job.run_number, retries) != (2, retries_left):
         yield f"it did not move once: run {world.job.run_number} on {gpus}, {retries} retries left"
 
 

@@ -33,6 +33,17 @@ def test_a_job_moves_once_although_gpuwatch_dies_while_its_old_instance_ends(tmp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "point", "after"), [("save_run", 4, True), ("transition", 1, False), ("record", 5, True)]
+)
+def test_a_job_goes_on_on_a_cheaper_machine_once_although_gpuwatch_dies(
+    tmp_path: Path, call: str, point: int, after: bool
+) -> None:
+    outcome = play(tmp_path, point, after, "relocates", only=call)
+    assert (outcome.died_at, outcome.wrong) == (call, ())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_two_jobs_share_an_instance_although_gpuwatch_dies_while_it_changes_hands(tmp_path: Path, after: bool) -> None:
     outcome = play(tmp_path, 1, after, "shares", only="take_over")

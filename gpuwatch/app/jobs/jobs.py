@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec import Meta
 
 from gpuwatch.app.jobs.job_files import check_inputs
 from gpuwatch.app.watches.watch_selection import known_job
@@ -19,11 +20,14 @@ from gpuwatch.domain.jobs.job import (
     Job,
     JobEvent,
     JobEventView,
+    JobMove,
     JobRun,
     JobRunView,
     JobState,
     JobView,
+    advice_of,
     definition_json,
+    moves_of,
     new_job,
 )
 from gpuwatch.domain.jobs.job_definition import JobDefinition
@@ -59,6 +63,16 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     def samples(self) -> list[RunSample]:
         """The samples of its runs, oldest first."""
         return samples_of(self.events)
+
+    @property
+    def moves(self) -> list[JobMove]:
+        """Its moves to cheaper machines, oldest first."""
+        return moves_of(self.runs, self.events)
+
+    @property
+    def advice(self) -> str | None:
+        """What was last found out about a cheaper machine for it; None: its file has no `relocate`, or nothing yet."""
+        return None if self.job.definition.relocate is None else advice_of(self.events)
 
     @property
     def newest_sample(self) -> RunSample | None:
@@ -262,6 +276,8 @@ class JobDetailsView(JobView, frozen=True, kw_only=True):
     definition: dict[str, Any]
     nodes: int
     cluster: str | None
+    moves: Annotated[tuple[JobMove, ...], Meta(description="Moves to cheaper machines, oldest first.")]
+    relocation: Annotated[str | None, Meta(description="What was last found out about a cheaper machine.")]
     runs: tuple[JobRunView, ...]
     events: tuple[JobEventView, ...]
 
@@ -273,6 +289,8 @@ def details_view(details: JobDetails) -> JobDetailsView:
         job,
         job.definition,
         cluster=details.cluster,
+        moves=tuple(details.moves),
+        relocation=details.advice,
         sample=None if sample is None else sample_view(sample),
         definition=definition_json(job.definition),
         runs=tuple(JobRunView.of(run) for run in details.runs),

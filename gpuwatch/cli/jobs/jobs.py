@@ -194,6 +194,7 @@ def retry(name: str, file: Path | None, as_json: bool, settings: Settings) -> No
 
 def _print_details(details: JobDetails, timezone: str) -> None:
     from gpuwatch.domain.jobs.checkpoints import kept_facts
+    from gpuwatch.domain.jobs.job import move_text
     from gpuwatch.domain.jobs.run_sample import sample_facts, without_older_samples
     from gpuwatch.domain.market.money import dollars, usd
 
@@ -212,6 +213,8 @@ def _print_details(details: JobDetails, timezone: str) -> None:
         ("launch", job.launch_id or "–"),
         *kept_facts(spec),
         ("runs", f"{job.run_number}; {job.retries_left} retries left"),
+        *(("moved", f"{local(move.at, timezone)} {move_text(move)}") for move in details.moves),
+        *([("relocate", f"{spec.relocate.action}: {details.advice or 'nothing found yet'}")] if spec.relocate else []),
     )
     newest = details.newest_sample
     now = () if newest is None else sample_facts(newest, lambda at: local(at, timezone))

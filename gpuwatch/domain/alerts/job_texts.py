@@ -66,6 +66,29 @@ MOVES_AFTER_PILOT = _job(
     did="It continues on {gpu}, an estimate from data sheets. Its limits do not change.",
     can_do=(_CANCEL,),
 )
+_MOVE: dict[str, Any] = {
+    "facts": (("Price now", "{here}"), ("Price there", "{there}"), ("Assumed", "{rests_on}")),
+    "why": "The remaining work costs at least {stay} here and {move} there, with all that a move costs: "
+    "{saving} ({share:.0%}) less.",
+}
+MOVES = _job(
+    "moves to a cheaper machine",
+    severity=Severity.INFO,
+    did="Its checkpoint was fetched, and its instance is being destroyed. Once that end is confirmed, it rents again "
+    "within its limits; if this offer is gone by then, the cheapest other one.",
+    can_do=(_SHOW, _CANCEL),
+    **_MOVE,
+)
+CHEAPER_MACHINE = msgspec.structs.replace(
+    _job(
+        "a cheaper machine is on offer",
+        severity=Severity.INFO,
+        did="Nothing: it continues where it is.",
+        can_do=('To let it move by itself, write relocate = "move" in its file', _SHOW),
+        **_MOVE,
+    ),
+    once="job:{job_id}:{run}:cheaper:{provider_there}:{machine}:{step}",
+)
 
 _CLUSTER: dict[str, Any] = {
     "did": "dstack ended its machines, and the end of the run is confirmed.",
@@ -121,4 +144,7 @@ NOT_COPIED = _job(
     did="The job continues; its checkpoints are stored on this machine. gpuwatch retries every minute.",
     **_STORE,
 )
-GOES_ON = (INTERRUPTED, NOT_FETCHED, LEFT_OUT, OVER_FORECAST, NOT_STORED, NOT_COPIED, UNMEASURED)
+GOES_ON = (
+    *(INTERRUPTED, NOT_FETCHED, LEFT_OUT, OVER_FORECAST, NOT_STORED, NOT_COPIED, UNMEASURED),
+    *(MOVES, CHEAPER_MACHINE),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import PurePath
 
@@ -32,6 +32,11 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[MachineFile, ...]
     fetched_at: datetime
     failed: bool = False
+
+    @property
+    def written_at(self) -> datetime:
+        """When the command wrote it, by the age that the machine stated for its newest file."""
+        return self.fetched_at - timedelta(seconds=max(min((file.age_s for file in self.files), default=0), 0))
 
 
 class MachineCheckpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.market.json_view import JsonView, Moment, number
+from gpuwatch.domain.market.money import dollars, per_hour
 from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.errors import GpuwatchError
 
@@ -119,6 +120,17 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     end_reason: str | None = None
     held_from: datetime | None = None
     held_until: datetime | None = None
+
+    @property
+    def uses_retry(self) -> bool:
+        """Return whether its end uses up a retry of the job."""
+        return self.step != RELOCATED
+
+
+MOVING = "moving"  # the step of a run whose command is being stopped, because another machine is cheaper
+RELOCATED = "relocated"  # the step of a run that ended for that reason
+MOVE_EVENT = "move"
+ADVICE_EVENT = "relocation"
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -237,6 +249,21 @@ class JobRunView(JsonView, frozen=True, kw_only=True):
     end_reason: str | None
 
 
+class JobMove(JsonView, frozen=True, kw_only=True):
+    """A job's move to a cheaper machine, as it was decided."""
+
+    at: Moment
+    run_number: Annotated[int, Meta(description="The run that ended for it.")]
+    provider: str
+    usd_hour: float
+    to_provider: Annotated[str, Meta(description="Where the compared offer was; the job may have rented another one.")]
+    to_usd_hour: float
+    stay_usd: Annotated[float, Meta(description="Cost of the remaining work on the machine that it left.")]
+    move_usd: Annotated[float, Meta(description="The same after the move, all that it costs included.")]
+    saving_usd: Annotated[float, Meta(description="The difference: expected at the decision, not measured.")]
+    rests_on: str
+
+
 class JobEventView(JsonView, frozen=True, kw_only=True):
     """One event of a job."""
 
@@ -272,4 +299,47 @@ def definition_json(definition: JobDefinition) -> dict[str, Any]:
     }
 
 
-_SHOWN_AS_WRITTEN = ("setup", "script", "inputs", "results", "checkpoint", "pilot", "hours", "active", "retries")
+_SHOWN_AS_WRITTEN = (
+    "setup",
+    "script",
+    "inputs",
+    "results",
+    "checkpoint",
+    "pilot",
+    "hours",
+    "active",
+    "retries",
+    "relocate",
+)
+
+
+def moves_of(runs: Sequence[JobRun], events: Sequence[JobEvent]) -> list[JobMove]:
+    """The moves to cheaper machines that a job made, oldest first."""
+    left = {run.run_number for run in runs if run.step == RELOCATED}
+    found = {event.run_number: move for event in events if (move := move_in(event)) is not None}
+    return [move for number, move in sorted(found.items()) if number in left]
+
+
+def move_in(event: JobEvent) -> JobMove | None:
+    """The move whose decision an event records; None: another event."""
+    if event.kind != MOVE_EVENT:
+        return None
+    try:
+        return msgspec.convert({**event.detail, "at": event.at, "run_number": event.run_number}, JobMove)
+    except msgspec.ValidationError:
+        return None
+
+
+def advice_of(events: Sequence[JobEvent]) -> str | None:
+    """What was last found out about a cheaper machine for a job, in one line; None: nothing so far."""
+    newest = next((event for event in reversed(events) if event.kind in {ADVICE_EVENT, MOVE_EVENT}), None)
+    if newest is None:
+        return None
+    move = move_in(newest)
+    return str(newest.detail.get("found", "")) or None if move is None else move_text(move)
+
+
+def move_text(move: JobMove) -> str:
+    """Describe a move in one line."""
+    there = f"{move.to_provider} at {per_hour(move.to_usd_hour)}"
+    return f"from {move.provider} at {per_hour(move.usd_hour)} to {there}, saving about {dollars(move.saving_usd)}"

@@ -28,7 +28,7 @@ from gpuwatch.domain.setup.fields import (
     Words,
     about,
 )
-from gpuwatch.domain.watches.launch_spec import EnvName, LaunchSpec, shell_command
+from gpuwatch.domain.watches.launch_spec import EnvName, JobRelocate, LaunchSpec, shell_command
 from gpuwatch.domain.watches.launch_text import check_value
 from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.domain.watches.watch import HIGHEST_USD, Action, Watch
@@ -298,6 +298,10 @@ class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
     share_instance: Annotated[Switch, about("Whether it may run on an instance that another job no longer needs.")] = (
         True
     )
+    relocate: Annotated[
+        JobRelocate | None,
+        about('A cheaper machine while it runs: "alert" reports it, "move" continues there. Default: neither.'),
+    ] = None
     keep_on_failure_s: Annotated[Span, about("How long to keep the instance after a failed command (default 0s).")] = (
         0.0
     )
@@ -317,6 +321,7 @@ class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
         if table.name in table.depends_on:
             raise ValueError("depends_on: a job cannot depend on itself")
         _check_schedule(table)
+        _check_relocate(table)
         deadline = table.deadline if table.schedule is None else table.within
         is_span = isinstance(deadline, float)
         return {
@@ -342,6 +347,18 @@ def _check_schedule(table: Any) -> None:
         raise ValueError('schedule: expected within, the time in which each run must be done, such as within = "6h"')
     if table.deadline is not None:
         raise ValueError("deadline: not with schedule; within gives each run its deadline")
+
+
+def _check_relocate(table: Any) -> None:
+    """Raises ValueError: it could not continue elsewhere by itself."""
+    if table.relocate is not None and table.nodes > 1:
+        raise ValueError("relocate: expected only with nodes = 1; gpuwatch does not compare several machines")
+    if table.relocate is None or table.relocate.action == "alert":
+        return
+    if table.checkpoint is None:
+        raise ValueError('relocate = "move" needs checkpoint, or the work would begin anew; or use relocate = "alert"')
+    if table.action == "ask":
+        raise ValueError('relocate = "move" needs action = "launch": it would end a machine and wait for your approval')
 
 
 def _with_target(files: JobFiles, target: str) -> JobFiles:

@@ -249,6 +249,28 @@ class RelocateSpec(Spec, frozen=True, kw_only=True):
     after_s: Annotated[Span, about("Minimum runtime of a launch before it is reported (default 2h).")] = 7200.0
 
 
+class JobRelocateSpec(RelocateSpec, frozen=True, kw_only=True, gc=False):
+    """`relocate = "move"` of a job: whether it continues on a cheaper machine, or only reports it."""
+
+    action: Annotated[Literal["alert", "move"], about('"alert": report a cheaper machine; "move": continue there.')] = (
+        "alert"
+    )
+    min_saving: Annotated[
+        Share, about("Minimum saving on the remaining cost, after all that the move costs (default 15%).")
+    ] = 0.15
+    after_s: Annotated[Span, about("Minimum runtime on a machine before its job leaves it (default 2h).")] = 7200.0
+    max_per_day: Annotated[Whole, about("Moves of the job within 24 hours.", ge=1, le=100)] = 3
+
+
+def _relocate(value: Any) -> Any:
+    return {"action": value} if isinstance(value, str) else value
+
+
+JobRelocate = Annotated[
+    JobRelocateSpec, BeforeValidator(_relocate, json_schema_input_type=Literal["alert", "move"] | JobRelocateSpec)
+]
+
+
 class LaunchKeys:
     """Keys of `[watch.launch]` that `LaunchSpec` holds by other fields."""
 

@@ -270,6 +270,7 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     )
     launch: Annotated[LaunchSpec | None, about("What to rent, for the actions launch and ask.")] = None
     budget: Annotated[Budget, about("Limits for the launches of this watch.")] = Budget()
+    only_observed: bool = False  # of a running job: its offers are compared with its machine, and nothing is decided
     records: MachineRecords = msgspec.field(default_factory=dict)  # your launches by machine, if it needs them
     past: PastComparison | None = None  # the current limits of its comparisons with past prices; None: not computed
 
@@ -300,7 +301,7 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     @property
     def rents_alone(self) -> bool:
         """Whether it rents, or lets a command rent, without asking."""
-        return self.action is Action.LAUNCH or self.action is Action.COMMAND
+        return not self.only_observed and (self.action is Action.LAUNCH or self.action is Action.COMMAND)
 
     @property
     def has_waits(self) -> bool:

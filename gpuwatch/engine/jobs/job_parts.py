@@ -62,6 +62,9 @@ class RunBounds(msgspec.Struct, frozen=True, kw_only=True):
     observed_every_s: float = 60.0  # how often an unchanged state is recorded
 
 
+RentableInstead = Callable[[Job, Launch, Sequence[Match]], tuple[Match | None, str]]
+
+
 class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     """The ports of a run.
 
@@ -70,7 +73,9 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         contract_end: returns when the provider itself ends an instance; None: not known, or never.
         variables: returns the environment of a job's command, secrets resolved. Raises SettingsError.
         clock: the wall clock; a step can take minutes.
-        seen: returns the last known offers within a job's limits.
+        seen: returns the last known offers within a job's limits; while it runs, like its machine and cheaper.
+        rentable_instead: returns the first of the offers, at least one, that could be rented now for a job if its
+            launch had ended, or None and why not. Raises StoreError.
         ticked: returns the items of a job's checklist that its owner ticked.
         limit_now: returns a watch's limit in USD per GPU-hour at a moment. Raises StoreError.
         budget: the global budget.
@@ -87,6 +92,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], datetime]
     bounds: RunBounds = RunBounds()
     seen: Callable[[Job], Sequence[Match]] = lambda job: ()
+    rentable_instead: RentableInstead = lambda job, launch, found: (found[0], "")
     ticked: Callable[[Job], Collection[str]] = lambda job: ()
     contract_end: Callable[[Launch], datetime | None] = lambda launch: None
     limit_now: Callable[[Watch, datetime], Decimal] = lambda watch, now: watch.max_price_usd_gpu_hour

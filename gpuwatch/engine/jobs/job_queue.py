@@ -12,8 +12,15 @@ import msgspec
 from gpuwatch.domain.alerts.job_texts import FAILED_IN_QUEUE
 from gpuwatch.domain.jobs.cluster_task import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState, JobTransition
-from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch, work_hours_left
-from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, queue_order, searching_jobs
+from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch, watch_for_a_move, work_hours_left
+from gpuwatch.domain.jobs.queue import (
+    HUNTED_AT_ONCE,
+    PriceOf,
+    failed_dependency,
+    group_states,
+    queue_order,
+    searching_jobs,
+)
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.jobs.shared_instance import SharedInstances, holders_of, launches_of
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
@@ -83,7 +90,7 @@ class JobQueue:
             self._waiting, self._in_order = queued, queue_order(queued)
         shared = SharedInstances(holders_of(moved, alive), now, self._min_billing_h)
         searching = searching_jobs(self._in_order, now, states, self._price_of, shared=shared)
-        self.watches = tuple(self._watch(job, now) for job in searching)
+        self.watches = (*(self._watch(job, now) for job in searching), *_watches_for_moves(moved, alive, now))
 
     def _watch(self, job: Job, now: datetime) -> Watch:
         watch = waiting_job_watch(job, price_cap(job), now)
@@ -182,12 +189,17 @@ class JobQueue:
     def _preempted(self, job: Job, launch: Launch | None, now: datetime) -> Job:
         if launch is not None:
             return job  # never two instances at once: the end of the old one is not proven yet
-        if job.retries_left <= 0:
+        used = self._retries_used(job)
+        if job.retries_left < used:
             return self._record(job, JobState.FAILED, now, f"no retries left: {job.reason or 'its instance was lost'}")
-        changes = {"retries_left": job.retries_left - 1}
+        changes = {"retries_left": job.retries_left - used}
         return self._record(
             job, JobState.QUEUED, now, f"resumes elsewhere: {job.reason or 'its instance was lost'}", changes
         )
+
+    def _retries_used(self, job: Job) -> int:
+        """Return how many retries the end of its newest run uses up: none if it moves to a cheaper machine."""
+        return int(all(run.uses_retry for run in self._store.runs(job.job_id) if run.run_number == job.run_number))
 
     def _record(
         self,
@@ -250,6 +262,16 @@ class JobQueue:
     @staticmethod
     def _kept(job: Job) -> timedelta:
         return timedelta(seconds=job.definition.keep_on_failure_s if job.state is JobState.FAILED else 0.0)
+
+
+def _watches_for_moves(jobs: Sequence[Job], alive: Mapping[str, Launch], now: datetime) -> list[Watch]:
+    """Return the watches of running jobs that could move, of those with the most to save: each query costs rows."""
+    wanted = [
+        (launch.price_microusd_hour * work_hours_left(job), watch)
+        for job in jobs
+        if (launch := alive.get(job.job_id)) is not None and (watch := watch_for_a_move(job, launch, now)) is not None
+    ]
+    return [watch for _, watch in sorted(wanted, key=lambda one: one[0], reverse=True)[:HUNTED_AT_ONCE]]
 
 
 def _may_move(job: Job, alive: Mapping[str, Launch], now: datetime) -> bool:

@@ -17,12 +17,13 @@ from gpuwatch.domain.alerts import job_texts as texts
 from gpuwatch.domain.alerts.alert import AlertSpec
 from gpuwatch.domain.jobs.checkpoints import to_resume
 from gpuwatch.domain.jobs.cluster_task import is_cluster
-from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
+from gpuwatch.domain.jobs.job import MOVING, ON_AN_INSTANCE, RELOCATED, Job, JobRun, JobState
 from gpuwatch.domain.jobs.pilot_checks import BetterGpu, better_gpu
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.engine.jobs.job_copies import JobCopies
 from gpuwatch.engine.jobs.job_parts import JobParts
+from gpuwatch.engine.jobs.job_relocation import RELOCATION_END, JobRelocation
 from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
 from gpuwatch.engine.jobs.run_finisher import RunFinisher
 from gpuwatch.engine.jobs.run_forecasts import OVER_LIMIT, UNFIT
@@ -43,6 +44,7 @@ _AWAY = {
 _INTERRUPTED = ("lease", "the runner was killed", "the machine is being stopped")
 _MOVED = "moved"  # the step of a run that ended in favour of a faster GPU
 _MOVES = (EndReason.STOPPED, "its job moves to a faster GPU after its pilot")
+_MOVE_ENDS = {_MOVED: _MOVES, RELOCATED: RELOCATION_END}  # these wait until the instance is proven gone
 
 
 class JobRunner:
@@ -59,6 +61,7 @@ class JobRunner:
         self._copies = JobCopies(parts)
         self._preparing = RunPreparer(parts, program, self._copies)
         self._running = RunMonitor(parts, self._threads.long_rounds)
+        self._moving = JobRelocation(parts, self._running)
         self._ending = RunFinisher(parts, self._running, self._copies)
         self._open_ids: Set[str] = frozenset()
 
@@ -76,6 +79,7 @@ class JobRunner:
         """Forget the jobs that are over: a daemon runs for months."""
         if self._open_ids - open_ids:
             self._running.forget_except(open_ids)
+            self._moving.forget_except(open_ids)
             self._copies.forget_except(open_ids)
         self._open_ids = open_ids
 
@@ -149,6 +153,7 @@ class JobRunner:
         if seen.needs_decision is not None:
             self._running.stop(seen.run, seen.needs_decision)
         if seen.status.phase is not RunPhase.ENDED:
+            self._moving.consider(seen, launch)
             return
         job, status = seen.job, seen.status
         run = msgspec.structs.replace(seen.run, ended_at=self._parts.clock(), exit_code=status.exit_code)
@@ -162,7 +167,9 @@ class JobRunner:
             self._parts.record(job, JobState.FETCHING, None, run, exit_code=status.exit_code)
             return
         self._last_checkpoint(job, run)
-        if status.reason.startswith((OVER_LIMIT, UNFIT)):
+        if run.step == MOVING:
+            self._moving.finish(job, run, launch)
+        elif status.reason.startswith((OVER_LIMIT, UNFIT)):
             self._handle_over_limit(job, run, launch, status.reason)
         elif status.reason in _INTERRUPTED:
             self._interrupt(job, run, launch, EndReason.GONE, status.reason, seen_end=True)
@@ -283,22 +290,23 @@ class JobRunner:
 
     def _requeue(self, job: Job, run: JobRun, launch: Launch | None) -> None:
         """Requeue it once the old run cannot be running any more, and its instance is gone or ending."""
-        self._parts.end_launch(launch, *(_MOVES if run.step == _MOVED else (EndReason.GONE, run.end_reason or "")))
+        self._parts.end_launch(launch, *_MOVE_ENDS.get(run.step, (EndReason.GONE, run.end_reason or "")))
         over = launch is None or launch.is_over
         leased = run.lease_until is not None and self._parts.clock() <= run.lease_until
         never_began = run.lease_until is None
-        if run.step == _MOVED and not over:
+        if run.step in _MOVE_ENDS and not over:
             return
         if not (over or run.step == "ended safely" or never_began or not leased):
             return
-        if job.retries_left <= 0:
+        used = int(run.uses_retry)
+        if job.retries_left < used:
             why = f"no retries left; {run.end_reason}"
             self._parts.report(job, texts.FAILED, why=why)
             self._parts.record(job, JobState.FAILED, why, run)
             return
         if over:
             self._parts.shells.delete_keys(run.launch_id)
-        self._parts.record(job, JobState.QUEUED, run.end_reason, run, retries_left=job.retries_left - 1)
+        self._parts.record(job, JobState.QUEUED, run.end_reason, run, retries_left=job.retries_left - used)
 
 
 def _text(status: RunnerStatus) -> str:

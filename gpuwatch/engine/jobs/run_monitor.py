@@ -17,6 +17,7 @@ from gpuwatch.domain.jobs.checkpoints import (
     machine_checkpoints,
     newest_complete,
     superseded,
+    to_resume,
 )
 from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.jobs.pilot_checks import (
@@ -50,12 +51,14 @@ class RunObservation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         needs_decision: why the run must stop until its owner decides: its pilot's forecast exceeds a limit, or
             requirements are not met; None: it continues.
+        sample: what was measured; None: it is stopping or over.
     """
 
     job: Job
     run: JobRun
     status: RunnerStatus
     needs_decision: str | None = None
+    sample: RunSample | None = None
 
 
 class RunMonitor:
@@ -95,7 +98,8 @@ class RunMonitor:
         if status.phase is RunPhase.STOPPING:
             return RunObservation(job=job, run=run, status=status)
         run, unfit = self._judge_pilot(shell, job, run, sample, status)
-        return RunObservation(job=job, run=run, status=status, needs_decision=None if unfit is None else UNFIT + unfit)
+        decision = None if unfit is None else UNFIT + unfit
+        return RunObservation(job=job, run=run, status=status, needs_decision=decision, sample=sample)
 
     def _judge_pilot(
         self, shell: RemoteShell, job: Job, run: JobRun, sample: RunSample, status: RunnerStatus
@@ -202,6 +206,15 @@ class RunMonitor:
             return self.fetch_checkpoint(shell, job, run)
         finally:
             self._long_rounds.release()
+
+    def written_at(self, job_id: str) -> datetime | None:
+        """Return when the newest checkpoint stored here was written; None: there is none."""
+        newest = next(iter(to_resume(self._parts.files.checkpoints(job_id))), None)
+        return None if newest is None else newest.written_at
+
+    def fetch_one_more(self, job: Job, run: JobRun, status: RunnerStatus) -> JobRun:
+        """Fetch the newest checkpoint before its time. Raises RemoteUnreachable, RemoteRefused."""
+        return self._fetch_due_checkpoint(self._parts.shell(run), job, run, status)
 
     def _checkpoints(
         self, shell: RemoteShell, run: JobRun, pattern: str, names: list[str], *, running: bool

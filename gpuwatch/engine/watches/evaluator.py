@@ -118,7 +118,7 @@ class Evaluator:
         """
         with self._lock:
             self.observations.note(provider, spot, observed)
-            decided = [self._decide(watch, ((provider, spot),), now) for watch in watches]
+            decided = [self._decide(watch, ((provider, spot),), now) for watch in watches if not watch.only_observed]
             acted = self._act([one for one in decided if not self._waits(one[0], one[2], now)], now)
         return [acted.get(watch.name, decision) for watch, _, decision in decided]
 

@@ -173,6 +173,24 @@ def refusal_of_rehearsal(connection: Connection, intent: Intent, budget: Budget,
     return first_refusal(checks_of_rehearsal(connection, intent, budget, now))
 
 
+def refusal_instead(
+    connection: Connection, intent: Intent, leaving: Launch, budget: Budget, now: datetime
+) -> LaunchRefusal | None:
+    """Return why `reserve` would refuse this intent if `leaving`, of the same watch, had just ended; or None."""
+    stored = connection.execute(_STANDING_QUERIES[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
+    standing = _standing(connection, stored, intent.watch, now)
+
+    def known() -> list[Launch]:
+        ended = {"state": LaunchState.ENDED, "ended_at": now}
+        return [
+            msgspec.structs.replace(launch, **ended) if launch.launch_id == leaving.launch_id else launch
+            for launch in _relevant_launches(connection, now)
+        ]
+
+    without = msgspec.structs.replace(standing, known=known)
+    return first_refusal(Admission(intent, without, budget, now).checks())
+
+
 def _standing(connection: Connection, stored: Row[Any], watch: Watch, now: datetime) -> AdmissionState:
     """Return the stored state that decides about a launch of this watch, without the identities."""
     pauses = load_pauses(connection) if stored.pauses else PauseTable()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from gpuwatch.app.reader_text import clock_text, percent, span
-from gpuwatch.domain.jobs.job import Job, JobEvent, JobState
+from gpuwatch.app.watches.nearest import provider_title
+from gpuwatch.domain.jobs.job import ADVICE_EVENT, MOVE_EVENT, RELOCATED, Job, JobEvent, JobMove, JobState, move_in
 from gpuwatch.domain.jobs.job_watch import price_cap
 from gpuwatch.domain.jobs.run_sample import without_older_samples
 from gpuwatch.domain.market.figure_text import size_text
-from gpuwatch.domain.market.money import MICRO, gpu_hourly_text, usd, whole_dollars
+from gpuwatch.domain.market.money import MICRO, gpu_hourly_text, hourly_text, usd, whole_dollars
 from gpuwatch.domain.market.money import dollars as dollars_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
@@ -91,6 +92,8 @@ def job_answer(details: JobDetails, states: Mapping[str, JobState], now: datetim
         JobState.PAUSED: _("<b>Paused.</b>"),
         JobState.PREEMPTED: _("<b>Its machine was lost; it goes on on another one, from its last checkpoint.</b>"),
     }
+    if job.state is JobState.PREEMPTED and details.runs and details.runs[-1].step == RELOCATED:
+        return filled(_("<b>It moves to a cheaper machine, from its last checkpoint.</b>")) + _reason(job)
     return filled(texts[job.state]) + _reason(job)
 
 
@@ -145,6 +148,18 @@ def _over_answer(job: Job) -> Markup:
     return filled(_("<b>Failed.</b> It cost {cost}."), cost=cost) + _reason(job)
 
 
+def moved_text(move: JobMove) -> str:
+    """Return the sentence about a move to a cheaper machine."""
+    text = _("From {price} at {provider} to {new_price} at {new_provider}, to save about {amount}.")
+    return text.format(
+        price=hourly_text(round(move.usd_hour * MICRO)),
+        provider=provider_title(move.provider),
+        new_price=hourly_text(round(move.to_usd_hour * MICRO)),
+        new_provider=provider_title(move.to_provider),
+        amount=dollars_text(move.saving_usd),
+    )
+
+
 def unsaved_text(details: JobDetails, now: datetime) -> str:
     """Return what is lost with the machine of a job: the work since its last checkpoint."""
     job = details.job
@@ -182,6 +197,8 @@ _EVENTS: Mapping[str, tuple[str, str, str]] = {  # sentence, icon, tone
     "checkpoint": (mark_text("Checkpoint fetched"), "flag", ""),
     "stored": (mark_text("Results copied to their store"), "check", "good"),
     "pilot": (mark_text("Pilot measured"), "check", "good"),
+    MOVE_EVENT: (mark_text("Another machine is cheaper; it moves"), "launches", ""),
+    ADVICE_EVENT: (mark_text("Compared with other machines"), "info", ""),
     "changed": (mark_text("Measured"), "info", ""),
 }
 
@@ -191,7 +208,8 @@ def job_timeline(details: JobDetails, most: int) -> list[TimelineEntry]:
     job = details.job
     events = [event for event in without_older_samples(details.events) if event.kind != "changed"][-most:]
     ahead = [] if job.is_over else [*_ahead(job, details.newest_sample), TimelineEntry(text=_("Now"), icon="right")]
-    return [*ahead, *(_entry(event) for event in reversed(events))]
+    moved = {run.run_number for run in details.runs if run.step == RELOCATED}
+    return [*ahead, *(_entry(event, has_moved=event.run_number in moved) for event in reversed(events))]
 
 
 def _ahead(job: Job, sample: RunSample | None) -> Iterator[TimelineEntry]:
@@ -202,11 +220,15 @@ def _ahead(job: Job, sample: RunSample | None) -> Iterator[TimelineEntry]:
         yield TimelineEntry(text=_("Expected to be ready"), icon="st-done", at=ends_at, is_ahead=True)
 
 
-def _entry(event: JobEvent) -> TimelineEntry:
+def _entry(event: JobEvent, *, has_moved: bool) -> TimelineEntry:
     text, icon, tone = _EVENTS.get(event.kind, (event.kind, "info", ""))
+    if has_moved and event.kind == JobState.PREEMPTED:
+        text, icon, tone = mark_text("Run {run} left its machine"), "st-end", ""
     sentence = _(text).format(run=event.run_number) if event.kind in _EVENTS else clean(event.kind, 60)
     detail = event.detail
-    notes = [clean(str(detail[key]), 200) for key in ("reason", "name") if detail.get(key)]
+    notes = [clean(str(detail[key]), 200) for key in ("reason", "name", "found") if detail.get(key)]
     if isinstance(detail.get("bytes"), int):
         notes.append(size_text(detail["bytes"]))
+    if (move := move_in(event)) is not None:
+        notes.append(moved_text(move))
     return TimelineEntry(text=sentence, icon=icon, at=event.at, note=" · ".join(notes), tone=tone)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from gpuwatch.web.jobs.job_answers import (
     cap_text,
     job_answer,
     job_timeline,
+    moved_text,
     newest_checkpoint_at,
     queue_answer,
     unsaved_text,
@@ -143,7 +144,7 @@ def _show_job(view: View) -> Mapping[str, Any]:
         "results": results[:_RESULTS],
         "results_left_out": max(0, len(results) - _RESULTS),
         "size_text": size_text,
-        "facts": _facts(job),
+        "facts": [*_facts(job), *_move_facts(details)],
         "can_retry": job.state in RETRIABLE,
     }
 
@@ -195,6 +196,16 @@ def _facts(job: Job) -> list[tuple[str, str]]:
     if spec.depends_on:
         facts.append((_("After"), ", ".join(map(plain_name, spec.depends_on))))
     return facts
+
+
+def _move_facts(details: JobDetails) -> Iterator[tuple[str, str]]:
+    """Yield its moves to cheaper machines, and what was last found out about one."""
+    for move in details.moves:
+        yield _("Moved"), moved_text(move)
+    relocate = details.job.definition.relocate
+    if relocate is not None:
+        does = _("It moves there by itself.") if relocate.action == "move" else _("It is only reported.")
+        yield _("Cheaper machine"), " ".join(filter(None, (does, details.advice)))
 
 
 # --- cancel, retry ----------------------------------------------------------------------------------------------------

@@ -165,16 +165,16 @@ def _rate(launch: Launch) -> Markup:
 
 def cheaper_text(found: Relocation, wanted: RelocateSpec) -> str:
     """Return the sentences about a cheaper machine of the same kind: its price, the saving, the conclusion."""
-    offer, ends_at = found.match.offer, reader_clock().now + found.left
+    offer, ends_at = found.match.offer, reader_clock().now + found.work.left
     price = hourly_text(found.match.price.price_microusd_hour)
     where = ", ".join(filter(None, (provider_title(offer.provider), clean(offer.region or offer.country or "", 60))))
     there = _("Such a machine costs {price} at {where}.").format(price=price, where=where)
     if found.saving_microusd <= 0:
         text = _("Moving now would save nothing until {time}, with {setup} of set-up. Not worth it.")
-        return f"{there} {text.format(time=clock_text(ends_at), setup=span(found.setup.total_seconds()))}"
+        return f"{there} {text.format(time=clock_text(ends_at), setup=span(found.work.setup.total_seconds()))}"
     text = _("Moving now would save about {amount} until {time}, after {setup} of set-up.")
     saves = text.format(
-        amount=dollars(found.saving_microusd), time=clock_text(ends_at), setup=span(found.setup.total_seconds())
+        amount=dollars(found.saving_microusd), time=clock_text(ends_at), setup=span(found.work.setup.total_seconds())
     )
     if found.share < wanted.min_saving:
         return f"{there} {saves} {_('Not worth it.')}"

@@ -26,7 +26,7 @@ from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.launches.money.bids_and_relocation import cheapest_move
+from gpuwatch.domain.launches.money.bids_and_relocation import cheapest_move, launched_work
 from gpuwatch.domain.launches.money.launch_costs import BurnRate, cost_microusd, remaining_cost
 from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import HOUR_S, parse_duration
@@ -137,7 +137,7 @@ def _cheaper_elsewhere(view: View, details: LaunchDetails) -> str | None:
     if launch.state is not LaunchState.RUNNING or launch.dry_run or watch is None:
         return None
     (status,) = watch_statuses(view.settings, [watch])
-    found = cheapest_move(launch, watch, status.matches, view.now)
+    found = cheapest_move(launch, launched_work(launch, watch.job, view.now), status.matches, view.now)
     if found is None or found.match.price.price_microusd_hour >= launch.price_microusd_hour:
         return None
     return cheaper_text(found, watch.relocate or RelocateSpec())

@@ -2,9 +2,9 @@
 
 A bid is in micro-dollars an hour, listed, for the GPUs only.
 
-A move is only reported; nothing is moved. The comparison is about the cost of the remaining work: on the current
-instance, and on a new one with its set-up, with the minimum billing and the billing steps of both. The old instance
-would end first, so the two never run together.
+The comparison is about the cost of the remaining work: on the current instance, and on a new one with its set-up, with
+the minimum billing and the billing steps of both. The old instance would end first, so the two never run together. A
+launch of a watch is never moved, only reported; a job may move (`jobs.job_watch`).
 """
 
 from __future__ import annotations
@@ -65,15 +65,30 @@ def _microusd(usd: float | None) -> int | None:
     return None if usd is None or not isfinite(usd) else microusd(repr(usd))
 
 
+class RemainingWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What is still to do, and what a move would add.
+
+    Attributes:
+        left: the time that the work still takes.
+        setup: from the order of the new machine until it goes on there.
+        repeated: work since the newest checkpoint, which is done again.
+        ending: how long the old machine is billed after the decision.
+    """
+
+    left: timedelta
+    setup: timedelta
+    repeated: timedelta = timedelta(0)
+    ending: timedelta = timedelta(0)
+    assumed: tuple[str, ...] = ()
+
+
 class Relocation(msgspec.Struct, frozen=True, kw_only=True):
     """A cheaper place for a launch. Costs in micro-dollars, for the remaining work."""
 
     match: Match
     cost_here_microusd: int
     cost_there_microusd: int
-    left: timedelta
-    setup: timedelta
-    assumed: tuple[str, ...]
+    work: RemainingWork
 
     @property
     def saving_microusd(self) -> int:
@@ -98,15 +113,17 @@ def relocation(launch: Launch, watch: Watch, offers: Iterable[Match], now: datet
         return None
     if now - launch.running_at < timedelta(seconds=wanted.after_s):
         return None
-    found = cheapest_move(launch, watch, offers, now)
+    found = cheapest_move(launch, launched_work(launch, watch.job, now), offers, now)
     return found if found is not None and found.share >= wanted.min_saving else None
 
 
-def cheapest_move(launch: Launch, watch: Watch, offers: Iterable[Match], now: datetime) -> Relocation | None:
+def cheapest_move(launch: Launch, work: RemainingWork, offers: Iterable[Match], now: datetime) -> Relocation | None:
     """Compare a running launch with the cheapest offer of its own GPU, count and rental type; None: there is none."""
     same = [match for match in current_quotes(offers, now) if _is_alike(match, launch)]
     best = min(same, key=lambda match: match.price.price_microusd_hour, default=None)
-    return None if best is None else _compared(launch, watch, best, now)
+    if best is None or work.left <= timedelta(0) or not launch.price_microusd_hour or launch.running_at is None:
+        return None
+    return _compared(launch, work, best, now - launch.running_at)
 
 
 def _is_alike(match: Match, launch: Launch) -> bool:
@@ -114,31 +131,29 @@ def _is_alike(match: Match, launch: Launch) -> bool:
     return (offer.gpu, offer.gpu_count, offer.spot) == (launch.gpu, launch.gpu_count, launch.spot)
 
 
-def _compared(launch: Launch, watch: Watch, best: Match, now: datetime) -> Relocation | None:
-    assert launch.running_at is not None
-    ends_at = ends_by_itself_at(launch)
-    left = NO_END if ends_at is None else ends_at - now
-    if left <= timedelta(0) or not launch.price_microusd_hour:
-        return None
-    lived, setup = now - launch.running_at, _setup(launch, watch.job)
-    before = billed_time(launch.promised, lived)  # its minimum and its last step are billed
-    stays = billed_time(launch.promised, lived + left) - lived
+def _compared(launch: Launch, work: RemainingWork, best: Match, lived: timedelta) -> Relocation:
+    before = billed_time(launch.promised, lived + work.ending)  # its minimum and its last step are billed
+    stays = billed_time(launch.promised, lived + work.left) - lived
     price = best.price
     new = Promise(min_billing_s=price.min_billing_s, billing_step_s=price.billing_step_s)
-    moved = _cost(before - lived, launch.price_microusd_hour) + _cost(
-        billed_time(new, setup + left), price.price_microusd_hour
-    )
-    assumed = ["the new machine is as fast as this one", "its set-up takes as long"]
-    if ends_at is None:
-        assumed.append(f"it runs for another {NO_END.total_seconds() / 3600:g} h, as it has no max_runtime")
+    there = billed_time(new, work.setup + work.repeated + work.left)
+    moved = _cost(before - lived, launch.price_microusd_hour) + _cost(there, price.price_microusd_hour)
     return Relocation(
         match=best,
         cost_here_microusd=_cost(stays, launch.price_microusd_hour),
         cost_there_microusd=moved,
-        left=left,
-        setup=setup,
-        assumed=tuple(assumed),
+        work=work,
     )
+
+
+def launched_work(launch: Launch, job: JobSpec | None, now: datetime) -> RemainingWork:
+    """The rest of a launch's own time, by `max_runtime`; a new machine is assumed to be set up as quickly."""
+    ends_at = ends_by_itself_at(launch)
+    assumed = ["the new machine is as fast as this one", "its set-up takes as long"]
+    if ends_at is None:
+        assumed.append(f"it runs for another {NO_END.total_seconds() / 3600:g} h, as it has no max_runtime")
+    left = NO_END if ends_at is None else ends_at - now
+    return RemainingWork(left=left, setup=_setup(launch, job), assumed=tuple(assumed))
 
 
 def _setup(launch: Launch, job: JobSpec | None) -> timedelta:

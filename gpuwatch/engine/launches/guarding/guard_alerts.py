@@ -88,9 +88,9 @@ class GuardAlerts:
             saving=dollars(usd(found.saving_microusd)),
             stay=dollars(usd(found.cost_here_microusd)),
             move=dollars(usd(found.cost_there_microusd)),
-            hours=found.left.total_seconds() / 3600,
-            setup_min=found.setup.total_seconds() / 60,
-            assumed="; ".join(found.assumed),
+            hours=found.work.left.total_seconds() / 3600,
+            setup_min=found.work.setup.total_seconds() / 60,
+            assumed="; ".join(found.work.assumed),
         )
 
     def does_not_run(self, launch: Launch, instance: Instance, nth: int, now: datetime) -> None:

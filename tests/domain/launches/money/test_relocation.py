@@ -41,7 +41,7 @@ def test_the_saving_is_what_is_left_after_a_second_set_up() -> None:
     assert found is not None
     assert (found.cost_here_microusd, found.cost_there_microusd) == (40_000_000, 30_300_000)
     assert (found.saving_microusd, round(found.share, 4)) == (9_700_000, 0.2425)
-    assert found.setup == timedelta(minutes=6)
+    assert found.work.setup == timedelta(minutes=6)
 
 
 @pytest.mark.parametrize(("usd_hour", "pays"), [(3.36, True), (3.37, False), (4.0, False), (9.0, False)])
@@ -62,14 +62,14 @@ def test_the_set_up_of_the_watchs_job_is_done_again() -> None:
     job = JobSpec(setup_s=FigureRange(600.0, 3600.0), load_s=FigureRange(60.0, 240.0))
     found = relocation(launch(), changed(WATCH, job=job), [quote(2.0)], AFTER_2H)
     assert found is not None
-    assert found.setup == timedelta(minutes=6 + 60 + 4)
+    assert found.work.setup == timedelta(minutes=6 + 60 + 4)
 
 
 def test_without_an_end_a_day_is_assumed_and_said() -> None:
     found = relocation(launch(max_runtime_s=None), WATCH, [quote(3.0)], AFTER_2H)
     assert found is not None
     assert found.cost_here_microusd == 96_000_000
-    assert "24 h" in found.assumed[-1]
+    assert "24 h" in found.work.assumed[-1]
 
 
 @pytest.mark.parametrize("changes", [{"gpu": "H100 PCIe"}, {"gpu_count": 2}, {"spot": True, "min_bid_usd_hour": 0.5}])
