@@ -42,6 +42,7 @@ from gpuwatch.domain.setup.durations import format_duration, is_recent
 from gpuwatch.domain.watches.decide import current_quotes
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.engine.jobs.run_monitor import RunMonitor, RunObservation
+from gpuwatch.engine.setup.failpoint import failpoint, pace
 
 STOPPED = "its job moves to a cheaper machine"  # the runner's reason, and that of the launch
 RELOCATION_END = (EndReason.FINISHED, STOPPED)
@@ -70,7 +71,7 @@ class JobRelocation:
         if run.step == MOVING:  # gpuwatch may have died before the command was stopped
             self._monitor.stop(run, STOPPED)
             return
-        if not _may_be_judged(seen) or _is_recent(self._judged_at.get(job.job_id), now, _JUDGED_EVERY):
+        if not _may_be_judged(seen) or _is_recent(self._judged_at.get(job.job_id), now, _JUDGED_EVERY / pace()):
             return
         self._judged_at[job.job_id] = now
         verdict = self._judged(seen, launch, now)
@@ -93,7 +94,9 @@ class JobRelocation:
         if move is not None:
             self._parts.report(job, texts.MOVES, **_fields(move))
         run = msgspec.structs.replace(run, step=RELOCATED, exit_code=None, end_reason=why)
+        failpoint("move.before_record")
         self._parts.record(job, JobState.PREEMPTED, why, run)
+        failpoint("move.before_end")
         self._parts.end_launch(launch, *RELOCATION_END)
 
     def _judged(self, seen: RunObservation, launch: Launch, now: datetime) -> MoveVerdict:
@@ -138,6 +141,7 @@ class JobRelocation:
         run = msgspec.structs.replace(run, step=MOVING)
         detail = msgspec.to_builtins(move)
         self._parts.event(run, MOVE_EVENT, **{key: detail[key] for key in detail if key not in {"at", "run_number"}})
+        failpoint("move.before_stop")
         self._monitor.stop(run, STOPPED)
 
     def _report(self, job: Job, run: JobRun, launch: Launch, found: Relocation, now: datetime) -> None:
