@@ -138,6 +138,11 @@ class MemoryPage:
     def would_refuse(self, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
         return self._unit_of_work.refusal
 
+    def would_refuse_instead(
+        self, intent: Intent, leaving: Launch, budget: Budget, now: datetime
+    ) -> LaunchRefusal | None:
+        return self._unit_of_work.refusal
+
     def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
     ) -> Approval | LaunchRefusal | None:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles, JobLimit, PilotSpec, ResultFiles
+from gpuwatch.domain.watches.launch_spec import JobRelocateSpec
 from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.reference import job_json_schema
@@ -201,3 +202,31 @@ def test_a_pattern_that_cannot_match_is_refused_before_anything_is_rented(tmp_pa
 
 def test_a_pattern_may_hold_the_value_of_a_sweep(tmp_path: Path) -> None:
     assert read_job_file(written(tmp_path, f'results = ["out/{{lr}}/*"]\n{LEAST}')).results[0].source == "out/{lr}/*"
+
+
+def test_relocate_is_a_word_or_a_table_and_off_by_default(tmp_path: Path) -> None:
+    moves = 'checkpoint = { path = "ckpt" }\nrelocate = "move"\n'
+    found = read_job_file(written(tmp_path, moves + LEAST)).relocate
+    assert found == JobRelocateSpec(action="move", min_saving=0.15, after_s=7200.0, max_per_day=3)
+    table = 'relocate = { min_saving = "30%", after = "1h", max_per_day = 1 }\n'
+    assert read_job_file(written(tmp_path, table + LEAST)).relocate == JobRelocateSpec(
+        action="alert", min_saving=0.3, after_s=3600.0, max_per_day=1
+    )
+    assert read_job_file(written(tmp_path, LEAST)).relocate is None
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('relocate = "move"\n', 'relocate = "move" needs checkpoint, or the work would begin anew'),
+        (
+            'relocate = "move"\naction = "ask"\ncheckpoint = { path = "c" }\n',
+            'relocate = "move" needs action = "launch"',
+        ),
+        ('relocate = "alert"\nnodes = 2\n', "relocate: expected only with nodes = 1"),
+        ('relocate = "yes"\n', "relocate.action: expected 'alert' or 'move'"),
+    ],
+)
+def test_a_job_that_could_not_go_on_by_itself_is_not_moved(tmp_path: Path, text: str, fault: str) -> None:
+    (found,) = faults(tmp_path, text + LEAST)
+    assert fault in found

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.job import Job, JobRun, JobState, JobTransition
+from gpuwatch.domain.jobs.job import RELOCATED, Job, JobRun, JobState, JobTransition
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.watches.launch_spec import JobRelocateSpec
 from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.jobs.job_queue import RUNNER_GRACE, JobQueue
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
@@ -244,3 +245,28 @@ def test_the_cost_of_every_running_job_is_stored_in_turn(world: World) -> None:
     for minute in range(1, 6):
         world.queue.tick(NOON + timedelta(minutes=minute))
     assert all(job.spent_microusd for job in world.jobs.recent())
+
+
+def test_a_job_that_moves_to_a_cheaper_machine_uses_no_retry_and_waits_for_the_end_of_the_old_one(world: World) -> None:
+    world.running()
+    job = world.jobs.find_job("train")
+    assert job is not None
+    run = msgspec.structs.replace(world.jobs.runs(job.job_id)[0], step=RELOCATED, ended_at=LATER)
+    world.jobs.record(job, JobTransition(to_state=S.PREEMPTED, at=LATER, reason="moves"), run)
+    world.launches.put(L.STOPPING, running_at=NOON)
+    assert world.after().state is S.PREEMPTED
+    world.launches.put(L.ENDED, running_at=NOON, ended_at=LATER)
+    assert (world.after().state, world.after().retries_left) == (S.QUEUED, 2)
+
+
+def test_cheaper_machines_are_observed_for_running_jobs_that_want_it(world: World) -> None:
+    wants = a_job(definition=a_definition(relocate=JobRelocateSpec(after_s=0.0)))
+    world.submit(wants)
+    world.launches.put(L.RUNNING, running_at=NOON)
+    for state in (S.PREPARING, S.RUNNING):
+        job = world.after()
+        if job.state is not state:
+            world.jobs.record(job, JobTransition(to_state=state, at=LATER))
+    world.after()
+    (watch,) = world.queue.watches
+    assert (watch.name, watch.only_observed, str(watch.max_price_usd_gpu_hour)) == ("job:train", True, "1.700000")

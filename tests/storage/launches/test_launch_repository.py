@@ -20,6 +20,7 @@ from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.storage.launches.extension_lookup import ExtensionLookup
+from gpuwatch.storage.launches.launch_admission import refusal_instead, refusal_of_rehearsal
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.launches.obligation_file import FILE_NAME, ObligationFile
 from gpuwatch.storage.setup.database import Database, open_database
@@ -336,3 +337,21 @@ def test_the_keeper_asks_whether_a_launch_was_extended_elsewhere(
     later = NOON + timedelta(hours=2 if change == "extended" else 1)
     assert [each.ends_at for each in file.open_obligations()] == [later]
     assert not ExtensionLookup(f"sqlite:///{tmp_path}/none.db", file, lambda: NOON).is_extended(one)
+
+
+def test_a_rental_in_place_of_a_launch_counts_that_one_as_just_ended(database: Database) -> None:
+    """Its slot and the rest of its time are free; what it has cost is spent."""
+    watch = renting(max_total=0)
+    leaving = reserve(database, watch, "1", "aaaaaaaaaaaa")
+    SqlLaunchRepository(database).transition(leaving, S.RUNNING, "test", NOON, running_at=NOON)
+    match = a_match(an_offer(offer_id="2", machine_id="m2"))
+    intent = Intent(watch=watch, match=match, launch_id="bbbbbbbbbbbb", dry_run=False)
+    of_two_hours = Budget(max_usd_day=Decimal(leaving.price_microusd_hour) * 2 / 1_000_000)
+    with database.read() as connection:
+        full = refusal_of_rehearsal(connection, intent, Budget(), NOON)
+        assert full is not None
+        assert full.reason is RefusalReason.MAX_ACTIVE
+        assert refusal_instead(connection, intent, leaving, of_two_hours, NOON) is None
+        spent = refusal_instead(connection, intent, leaving, of_two_hours, NOON + timedelta(hours=2))
+        assert spent is not None
+        assert spent.reason is RefusalReason.MAX_USD_DAY
