@@ -178,17 +178,10 @@ def refusal_instead(
 ) -> LaunchRefusal | None:
     """Return why `reserve` would refuse this intent if `leaving`, of the same watch, had just ended; or None."""
     stored = connection.execute(_STANDING_QUERIES[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
-    standing = _standing(connection, stored, intent.watch, now)
-
-    def known() -> list[Launch]:
-        ended = {"state": LaunchState.ENDED, "ended_at": now}
-        return [
-            msgspec.structs.replace(launch, **ended) if launch.launch_id == leaving.launch_id else launch
-            for launch in _relevant_launches(connection, now)
-        ]
-
-    without = msgspec.structs.replace(standing, known=known)
-    return first_refusal(Admission(intent, without, budget, now).checks())
+    ended = msgspec.structs.replace(leaving, state=LaunchState.ENDED, ended_at=now)
+    known = [ended if one.launch_id == leaving.launch_id else one for one in _relevant_launches(connection, now)]
+    standing = msgspec.structs.replace(_standing(connection, stored, intent.watch, now), known=lambda: known)
+    return first_refusal(Admission(intent, standing, budget, now).checks())
 
 
 def _standing(connection: Connection, stored: Row[Any], watch: Watch, now: datetime) -> AdmissionState:
