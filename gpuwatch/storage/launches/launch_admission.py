@@ -178,8 +178,10 @@ def refusal_instead(
 ) -> LaunchRefusal | None:
     """Return why `reserve` would refuse this intent if `leaving`, of the same watch, had just ended; or None."""
     stored = connection.execute(_STANDING_QUERIES[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
-    ended = msgspec.structs.replace(leaving, state=LaunchState.ENDED, ended_at=now)
-    known = [ended if one.launch_id == leaving.launch_id else one for one in _relevant_launches(connection, now)]
+    known = _relevant_launches(connection, now)
+    old = [one for one in known if one.launch_id == leaving.launch_id]
+    ended = [msgspec.structs.replace(one, state=LaunchState.ENDED, ended_at=now) for one in old]
+    known = [*ended, *(one for one in known if one.launch_id != leaving.launch_id)]
     standing = msgspec.structs.replace(_standing(connection, stored, intent.watch, now), known=lambda: known)
     return first_refusal(Admission(intent, standing, budget, now).checks())
 
