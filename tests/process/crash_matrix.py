@@ -22,14 +22,15 @@ from typing import Any, NamedTuple
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.engine.setup import failpoint
 from tests.process.audit import MOVING, Audit, Limits, leaks, undelivered
-from tests.process.daemon_child import Home, bargain, notify_by, wait_for, wait_until_delivered
+from tests.process.daemon_child import Home, bargain, notify_by, wait_for, wait_for_searches, wait_until_delivered
 from tests.telegram_double import TOKEN, telegram
 
 KEY = "vast-key-of-the-matrix-51d0"
 PACE = "60"  # a minute per second, for a launch's waiting times
 TO_PROVE = "240"  # if nothing was sent: the half hour that proves absence takes eight seconds
 NOT_SENT = {"intent.after_commit", "launch.before_look", "launch.before_send"}
-REPEATED = "5s"  # with a picture each: every second, they take half of a daemon's processor time
+REPEATED = "2s"  # with a picture each: every second, they take half of a daemon's processor time
+SEARCHES = 6  # take longer than that: the watch has fired once more when its launch was at rest
 AT_ONCE = 8  # cases of one test; most of the time each waits
 SENT = "the order was sent"  # killed from outside, as soon as the marketplace has it
 Fault = tuple[str, str, dict[str, Any]]
@@ -157,7 +158,7 @@ class Case:
                 max_runtime=self.max_runtime, ready_within="6h" if self.column.starts else "20m",
                 repeat_every=REPEATED, **self._settings(),
             )  # fmt: skip
-            found = self._deaths(home, market) or self._life(home)
+            found = self._deaths(home, market) or self._life(home, market)
             found += Audit(market, home.database_url, self.limits, double).faults()
             found += leaks([KEY, TOKEN], folder, *(message.text for message in double.shown))
             return found + (["a traceback in the log"] if "Traceback" in home.log() else [])
@@ -183,10 +184,11 @@ class Case:
                 child.wait()
         return []
 
-    def _life(self, home: Home) -> list[str]:
+    def _life(self, home: Home, market: Marketplace) -> list[str]:
         with home.daemon(GPUWATCH_TEST_PACE=self.pace) as child:
             try:
                 wait_for(lambda: self._at_rest(home.states()), every_s=0.2)
+                wait_for_searches(market, SEARCHES)
                 wait_until_delivered(home.database_url)
                 assert self._at_rest(home.states())
             except AssertionError:
