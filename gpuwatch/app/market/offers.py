@@ -12,6 +12,7 @@ from gpuwatch.bootstrap import build_adapters, monotonic, open_http, real_now
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer, OfferKind, arch_of
+from gpuwatch.domain.market.traffic import Traffic
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import UsageError
@@ -83,6 +84,13 @@ class OfferView(JsonView, frozen=True, kw_only=True):
     terms: OfferTermsView
     also_at: Annotated[tuple[str, ...] | UnsetType, Meta(description="Other providers with this stock.")] = UNSET
     job_cost_usd: Annotated[float | UnsetType, Meta(description="Of the job of the watch.")] = UNSET
+    traffic_usd_hour: Annotated[
+        float | None | UnsetType,
+        Meta(description="Part of the price: the watch's traffic at known rates. null: no rate is known."),
+    ] = UNSET
+    traffic_unknown: Annotated[
+        tuple[str, ...] | UnsetType, Meta(description='Whose rate is unknown: "download", "upload".')
+    ] = UNSET
 
 
 class OfferGroupView(JsonView, frozen=True, kw_only=True):
@@ -114,10 +122,17 @@ def offer_view(offer: Offer, price: OfferPrice, **more: Any) -> OfferView:
     )
 
 
-def match_view(match: Match) -> OfferView:
-    """A watch's match: the offer, and the cost of the job if the watch has one."""
-    cost = {} if match.job_microusd is None else {"job_cost_usd": match.job_microusd / MICRO}
-    return offer_view(match.offer, match.price, **cost)
+def match_view(match: Match, traffic: Traffic | None = None) -> OfferView:
+    """A watch's match: the offer, and the cost of the job if the watch has one.
+
+    Args:
+        traffic: that of the watch, if its prices contain it.
+    """
+    more: dict[str, Any] = {} if match.job_microusd is None else {"job_cost_usd": match.job_microusd / MICRO}
+    if traffic is not None:
+        unknown, hourly = traffic.unpriced(match.offer), match.price.traffic_microusd_hour / MICRO
+        more |= {"traffic_usd_hour": None if unknown and not hourly else hourly, "traffic_unknown": unknown}
+    return offer_view(match.offer, match.price, **more)
 
 
 def providers_that_sell(settings: Settings, offer_filter: OfferFilter, selected_names: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -148,7 +148,7 @@ class CheapestOffers:
         self._by_gpu: dict[str, list[Offer]] = {}
         for offer in offers:
             self._by_gpu.setdefault(offer.gpu, []).append(offer)
-        self._sorted: dict[tuple[str, float | None], list[tuple[float, Offer, OfferPrice]]] = {}
+        self._sorted: dict[tuple[Any, ...], list[tuple[float, Offer, OfferPrice]]] = {}
 
     def best_of(self, watch: Watch, now: datetime) -> float | None:
         """The lowest price that fits a watch, as far as the history knows its facts."""
@@ -161,7 +161,7 @@ class CheapestOffers:
         )
 
     def _offers(self, watch: Watch, gpu: str) -> Sequence[tuple[float, Offer, OfferPrice]]:
-        key = gpu, watch.disk_gb
+        key = gpu, watch.disk_gb, watch.traffic
         if key not in self._sorted:
             priced = [(offer, price_for(watch, offer, self._commissions)) for offer in self._by_gpu.get(gpu, ())]
             ranked = [(gpu_price(offer, price), offer, price) for offer, price in priced]

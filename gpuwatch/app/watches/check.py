@@ -268,7 +268,7 @@ def watch_fields(
         "max_price": float(watch.max_price_usd_gpu_hour) if is_priced else None,
         "max_job_cost_usd": UNSET if watch.max_job_cost_usd is None else float(watch.max_job_cost_usd),
         "matched": bool(matches),
-        "offers": [match_view(match) for match in matches],
+        "offers": [match_view(match, watch.traffic) for match in matches],
         "nearest": nearest,
         "blocked_by": None if block is None else block.reason.value,
         "blocked_reason": None if block is None else block.sentence,

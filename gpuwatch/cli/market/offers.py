@@ -247,7 +247,9 @@ def _percent(share: float | None) -> str | None:
 
 
 def _notes(folded: FoldedOffer[Match]) -> str:
-    return ", ".join(filter(None, (*marks(folded.primary.offer), folded.also_text)))
+    offer, traffic = folded.primary.offer, folded.primary.price.traffic_microusd_hour
+    moved = f"traffic {_gpu_price(traffic / offer.gpu_count)} of it" if traffic else None
+    return ", ".join(filter(None, (moved, *marks(offer), folded.also_text)))
 
 
 def _age(offer: Offer, now: datetime) -> str:

@@ -68,7 +68,8 @@ MATCH = AlertSpec(
         ("Processor", "{processor}"),
         ("Terms", "{terms}"),
         ("Note", "{note}"),
-        ("Traffic", "{traffic} listed for one job ({moved}), not in the price"),
+        ("Traffic", "{traffic} listed for one launch ({moved}), {share}"),
+        ("Traffic unknown", "{unpriced}: {line.provider} does not state its price; not in the price"),
         ("Seen", "{seen}"),
     ),
     why="{why}",
@@ -86,6 +87,7 @@ APPROVAL = msgspec.structs.replace(
 FOLLOW_JOB = "Follow the job: gpuwatch jobs show {job}"
 CHECK_AGAIN = "Check again: gpuwatch check {name}"
 JOB_MARK = "job {cost}"
+TRAFFIC_MARK = "traffic ${hourly} of it"
 JOB_SPAN = "{low} to {high}"
 SPOT, ON_DEMAND = "spot (interruptible)", "on demand"
 AMONG_SPOT, AMONG_ON_DEMAND = "{what} on spot at all providers", "{what} on demand at all providers"
@@ -103,6 +105,7 @@ SIZES = {
 }
 SPEEDS = {"download_mbps": "{} Mbit/s down", "upload_mbps": "{} Mbit/s up"}
 MOVED = {"download": "{} GB down", "upload": "{} GB up"}
+IN_PRICE, NOT_IN_PRICE = "${hourly}/h of the price", "not in the price"
 VERIFIED = {True: "verified", False: "not verified"}
 OFFER, OFFER_ON_MACHINE = "{offer} at {provider}", "{offer} at {provider}, machine {machine}"
 SOON = "less than an hour"

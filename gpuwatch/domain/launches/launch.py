@@ -365,7 +365,7 @@ def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
         "gpu_count": match.offer.gpu_count,
         "spot": match.offer.spot,
         "listed_microusd_hour": match.price.listed_microusd_hour,
-        "price_microusd_hour": match.price.price_microusd_hour,
+        "price_microusd_hour": match.price.rent_microusd_hour,
         "disk_microusd_hour": disk_microusd_hour(match, watch.disk_gb),
         "most_microusd_hour": most_microusd_hour(match, watch),
         "bid_microusd_hour": microusd(repr(quoted_bid_usd_hour(match.offer))) if match.offer.spot else None,
@@ -391,7 +391,7 @@ def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
 
 
 def most_microusd_hour(match: Match, watch: Watch) -> int:
-    """Return the highest price per hour: a bid may rise to its maximum, a command may rent up to the watch's limit."""
+    """Return the highest rent per hour: a bid may rise to its maximum, a command may rent up to the watch's limit."""
     if watch.action is Action.COMMAND:
         return threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
-    return max(match.price.price_microusd_hour, most_bid_microusd(watch, match.offer, match.price))
+    return max(match.price.rent_microusd_hour, most_bid_microusd(watch, match.offer, match.price))

@@ -71,13 +71,28 @@ class Commission(msgspec.Struct, frozen=True):
 
 
 class OfferPrice(msgspec.Struct, frozen=True, gc=False):
-    """The price of an offer with a given disk, in whole micro-dollars an hour for the whole offer."""
+    """The price of an offer with a given disk, in whole micro-dollars an hour for the whole offer.
+
+    `price_microusd_hour` is what is compared and shown. It may contain the traffic of one launch, which is billed by
+    the GB and not by the hour; `rent_microusd_hour` is what the hour is billed.
+    """
 
     listed_microusd_hour: int
     price_microusd_hour: int
     commission_rate: float
     min_billing_s: float = 0.0
     billing_step_s: float = 0.0
+    traffic_microusd_hour: int = 0  # part of the price
+
+    @property
+    def rent_microusd_hour(self) -> int:
+        """The price without traffic: what launches, budgets and the provider's list of instances count with."""
+        return self.price_microusd_hour - self.traffic_microusd_hour
+
+    def with_traffic(self, microusd_hour: int) -> OfferPrice:
+        """Return the price with this much traffic in it."""
+        price, added = self.rent_microusd_hour + microusd_hour, microusd_hour
+        return msgspec.structs.replace(self, price_microusd_hour=price, traffic_microusd_hour=added)
 
     def gpu_price_usd_hour(self, gpu_count: int) -> Decimal:
         """US dollars per GPU-hour for display; thresholds are compared for the whole offer."""

@@ -117,6 +117,8 @@ class ListedOffer(Configuration, frozen=True, kw_only=True, gc=False):
     country: str | None = None  # ISO 3166 alpha-2
     reliability: float | None = None  # 0 to 1
     verification: Verification | None = None
+    download_usd_gb: float | None = None
+    upload_usd_gb: float | None = None
 
     @property
     def verified(self) -> bool | None:
@@ -158,8 +160,6 @@ class Offer(ListedOffer, frozen=True, kw_only=True, gc=False):
     disk_free_gb: float | None = None
     download_mbps: float | None = None
     upload_mbps: float | None = None
-    download_usd_gb: float | None = None
-    upload_usd_gb: float | None = None
     cuda_max: float | None = None
     driver: str | None = None
     ports: int | None = None

@@ -70,7 +70,8 @@ def tie_of(watch: Watch) -> float:
 
 def is_by_gpu_price(watch: Watch) -> bool:
     """Return whether the lowest GPU price is best. If so, a truncated page with a match contains the best one."""
-    return watch.max_job_cost_usd is None and watch.prefer is Prefer.CHEAPEST_GPU
+    by_price = watch.max_job_cost_usd is None and watch.prefer is Prefer.CHEAPEST_GPU
+    return by_price and watch.traffic is None  # providers sort by prices without traffic
 
 
 def best_first(watch: Watch, found: Iterable[Match]) -> list[Match]:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BeforeValidator, Field
 
+from gpuwatch.domain.market.traffic import Traffic
 from gpuwatch.domain.setup.fields import (
     Key,
     Line,
@@ -166,8 +167,10 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
         Annotated[Measure, Field(ge=1)] | None,
         about("GB of disk to rent; part of the price. Default: the provider's quote."),
     ] = None
-    download_gb: Annotated[Measure, about("GB that one job downloads; the cost is shown separately.")] = 0.0
-    upload_gb: Annotated[Measure, about("GB that one job uploads; the cost is shown separately.")] = 0.0
+    download_gb: Annotated[
+        Measure, about("GB that one launch downloads: its cost, spread over launch.max_runtime, is in the price.")
+    ] = 0.0
+    upload_gb: Annotated[Measure, about("GB that one launch uploads; counted as download_gb is.")] = 0.0
     min_vram_gib: Annotated[Measure | None, about("Minimum memory per GPU in GiB.")] = None
     min_reliability: Annotated[Fraction | None, about("Minimum reliability of the host, 0 to 1.")] = None
     min_reputation: Annotated[
@@ -302,6 +305,16 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     def rents_alone(self) -> bool:
         """Whether it rents, or lets a command rent, without asking."""
         return not self.only_observed and (self.action is Action.LAUNCH or self.action is Action.COMMAND)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """The traffic that its price contains. None: none is set, the cost of its job contains it, or there is no
+        `launch.max_runtime` over which to spread it.
+        """
+        runtime_s = None if self.launch is None else self.launch.max_runtime_s
+        if runtime_s is None or self.max_job_cost_usd is not None or not (self.download_gb or self.upload_gb):
+            return None
+        return Traffic(self.download_gb, self.upload_gb, runtime_s)
 
     @property
     def has_waits(self) -> bool:

@@ -19,7 +19,7 @@ from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import most_microusd_hour
 from gpuwatch.domain.launches.life.owner_decisions import Approval
-from gpuwatch.domain.market.money import distinct_prices, dollars, price_text, usd
+from gpuwatch.domain.market.money import MICRO, distinct_prices, dollars, price_text, usd
 from gpuwatch.domain.market.offer import ARM64, Offer, OfferKind, arch_of, marks
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.plan.job_total import JobBill, JobCost
@@ -74,7 +74,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         **_quote_values(approval, watch, zone),
         **_machine_values(best.offer, zone),
         **_terms_values(folded[0]),
-        **_traffic_values(watch, best.offer),
+        **_traffic_values(watch, best),
         seen=format_moment(decision.decided_at, zone),
         why=decision_text(watch, decision),
         did=did or texts.NOTHING,
@@ -131,13 +131,15 @@ def _line(folded: FoldedOffer[Match], price: str, listed: str, links: Mapping[st
         spot=offer.spot,
         verified=offer.verified,
         url=_link(offer, links),
-        marks=(*_job_mark(match), *marks(offer), *elsewhere),
+        marks=(*_price_marks(match), *marks(offer), *elsewhere),
     )
 
 
-def _job_mark(match: Match) -> tuple[str, ...]:
-    cost = match.job_microusd
-    return () if cost is None else (texts.JOB_MARK.format(cost=dollars(usd(cost))),)
+def _price_marks(match: Match) -> tuple[str, ...]:
+    """What the price does not show: the cost of the job, or the traffic in it."""
+    cost, traffic = match.job_microusd, match.price.traffic_microusd_hour / match.offer.gpu_count
+    of_job = () if cost is None else (texts.JOB_MARK.format(cost=dollars(usd(cost))),)
+    return of_job if not traffic else (*of_job, texts.TRAFFIC_MARK.format(hourly=price_text(traffic / MICRO)))
 
 
 def _link(offer: Offer, links: Mapping[str, str]) -> str | None:
@@ -157,7 +159,7 @@ def _price_values(match: Match, *, with_total: bool) -> dict[str, Any]:
     among = texts.AMONG_SPOT if offer.spot else texts.AMONG_ON_DEMAND
     certainty = "" if offer.kind is OfferKind.LIVE else f" ({offer.kind.value})"
     return {
-        "marks": "".join(f", {mark}" for mark in _job_mark(match)) + certainty,
+        "marks": "".join(f", {mark}" for mark in _price_marks(match)) + certainty,
         "rank_among": among.format(what=offer.gpu),
         "commission": price.commission_rate * 100,
         "total": dollars(usd(price.price_microusd_hour)) if offer.gpu_count > 1 and with_total else None,
@@ -170,7 +172,8 @@ def _end_values(watch: Watch, match: Match) -> dict[str, Any]:
     runtime_s = None if watch.launch is None else watch.launch.max_runtime_s
     if runtime_s is None:
         return dict.fromkeys(("until_end", "runtime"))
-    cost = usd(most_microusd_hour(match, watch)) * Decimal(str(runtime_s)) / 3600
+    hourly = most_microusd_hour(match, watch) + match.price.traffic_microusd_hour
+    cost = usd(hourly) * Decimal(str(runtime_s)) / 3600
     return {"until_end": dollars(cost), "runtime": format_duration(runtime_s)}
 
 
@@ -225,7 +228,8 @@ def _threshold(watch: Watch) -> str:
 def _quote_values(approval: Approval | None, watch: Watch, zone: tzinfo) -> dict[str, Any]:
     if approval is None:
         return dict.fromkeys(("approval", "quote", "open_until", "at_most"))
-    quoted, most = approval.match.price.price_microusd_hour, most_microusd_hour(approval.match, watch)
+    price = approval.match.price
+    quoted, most = price.price_microusd_hour, most_microusd_hour(approval.match, watch) + price.traffic_microusd_hour
     return {
         "approval": approval.approval_id,
         "quote": price_text(usd(quoted)),
@@ -272,16 +276,21 @@ def _terms_values(folded: FoldedOffer[Match]) -> dict[str, Any]:
     }
 
 
-def _traffic_values(watch: Watch, offer: Offer) -> dict[str, Any]:
-    """The cost of one job's traffic at the listed rates; the price does not include it."""
+def _traffic_values(watch: Watch, match: Match) -> dict[str, Any]:
+    """The cost of one launch's traffic at the listed rates, and whether the price contains it."""
+    offer = match.offer
     wanted = {
-        texts.MOVED["download"]: (watch.download_gb, offer.download_usd_gb),
-        texts.MOVED["upload"]: (watch.upload_gb, offer.upload_usd_gb),
+        "download": (watch.download_gb, offer.download_usd_gb),
+        "upload": (watch.upload_gb, offer.upload_usd_gb),
     }
-    known = {text: (gb, rate) for text, (gb, rate) in wanted.items() if gb and rate is not None}
+    known = {name: (gb, rate) for name, (gb, rate) in wanted.items() if gb and rate is not None}
     cost = sum((Decimal(str(gb)) * Decimal(str(rate)) for gb, rate in known.values()), Decimal(0))
-    moved = ", ".join(text.format(f"{gb:g}") for text, (gb, _) in known.items())
-    return {"traffic": dollars(cost) if known else None, "moved": moved}
+    moved = ", ".join(texts.MOVED[name].format(f"{gb:g}") for name, (gb, _) in known.items())
+    hourly = match.price.traffic_microusd_hour
+    share = texts.IN_PRICE.format(hourly=price_text(usd(hourly))) if hourly else texts.NOT_IN_PRICE
+    unknown = [texts.MOVED[name].format(f"{gb:g}") for name, (gb, rate) in wanted.items() if gb and rate is None]
+    unpriced = ", ".join(unknown) or None
+    return {"traffic": dollars(cost) if known else None, "moved": moved, "share": share, "unpriced": unpriced}
 
 
 def _to_rent_by_hand(offer: Offer, by_hand: bool) -> dict[str, Any]:

@@ -183,9 +183,11 @@ def _any_offer_of(watch: Watch, gpu: str, spot: bool) -> Watch:
 
 
 def _what_fits(watch: Watch, gpu: str, spot: bool) -> Watch:
-    """Return the watch itself, for one GPU and rental type."""
+    """Return the watch itself, for one GPU and rental type; the stored prices compared with contain no traffic."""
     return msgspec.structs.replace(
         watch,
+        download_gb=0.0,
+        upload_gb=0.0,
         gpu=(gpu,),
         gpu_names=(gpu,),
         spot=SpotPolicy.ONLY if spot else SpotPolicy.NO,

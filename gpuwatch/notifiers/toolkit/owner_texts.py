@@ -32,7 +32,8 @@ GENERAL_NAMES = (
 FACT_NAMES = (
     *("gpu", "price", "rank", "listed", "total", "rental", "threshold", "quote", "at_most", "place", "machine"),
     *("network", "cuda", "reliability", "available", "offer", "kind_of_price", "sold_by", "elsewhere", "processor"),
-    *("terms", "note", "traffic", "job", "hours", "not_in_it", "seen", "provider", "launch", "instance", "label"),
+    *("terms", "note", "traffic", "traffic_unknown", "job", "hours", "not_in_it", "seen", "provider", "launch"),
+    *("instance", "label"),
     *("state", "cost", "cost_so_far", "since", "last_error", "channel", "answer", "not_delivered_here"),
 )
 _NAMES = frozenset((*GENERAL_NAMES, *FACT_NAMES))

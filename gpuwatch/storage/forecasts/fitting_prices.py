@@ -25,7 +25,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, disk_microusd_hour
 from gpuwatch.domain.market.offer import ListedOffer
 from gpuwatch.domain.setup.durations import HOUR_S
-from gpuwatch.domain.watches.match import NO_COMMISSION
+from gpuwatch.domain.watches.match import NO_COMMISSION, traffic_microusd_hour
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
@@ -80,15 +80,19 @@ class _Fitting(msgspec.Struct):
     Attributes:
         ids: their series; None: all of the part.
         newest: the highest id of a series at that time.
+        traffic: the part of the price that is the watch's traffic, by series, in micro-dollars an hour; else 0.
     """
 
     ids: frozenset[int] | None
     newest: int = 0
+    traffic: Mapping[int, int] = {}
 
     def is_continued_by(self, later: _Fitting) -> bool:
         """Whether what is known of it still holds: only new machines were added."""
         if self.ids is None or later.ids is None:
             return self.ids is later.ids
+        if any(later.traffic.get(number, 0) != self.traffic.get(number, 0) for number in self.ids):
+            return False
         return self.ids == {number for number in later.ids if number <= self.newest}
 
 
@@ -239,7 +243,11 @@ class _Reading:
 
     def _of_machines(self, wide: Watch, by_facts: Mapping[ListedOffer, list[int]]) -> _Fitting:
         fitting = frozenset(number for listing, ids in by_facts.items() if self._fits(wide, listing) for number in ids)
-        return _Fitting(fitting, max((number for ids in by_facts.values() for number in ids), default=0))
+        newest = max((number for ids in by_facts.values() for number in ids), default=0)
+        if wide.traffic is None:
+            return _Fitting(fitting, newest)
+        costs = ((traffic_microusd_hour(wide, listing), ids) for listing, ids in by_facts.items())
+        return _Fitting(fitting, newest, {number: cost for cost, ids in costs if cost for number in ids})
 
     def _fits(self, wide: Watch, listing: ListedOffer) -> bool:
         if self._providers is not None and listing.provider not in self._providers:
@@ -339,7 +347,8 @@ class _Reading:
             if ended_s is not None and ended_s < until_s:
                 last_s = min(last_s, ended_s)
             listed = machine + disk_microusd_hour(disk, self._disk_gb)
-            price = max(1, round(listed * (1 + rate) / row.gpu_count))  # never 0: other code divides by prices
+            whole = listed * (1 + rate) + part.traffic.get(series_id, 0)
+            price = max(1, round(whole / row.gpu_count))  # never 0: other code divides by prices
             record = final if ended_s is not None and ended_s < settled_s else newer
             record.add_price(price_from_s // HOUR_S, (last_s - 1) // HOUR_S, price)
 
@@ -352,8 +361,15 @@ class _Reading:
 
 def _needs_facts(watch: Watch) -> bool:
     """Whether a clause is about what only the machine's own row says."""
-    return bool(
-        watch.verified or watch.regions or watch.min_reliability is not None or watch.when is not None or watch.any_of
+    return (
+        bool(
+            watch.verified
+            or watch.regions
+            or watch.min_reliability is not None
+            or watch.when is not None
+            or watch.any_of
+        )
+        or watch.traffic is not None
     )
 
 

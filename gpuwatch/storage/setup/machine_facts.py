@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, SmallInteger
+from sqlalchemy import BigInteger, Integer, SmallInteger
 from sqlalchemy.types import TypeEngine
 
 from gpuwatch.domain.market.offer import ListedOffer, Offer, Verification
+from gpuwatch.domain.market.traffic import microusd_gb
 
 Cell = int | str | None
 
 _VERIFICATIONS = {1: Verification.VERIFIED, 0: Verification.UNVERIFIED, 2: Verification.DEVERIFIED}  # stored values
+_MOST_RATE = 2**53  # micro-dollars: nothing costs that much, and every such number is exact as a float
 _STORED_VERIFICATIONS = {word: number for number, word in _VERIFICATIONS.items()}
 
 
@@ -28,6 +30,7 @@ class MachineFact(NamedTuple):
     of: Callable[[ListedOffer], Cell]  # the stored value; text passes through `storable_text`
     field: str  # of ListedOffer
     read: Callable[[Any], object]  # the stored value → the field
+    in_lake: bool = True  # a column of the lake's files, whose format is fixed
 
 
 def verification_of(offer: ListedOffer) -> int | None:
@@ -48,10 +51,37 @@ def _fraction(ppm: int | None) -> float | None:
     return None if ppm is None else ppm / 1e6
 
 
+def _stored_rate(usd_gb: float | None) -> int | None:
+    stored = microusd_gb(usd_gb)
+    return stored if stored is None or 0 <= stored < _MOST_RATE else None
+
+
+def traffic_rate(microusd: int | None) -> float | None:
+    """Return the price of one GB of traffic in dollars, from the stored value."""
+    return None if microusd is None else microusd / 1e6
+
+
 MACHINE_FACTS = (
     MachineFact("reliability_ppm", Integer, _ppm, "reliability", _fraction),
     MachineFact("verification", SmallInteger, verification_of, "verification", verification_from),
+    MachineFact(
+        "download_microusd_gb",
+        BigInteger,
+        lambda offer: _stored_rate(offer.download_usd_gb),
+        "download_usd_gb",
+        traffic_rate,
+        in_lake=False,
+    ),
+    MachineFact(
+        "upload_microusd_gb",
+        BigInteger,
+        lambda offer: _stored_rate(offer.upload_usd_gb),
+        "upload_usd_gb",
+        traffic_rate,
+        in_lake=False,
+    ),
 )
+LAKE_FACTS = tuple(fact for fact in MACHINE_FACTS if fact.in_lake)
 
 
 def fact_cells(offer: Offer) -> dict[str, Cell]:
@@ -67,4 +97,5 @@ def fact_fields(cells: Sequence[Any]) -> dict[str, Any]:
 def facts_hash(offer: Offer) -> int:
     """Return a hash of the facts that justify a write at an unchanged price; small reliability changes do not."""
     rounded_reliability = None if offer.reliability is None else round(offer.reliability, 2)
-    return hash((offer.offer_id, offer.region, offer.country, rounded_reliability, offer.verification))
+    traffic = offer.download_usd_gb, offer.upload_usd_gb
+    return hash((offer.offer_id, offer.region, offer.country, rounded_reliability, offer.verification, traffic))

@@ -55,7 +55,7 @@ class OfferRow(NamedTuple):
     @property
     def commission_microusd_hour(self) -> int:
         """What is added to the listed price."""
-        return self.price.price_microusd_hour - self.price.listed_microusd_hour
+        return self.price.rent_microusd_hour - self.price.listed_microusd_hour
 
 
 OfferRows = Callable[["FoldedOffer[Match]"], OfferRow]

@@ -28,7 +28,7 @@ from gpuwatch.app.watches.why.watch_words import (
 from gpuwatch.domain.alerts.alert import AlertKind, Severity
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
-from gpuwatch.domain.market.money import rate_text
+from gpuwatch.domain.market.money import hourly_text, rate_text
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import UsageError
 from gpuwatch.language import translate as _
@@ -242,7 +242,9 @@ def _matches_title(status: WatchStatus) -> str:
 
 def _match_row(match: Any, limit: int | None) -> dict[str, Any]:
     offer, each = match.offer, match.price_microusd_gpu_hour
-    where = " · ".join(filter(None, (provider_title(offer.provider), offer.place)))
+    traffic = match.price.traffic_microusd_hour
+    moved = _("{rate} of it traffic").format(rate=hourly_text(traffic)) if traffic else None
+    where = " · ".join(filter(None, (provider_title(offer.provider), offer.place, moved)))
     under = percent(1 - each / limit) if limit else ""
     return {
         "what": f"{offer.gpu_count}× {offer.gpu}", "spot": offer.spot, "each": each, "where": where,

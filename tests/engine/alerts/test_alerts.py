@@ -16,6 +16,8 @@ from gpuwatch.domain.market.money import Commission, price_of
 from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.match import price_for
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import health_alerts, offer_alerts
 from gpuwatch.engine.alerts.alert_routing import grouped_alert, with_unreported
@@ -147,8 +149,20 @@ def test_a_command_with_an_odd_watch_name_can_be_pasted() -> None:
 def test_a_jobs_traffic_is_shown_apart() -> None:
     watch = msgspec.structs.replace(WATCH, download_gb=500.0, upload_gb=100.0)
     alert = reported(a_match(download_usd_gb=0.01, upload_usd_gb=0.02), watch=watch)
-    assert facts(alert)["Traffic"] == "$7.00 listed for one job (500 GB down, 100 GB up), not in the price"
+    assert facts(alert)["Traffic"] == "$7.00 listed for one launch (500 GB down, 100 GB up), not in the price"
     assert facts(alert)["Price"] == facts(reported())["Price"]
+    assert "Traffic unknown" not in facts(alert)
+
+
+def test_traffic_in_the_price_is_a_part_of_it() -> None:
+    launch = LaunchSpec(image="train", max_runtime_s=36_000.0)
+    watch = msgspec.structs.replace(WATCH, download_gb=500.0, upload_gb=100.0, launch=launch)
+    match = a_match(download_usd_gb=0.02)
+    match = msgspec.structs.replace(match, price=price_for(watch, match.offer, {"vastai": Commission("0.20")}))
+    alert = reported(match, watch=watch)
+    assert facts(alert)["Traffic"] == "$10.00 listed for one launch (500 GB down), $1.00/h of the price"
+    assert facts(alert)["Traffic unknown"] == "100 GB up: vastai does not state its price; not in the price"
+    assert ", traffic $0.50 of it" in alert.headline  # of each of its two GPUs
 
 
 # --- several alerts in one --------------------------------------------------------------------------------------------

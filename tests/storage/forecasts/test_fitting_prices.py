@@ -14,6 +14,7 @@ from gpuwatch.domain.history.price_series import PriceSeries, known_until
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.domain.setup.durations import HOUR_S
+from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.forecasts.fitting_prices import SqlFittingPrices
@@ -41,6 +42,7 @@ WATCHES: tuple[Watch, ...] = tuple(
             {"any_of": ('country == "NO"', "gpu_ram >= 80")},
             {"min_vram_gib": 90.0},
             {"providers": ("runpod",), "gpu_names": ("H100 SXM", "RTX 4090")},
+            {"download_gb": 50.0, "launch": LaunchSpec(image="train", max_runtime_s=36_000.0)},
         )
     )
 )
@@ -74,7 +76,12 @@ class RandomHistory:
         facts = {"region": region, "country": country, "reliability": draw.choice((0.99, 0.9, None))}
         verification = draw.choice((Verification.VERIFIED, Verification.VERIFIED, None))
         return an_offer(
-            usd_hour=draw.choice((2.0, 2.2, 2.5, 3.0)), spot=spot, verification=verification, **machine, **facts
+            usd_hour=draw.choice((2.0, 2.2, 2.5, 3.0)),
+            spot=spot,
+            verification=verification,
+            download_usd_gb=draw.choice((None, 0.0, 0.05, 0.05, 0.05)),
+            **machine,
+            **facts,
         )
 
     def step(self) -> None:

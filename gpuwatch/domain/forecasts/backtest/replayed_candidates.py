@@ -20,7 +20,7 @@ from gpuwatch.domain.history.price_series import PriceSeries, gpu_pricer, series
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, Commission, OfferPrice, threshold_microusd
 from gpuwatch.domain.market.offer import ListedOffer, Offer
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
+from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank, traffic_microusd_hour
 from gpuwatch.domain.watches.watch import Watch
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class _Fit(NamedTuple):
     listing: ListedOffer
     key: QueryKey
     factor: float  # GPU price ÷ listed price of the whole offer
+    traffic: float  # part of the GPU price: of the watch's traffic, in micro-dollars
 
 
 def find_candidates(
@@ -107,9 +108,12 @@ class WatchCandidates:
 
 def at_any_price(watch: Watch) -> Watch:
     """The same watch without a price limit."""
-    return msgspec.structs.replace(
+    wide = msgspec.structs.replace(
         watch, max_price_usd_gpu_hour=_ANY_PRICE_USD, auto=None, max_job_cost_usd=None, job=None, past=None
     )
+    if watch.max_job_cost_usd is None:
+        return wide
+    return msgspec.structs.replace(wide, download_gb=0.0, upload_gb=0.0)  # its prices contain no traffic
 
 
 class _CandidateFinder:
@@ -136,7 +140,9 @@ class _CandidateFinder:
         machine, disk = np.asarray(intervals.machine_microusd_hour), np.asarray(intervals.disk_microusd_gb_month)
         factors = np.array([np.nan if fit is None else fit.factor for fit in fits], float)
         listed = machine + np.where(disk < 0, 0, disk) * self._disk_gb / HOURS_A_MONTH
-        prices: Numbers = listed * factors[np.asarray(intervals.listing)]
+        traffic = np.array([np.nan if fit is None else fit.traffic for fit in fits], float)
+        place = np.asarray(intervals.listing)
+        prices: Numbers = listed * factors[place] + traffic[place]
         return prices
 
     def is_near(self, prices: Numbers) -> Flags:
@@ -162,7 +168,8 @@ class _CandidateFinder:
         if not self._judged_facts[facts]:
             return None
         key = (listing.provider, listing.gpu, listing.spot)
-        return _Fit(listing, key, self._factor(listing.provider) / listing.gpu_count)
+        traffic = traffic_microusd_hour(self._watch, listing) / listing.gpu_count
+        return _Fit(listing, key, self._factor(listing.provider) / listing.gpu_count, traffic)
 
     def _factor(self, provider: str) -> float:
         known = self._factors.get(provider)
@@ -227,4 +234,8 @@ def fitting_offers(
     intervals = interval_columns(market_history.intervals).of_listings(fitting)
     gpu_price = gpu_pricer(market_history, commissions, reference_disk_gb if watch.disk_gb is None else watch.disk_gb)
     polls = [poll for poll in market_history.polls if providers is None or poll.provider in providers]
-    return msgspec.structs.replace(market_history, intervals=intervals, polls=polls), gpu_price
+    fitting_history = msgspec.structs.replace(market_history, intervals=intervals, polls=polls)
+    if watch.traffic is None:
+        return fitting_history, gpu_price
+    traffic = [traffic_microusd_hour(watch, one) / one.gpu_count for one in market_history.listings]
+    return fitting_history, lambda number, interval: gpu_price(number, interval) + traffic[number]

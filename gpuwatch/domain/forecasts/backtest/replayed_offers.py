@@ -50,6 +50,11 @@ _OPTIONAL_CLAUSES: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
     "regions": ((), lambda listing: listing.region or listing.country),
     "max_usd_gib_hour": (None, lambda listing: listing.gpu_memory_gib),
 }
+# The same for the traffic in the price; its value if unused is 0.
+_TRAFFIC: dict[str, Callable[[ListedOffer], object]] = {
+    "download_gb": lambda listing: listing.download_usd_gb,
+    "upload_gb": lambda listing: listing.upload_usd_gb,
+}
 # The same for the names in conditions; the other recorded names are known for every listing.
 _OPTIONAL_FACTS: dict[str, Callable[[ListedOffer], object]] = {
     "gpu_ram": lambda listing: listing.gpu_memory_gib,
@@ -88,6 +93,9 @@ def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) ->
     for clause, (off, fact_of) in _OPTIONAL_CLAUSES.items():
         if getattr(watch, clause) and not any(fact_of(listing) is not None for listing in own_listings):
             without[clause] = off
+    for name, rate_of in _TRAFFIC.items() if watch.traffic is not None else ():
+        if getattr(watch, name) and not any(rate_of(listing) is not None for listing in own_listings):
+            without[name] = 0.0
     if watch.when is not None and not _is_recorded(watch.when, own_listings):
         without["when"] = None
     if not all(_is_recorded(text, own_listings) for text in watch.any_of):

@@ -149,6 +149,12 @@ class ClockReading(msgspec.Struct, frozen=True):
     at_least: datetime
 
 
+def rent_ceiling_microusd(watch: Watch, launch: Launch) -> int:
+    """Return the highest rent per hour that its watch allows for a launch: its limit without the traffic in it."""
+    ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
+    return ceiling if watch.traffic is None else max(0, ceiling - watch.traffic.microusd_hour(launch.promised))
+
+
 class WatchTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The current terms of the launch's watch. If the watch was removed, the launch continues as it was admitted."""
 
@@ -168,7 +174,7 @@ def watch_terms(watch: Watch | None, launch: Launch, keeps_disks: bool = False) 
     """
     if watch is None:
         return WatchTerms()
-    ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
+    ceiling = rent_ceiling_microusd(watch, launch)
     if watch.action is Action.ASK or (watch.auto and launch.state is LaunchState.STARTING):
         # the owner approved only that price; a limit from the history was valid when it was computed
         ceiling = min(ceiling, launch.bound_microusd_hour)

@@ -25,11 +25,11 @@ from gpuwatch.domain.launches.instances.end_rules import (
     raised_microusd_hour,
 )
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.life.launch_events import rent_ceiling_microusd
 from gpuwatch.domain.launches.life.launch_record import governing_watch
 from gpuwatch.domain.launches.money.budgets import EndedCosts, all_budgets_refusal, budget_statuses, launches_to_end
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.domain.watches.computed_limits import ceiling_microusd
 from gpuwatch.domain.watches.launch_spec import Budget, BudgetPolicy, PriceIncreasePolicy
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.launches.followed_launch import FollowedLaunches, RefusedIncrease
@@ -223,7 +223,7 @@ class PriceGuard:
         spec = None if watch is None else watch.launch
         if watch is None or spec is None:
             return IncreaseAnswer.NONE
-        ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
+        ceiling = rent_ceiling_microusd(watch, launch)
         fits = (
             spec.on_price_increase is PriceIncreasePolicy.ACCEPT_UNDER
             and raised is not None

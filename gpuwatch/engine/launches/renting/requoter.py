@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.market.money import MICRO, Commission, disk_usd_hour, dollars, price_of, threshold_microusd, usd
+from gpuwatch.domain.market.money import MICRO, Commission, disk_usd_hour, dollars, threshold_microusd, usd
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.computed_limits import first_bid_usd_hour, most_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
-from gpuwatch.domain.watches.match import match_of, matches
+from gpuwatch.domain.watches.match import match_of, matches, price_for
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for
 from gpuwatch.errors import ProviderError
@@ -87,9 +87,11 @@ def payable_match(match: Match, watch: Watch, commission: Commission) -> Match |
     if quoted <= offer.quoted_usd_hour + _BID_STEP:
         return match
     dearer = msgspec.structs.replace(offer, quoted_usd_hour=quoted)
-    price = price_of(dearer, watch.disk_gb, commission)
-    limit = watch.max_price_usd_gpu_hour if spec is None else spec.max_usd_gpu_hour
-    if price.price_microusd_hour > threshold_microusd(limit, offer.gpu_count):
+    price = price_for(watch, dearer, {offer.provider: commission})
+    limit, compared = watch.max_price_usd_gpu_hour, price.price_microusd_hour
+    if spec is not None:  # a limit of what is bid, and traffic is not bid for
+        limit, compared = spec.max_usd_gpu_hour, price.rent_microusd_hour
+    if compared > threshold_microusd(limit, offer.gpu_count):
         return None
     quote = match_of(watch, dearer, price)
     dear_job = quote.job_microusd is not None and quote.job_microusd > most_microusd(watch)

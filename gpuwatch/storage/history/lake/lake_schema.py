@@ -17,7 +17,7 @@ from sqlalchemy import BigInteger, Float, Integer, LargeBinary, SmallInteger
 from gpuwatch.domain.setup.durations import DAY_S
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.installation import install_hint
-from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
+from gpuwatch.storage.setup.machine_facts import LAKE_FACTS
 from gpuwatch.storage.setup.tables import hourly
 
 LAKE_VERSION = "1"
@@ -79,7 +79,7 @@ INTERVALS = LakeDataset(
         LakeColumn("offer_id", "string", "as last seen, as are place and facts"),
         LakeColumn("region", "string", "empty: not stated"),
         LakeColumn("country", "string", "empty: not stated"),
-        *(LakeColumn(fact.column, _TYPES[fact.sql_type]) for fact in MACHINE_FACTS),
+        *(LakeColumn(fact.column, _TYPES[fact.sql_type]) for fact in LAKE_FACTS),
         LakeColumn("series_id", "int64", "one machine, GPU, count and rental type"),
         LakeColumn("seen_from_utc", "moment", "the first poll at this price"),
         LakeColumn("seen_to_utc", "moment", "the last poll at this price"),

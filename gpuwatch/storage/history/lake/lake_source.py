@@ -12,7 +12,7 @@ from gpuwatch.storage.history.lake.lake_schema import DATASETS, HOURLY_CELLS, Pa
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, provider_of_source
 from gpuwatch.storage.history.recording.recorded_polls import first_poll_s, known_scopes, read_polls
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
+from gpuwatch.storage.setup.machine_facts import LAKE_FACTS
 from gpuwatch.storage.setup.side_tables import installation
 from gpuwatch.storage.setup.tables import history_state, hourly, place, price_interval, segment, series
 
@@ -35,7 +35,7 @@ _INTERVALS = (
         series.c.offer_id,
         place.c.region,
         place.c.country,
-        *(series.c[fact.column] for fact in MACHINE_FACTS),
+        *(series.c[fact.column] for fact in LAKE_FACTS),
         series.c.id,
         price_interval.c.seen_from_s,
         price_interval.c.seen_to_s,

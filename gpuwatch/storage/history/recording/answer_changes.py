@@ -100,7 +100,11 @@ def _changed_offers(
             if saves_quotes:  # hunts request other disks: their quotes do not recur
                 save_quote(open_price, offer)
         open_price.mark = mark
-        if open_price.verification is not offer.verification:
+        if (
+            open_price.verification is not offer.verification
+            or open_price.download_usd_gb != offer.download_usd_gb
+            or open_price.upload_usd_gb != offer.upload_usd_gb
+        ):
             facts.append((open_price, offer))
     return changed, facts
 
@@ -152,7 +156,7 @@ class _PriceComparison:
             or abs(previous.machine_microusd - change.machine_microusd) > margin
         ):
             return True
-        if previous.verification is not change.offer.verification:
+        if not previous.has_facts_of(change.offer):
             self._facts.append((previous, change.offer))
         return False
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from gpuwatch.domain.market.offer import Verification
+from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.storage.history.recording.recorded_polls import newest_covers
-from gpuwatch.storage.setup.machine_facts import verification_from
+from gpuwatch.storage.setup.machine_facts import traffic_rate, verification_from
 from gpuwatch.storage.setup.tables import history_state, place, price_interval, segment, series
 
 Key = tuple[str | None, int]  # machine, GPUs
@@ -33,6 +33,8 @@ _OPEN_PRICES = (
         series.c.machine_id,
         series.c.id,
         series.c.verification,
+        series.c.download_microusd_gb,
+        series.c.upload_microusd_gb,
         price_interval.c.seen_from_s,
         price_interval.c.machine_microusd_hour,
         price_interval.c.disk_microusd_gb_month,
@@ -53,11 +55,26 @@ class OpenPrice(msgspec.Struct, gc=False):
     machine_microusd: int
     disk_microusd: int | None
     verification: Verification | None = None
+    download_usd_gb: float | None = None
+    upload_usd_gb: float | None = None
     quoted_usd_hour: float = float("nan")  # unknown: equals nothing
     disk_usd_gb_month: float | None = None
     quoted_disk_gb: float = 0.0
     mark: int = 0  # the last poll that saw it
     facts: int = 0  # a hash of the facts in `series`; 0: unknown
+
+    def has_facts_of(self, offer: Offer) -> bool:
+        """Whether the facts that are written although the price stays are those of the offer."""
+        return (
+            self.verification is offer.verification
+            and self.download_usd_gb == offer.download_usd_gb
+            and self.upload_usd_gb == offer.upload_usd_gb
+        )
+
+    def keep_facts_of(self, offer: Offer) -> None:
+        """Keep those of the offer."""
+        self.verification = offer.verification
+        self.download_usd_gb, self.upload_usd_gb = offer.download_usd_gb, offer.upload_usd_gb
 
 
 class ProviderPrices:
@@ -157,9 +174,9 @@ def _load_open(connection: Connection, prices: OpenPrices) -> None:
         number: (prices.prices_of(provider, spot), gpu, count)
         for (provider, gpu, count, spot), number in prices.segments.items()
     }
-    for segment_id, machine, series_id, verification, from_s, price, disk in connection.execute(_OPEN_PRICES):
+    for segment_id, machine, series_id, verification, down, up, from_s, price, disk in connection.execute(_OPEN_PRICES):
         provider_prices, gpu, count = scopes[segment_id]
-        verified = verification_from(verification)
-        provider_prices.add(OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, verified))
+        facts = verification_from(verification), traffic_rate(down), traffic_rate(up)
+        provider_prices.add(OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, *facts))
         if from_s > provider_prices.changed_s.get(gpu, NEVER):
             provider_prices.changed_s[gpu] = from_s

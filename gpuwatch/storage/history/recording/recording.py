@@ -131,7 +131,8 @@ def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInter
         provider_prices.add(open_price)
         provider_prices.mark_changed(open_price.gpu, recorded.at_s)
     for open_price, offer in changes.facts:
-        open_price.verification, open_price.facts = offer.verification, facts_hash(offer)
+        open_price.keep_facts_of(offer)
+        open_price.facts = facts_hash(offer)
     if recorded.covers:
         polled_prices.covered_s[recorded.gpu] = recorded.at_s
     return ended
@@ -272,9 +273,9 @@ class _ChangeWriter:
             self._poll.at_s if change.previous is None else max(self._poll.at_s, change.previous.seen_from_s),
             change.machine_microusd,
             change.disk_microusd,
-            verification=change.offer.verification,
             facts=facts,
         )
+        open_price.keep_facts_of(change.offer)
         save_quote(open_price, change.offer)
         return open_price
 

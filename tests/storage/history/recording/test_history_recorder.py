@@ -193,6 +193,18 @@ def test_a_new_verification_is_kept_although_the_price_stands(database: Database
     assert market_at(database, NOON)[0].verification is Verification.VERIFIED
 
 
+def test_a_new_price_of_traffic_is_kept_although_the_price_stands(
+    database: Database, history: SqlHistoryRecorder
+) -> None:
+    history.record(an_answer(an_offer(download_usd_gb=0.01)), lane="sweep")
+    for after_s in (60, 120):
+        history.record(an_answer(an_offer(download_usd_gb=0.02, upload_usd_gb=0.0), after_s=after_s), lane="sweep")
+    offer = market_at(database, NOON)[0]
+    assert (offer.download_usd_gb, offer.upload_usd_gb) == (0.02, 0.0)
+    SqlHistoryRecorder(database).record(an_answer(an_offer(upload_usd_gb=0.0), after_s=180), lane="hunt")
+    assert market_at(database, NOON)[0].download_usd_gb is None
+
+
 def test_a_second_process_sees_what_the_first_recorded(database: Database) -> None:
     daemon, check = SqlHistoryRecorder(database), SqlHistoryRecorder(database)
     daemon.record(an_answer(an_offer("a"), an_offer("b")), lane="sweep")
