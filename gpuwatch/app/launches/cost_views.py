@@ -12,10 +12,12 @@ from gpuwatch.domain.launches.money.charge_comparison import CHARGE_KINDS, Calib
 from gpuwatch.domain.launches.money.month_forecast import LEAST_DAYS, BudgetUse, Forecast
 from gpuwatch.domain.market.json_view import JsonView, Moment, usd_number
 from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.offer import clean
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.costs import CostDay, CostReport
     from gpuwatch.domain.launches.money.charge_comparison import CommissionCandidate
+    from gpuwatch.domain.launches.money.reclaim import Reclaim
 
 RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"
 MEAN_METHOD = "each day that is left costs the mean of the days so far"
@@ -109,6 +111,20 @@ class BudgetUseView(JsonView, frozen=True, kw_only=True):
     forecast_mean_percent: float | None
 
 
+class ReclaimView(JsonView, frozen=True, kw_only=True):
+    """What one bad machine took, to reclaim at its provider."""
+
+    launch_id: str
+    provider: str
+    instance_id: str | None
+    machine_id: str | None
+    requested_at: Moment | None
+    ended_at: Moment | None
+    lasted_s: Annotated[float, Meta(description="From the order to the proven end.")]
+    usd: Annotated[float, Meta(description="As billed: without the commission on top.")]
+    why: str
+
+
 class CostReportView(JsonView, frozen=True, kw_only=True):
     """`gpuwatch launches costs`, described in docs/costs.md."""
 
@@ -122,6 +138,9 @@ class CostReportView(JsonView, frozen=True, kw_only=True):
     burn: BurnRateView
     forecast: CostForecastView | None
     budgets: list[BudgetUseView]
+    reclaims: Annotated[
+        list[ReclaimView], Meta(description="Machines that did not pass their check, ended this month.")
+    ]
 
 
 def cost_report_view(report: CostReport, by: str) -> CostReportView:
@@ -137,6 +156,13 @@ def cost_report_view(report: CostReport, by: str) -> CostReportView:
         burn=BurnRateView.of(burn, **_usd(burn, "listed", "effective", unit="_usd_hour")),
         forecast=None if report.forecast is None else _forecast_view(report.forecast),
         budgets=list(map(budget_use_view, report.budgets)),
+        reclaims=[_reclaim_view(one) for one in report.reclaims],
+    )
+
+
+def _reclaim_view(one: Reclaim) -> ReclaimView:
+    return ReclaimView.of(
+        one.launch, lasted_s=one.lasted.total_seconds(), usd=usd_number(one.microusd), why=clean(one.why)
     )
 
 

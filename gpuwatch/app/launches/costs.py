@@ -25,6 +25,7 @@ from gpuwatch.domain.launches.money.charge_comparison import (
 )
 from gpuwatch.domain.launches.money.launch_costs import BurnRate, burn_rate, month_of
 from gpuwatch.domain.launches.money.month_forecast import BudgetUse, Forecast, forecast_costs, forecast_days
+from gpuwatch.domain.launches.money.reclaim import Reclaim, reclaims
 from gpuwatch.domain.market.money import Commission
 from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceFetcher
 from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
@@ -83,6 +84,7 @@ class CostReport(msgspec.Struct, frozen=True, kw_only=True):
     forecast: Forecast | None
     budgets: list[BudgetUse]
     launches: dict[str, Launch]  # the launches in the lines, by id
+    reclaims: list[Reclaim]  # of machines that did not pass their check and were ended in the month
 
 
 def month_start(text: str) -> date:
@@ -118,6 +120,7 @@ def cost_report(settings: Settings, by: str, month: date | None = None) -> CostR
         forecast=forecast,
         budgets=list(uses_of_budgets(settings, launches, began, None if is_current else begin, now)),
         launches={cell.launch.launch_id: cell.launch for cell in summaries},
+        reclaims=reclaims(launches, begin, end),
     )
 
 

@@ -85,7 +85,7 @@ class OfferView(JsonView, frozen=True, kw_only=True):
     also_at: Annotated[tuple[str, ...] | UnsetType, Meta(description="Other providers with this stock.")] = UNSET
     job_cost_usd: Annotated[float | UnsetType, Meta(description="Of the job of the watch.")] = UNSET
     traffic_usd_hour: Annotated[
-        float | None | UnsetType,
+        float | UnsetType | None,
         Meta(description="Part of the price: the watch's traffic at known rates. null: no rate is known."),
     ] = UNSET
     traffic_unknown: Annotated[

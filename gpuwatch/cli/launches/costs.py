@@ -15,8 +15,11 @@ from gpuwatch.cli.options import config_option, csv_option, json_option, provide
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.terminal_tables import csv_out, left, right, table, text
 from gpuwatch.domain.launches.money.month_forecast import LEAST_DAYS
+from gpuwatch.domain.launches.money.reclaim import reclaim_sums
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
 from gpuwatch.domain.market.money import dollars, per_hour, usd
+from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,10 +52,24 @@ _COLUMNS = (
 )
 
 
+_RECLAIMS = (
+    left("launch", lambda one: one.launch.launch_id),
+    left("provider", lambda one: one.launch.provider, drop=2),
+    left("instance", lambda one: one.launch.instance_id),
+    left("machine", lambda one: one.launch.machine_id, drop=3),
+    left("ordered", lambda one: one.launch.requested_at, drop=4),
+    left("ended", lambda one: one.ended_at),
+    right("lasted", lambda one: format_duration(round(one.lasted.total_seconds()))),
+    right("billed", lambda one: dollars(usd(one.microusd))),
+    text("why", lambda one: clean(one.why), drop=1),
+)
+
+
 @click.command(
     cls=Command,
     examples=(
         "gpuwatch launches costs",
+        "gpuwatch launches costs --reclaim",
         "gpuwatch launches costs --by day --month 2026-10 --csv",
         "gpuwatch launches costs --calibrate",
     ),
@@ -60,6 +77,7 @@ _COLUMNS = (
 @value_option("--by", click.Choice(["watch", "provider", "gpu", "day", "launch"]), "Group lines by. Default: watch.")
 @click.option("--month", metavar="YYYY-MM", default=None, help="Month to report (UTC). Default: this one.")
 @click.option("--refresh", is_flag=True, help="Fetch the charges from the providers first.")
+@click.option("--reclaim", is_flag=True, help="List what bad machines took until they were ended.")
 @click.option("--calibrate", is_flag=True, help="Fetch the charges and fit the commission to them. Changes nothing.")
 @provider_option("With --calibrate or --refresh: only this one.")
 @csv_option("Print the lines as CSV.")
@@ -69,6 +87,7 @@ def costs(
     by: str | None,
     month: str | None,
     refresh: bool,
+    reclaim: bool,
     calibrate: bool,
     provider: str | None,
     as_csv: bool,
@@ -85,6 +104,8 @@ def costs(
     from gpuwatch.app.launches.costs import month_start
     from gpuwatch.bootstrap.settings_loading import load_settings
 
+    if reclaim and (calibrate or by is not None or as_csv or as_json):
+        raise UsageError("--reclaim lists bad machines; omit --by, --calibrate and --csv. --json: see its `reclaims`")
     if calibrate and (by is not None or month is not None or as_csv):
         raise UsageError("--calibrate compares all final days; omit --by, --month and --csv")
     if provider is not None and not (calibrate or refresh):
@@ -94,6 +115,8 @@ def costs(
     errors = _refresh_charges(settings, provider) if calibrate or refresh else []
     if calibrate:
         _show_calibration(settings, provider, errors, as_json)
+    elif reclaim:
+        _show_reclaims(settings, first)
     else:
         _show_report(settings, by or "watch", first, as_json, as_csv)
     return Exit.CANNOT_TELL if errors else Exit.DONE
@@ -119,6 +142,24 @@ def _show_report(settings: Settings, by: str, first: date | None, as_json: bool,
         _print_csv(report, by)
     else:
         _print_report(report, by)
+
+
+def _show_reclaims(settings: Settings, first: date | None) -> None:
+    from gpuwatch.app.launches.costs import cost_report
+
+    report = cost_report(settings, "launch", first)
+    if report.reclaims:
+        table(_RECLAIMS, report.reclaims, timezone=settings.timezone)
+    for line in _reclaim_lines(report):
+        click.echo(line)
+    if not report.reclaims:
+        click.echo(f"{report.first:%B %Y} (UTC): no bad machine was ended")
+
+
+def _reclaim_lines(report: CostReport) -> Iterator[str]:
+    for one in reclaim_sums(report.reclaims):
+        machines = count_text(one.machines, "machine")
+        yield f"to reclaim: {dollars(usd(one.microusd))} at {one.provider}, {machines} ended for not passing the check"
 
 
 def _show_calibration(settings: Settings, provider: str | None, errors: list[str], as_json: bool) -> None:
@@ -176,6 +217,7 @@ def _summary(report: CostReport) -> Iterator[str]:
         if burn.launches
         else "now: nothing is billed"
     )
+    yield from _reclaim_lines(report)
     if report.forecast is not None:
         yield from _forecast_lines(report.forecast)
     yield from (_budget_line(use) for use in report.budgets)

@@ -15,6 +15,7 @@ from gpuwatch.app.reader_text import as_datetime, clock_text, day, percent
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.money.launch_costs import midnight, month_of
 from gpuwatch.domain.launches.money.month_forecast import LEAST_DAYS
+from gpuwatch.domain.launches.money.reclaim import reclaim_sums
 from gpuwatch.domain.market.money import MICRO, whole_dollars
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import BudgetPolicy
@@ -104,6 +105,19 @@ def _nav(report: CostReport, by: str) -> dict[str, tuple[str, str] | None]:
 
 
 def _answer(report: CostReport) -> Iterator[str]:
+    yield from _month_answer(report)
+    for one in reclaim_sums(report.reclaims):
+        text = translate_plural(
+            "To reclaim: {amount} at {provider}, for {count} machine that did not pass its check.",
+            "To reclaim: {amount} at {provider}, for {count} machines that did not pass their check.",
+            one.machines,
+        )
+        yield text.format(
+            amount=dollars(one.microusd), provider=clean(provider_title(one.provider)), count=one.machines
+        )
+
+
+def _month_answer(report: CostReport) -> Iterator[str]:
     budget = next((use for use in report.budgets if use.watch is None and use.limit_name == "max_usd_month"), None)
     if report.forecast is None:
         if budget is not None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.app.reader_text import percent, span
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.market.money import MICRO, gpu_hourly_text, hourly_text, rate_text
+from gpuwatch.domain.launches.money.reclaim import reclaim_of
+from gpuwatch.domain.market.money import MICRO, dollars, gpu_hourly_text, hourly_text, rate_text, usd
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import PriceIncreasePolicy, VerificationMode
 from gpuwatch.language import translate as _
@@ -30,6 +31,10 @@ def launch_facts(details: LaunchDetails) -> list[tuple[str, str | Markup]]:
     ends = list(_ends(details.watch, launch))
     if ends:
         facts.append((_("Ends by itself"), "; ".join(ends)))
+    if (bad := reclaim_of(launch)) is not None:
+        reclaimed = _("{amount} billed in {time}, until its end was proven")
+        amount = dollars(usd(bad.microusd))
+        facts.append((_("To reclaim"), reclaimed.format(amount=amount, time=span(bad.lasted.total_seconds()))))
     if launch.started_by is not None:
         facts.append((_("Started by"), clean(launch.started_by)))
     if launch.instance_id is not None:

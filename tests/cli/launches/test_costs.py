@@ -93,6 +93,21 @@ def test_nothing_rented_is_nothing_billed(shell: Shell, rows: Rows) -> None:
     assert shell("costs", "--json").json["lines"] == []
 
 
+def test_what_bad_machines_took_is_listed_to_be_reclaimed(shell: Shell, rows: Rows) -> None:
+    rows.add()
+    assert "no bad machine was ended" in shell("costs", "--reclaim", "--month", MONTH).out
+    rows.add(state=S.FAILED, end_reason="its SSH port does not answer: port 22 is closed")
+    ran = shell("costs", "--reclaim", "--month", MONTH)
+    assert "to reclaim: $6.00 at vastai, 1 machine ended for not passing the check" in ran.out
+    assert "port 22 is closed" in ran.out
+    [one] = shell("costs", "--month", MONTH, "--json").json["reclaims"]
+    assert (one["provider"], one["usd"], one["why"]) == (
+        "vastai", 6.0, "its SSH port does not answer: port 22 is closed"
+    )  # fmt: skip
+    assert "to reclaim: $6.00" in shell("costs", "--month", MONTH).out
+    assert shell("costs", "--reclaim", "--by", "day").code == 2
+
+
 def test_json_is_exact_and_its_components_sum_up(shell: Shell, rows: Rows) -> None:
     rows.add(promised=Promise(download_gb=100, download_usd_gb=0.01))
     found = shell("costs", "--month", MONTH, "--json").json

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd, current_microusd_hour
+from gpuwatch.domain.launches.money.reclaim import reclaim_of
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.watches.launch_spec import HookSpec
@@ -81,6 +82,10 @@ class LaunchView(JsonView, frozen=True, kw_only=True):
     install_id: str | None
     watch_id: str | None
     started_by: Annotated[str, Meta(description="Its watch or job, or who approved it and how.")]
+    reclaim_usd: Annotated[
+        float | None,
+        Meta(description="Of a bad machine: what it cost until its proven end, as billed. null: it was none."),
+    ]
 
 
 def launch_fields(launch: Launch, now: datetime) -> dict[str, Any]:
@@ -91,6 +96,7 @@ def launch_fields(launch: Launch, now: datetime) -> dict[str, Any]:
         "ssh": None if launch.ssh is None else SshView.of(launch.ssh),
         "account": launch.account_id,
         "started_by": _started_by(launch),
+        "reclaim_usd": None if (bad := reclaim_of(launch)) is None else bad.microusd / MICRO,
         "disk_kept": disk_kept(launch),
         "disk_usd_day": current_microusd_hour(launch) * 24 / MICRO if launch.is_kept else None,
     }

@@ -33,7 +33,7 @@ from gpuwatch.storage.history.recording.poll_writer import packed_day
 from gpuwatch.storage.history.recording.recorded_polls import known_scopes, packed_to_day
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database, open_database
-from gpuwatch.storage.setup.machine_facts import LAKE_FACTS
+from gpuwatch.storage.setup.machine_facts import LAKE_FACTS, MACHINE_FACTS
 from gpuwatch.storage.setup.tables import (
     history_state,
     hourly,
@@ -57,6 +57,7 @@ _CHUNK_ROWS = 5000
 _POLL_FILES = 8  # read at once: the lists of more take a hundred MB
 _RETRIES = 2  # a run of the lake replaces files once a day
 _FACTS = [fact.column for fact in LAKE_FACTS]
+_NOT_IN_LAKE = dict.fromkeys(fact.column for fact in MACHINE_FACTS if not fact.in_lake)
 _LAST_FACTS = ", ".join(f"arg_max({name}, ended_utc)" for name in ("offer_id", "region", "country", *_FACTS))
 _INTERVAL_CELLS = (
     "seen_from_utc", "seen_to_utc", "machine_microusd_hour", "disk_microusd_gb_month", "ended_utc",
@@ -285,6 +286,7 @@ class _HistoryCopy:
             "machine_id": key[1],
             "offer_id": offer_id,
             "place_id": self._place_id(region, country),
+            **_NOT_IN_LAKE,
             **dict(zip(_FACTS, facts, strict=True)),
         }
 
