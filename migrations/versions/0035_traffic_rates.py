@@ -1,4 +1,4 @@
-"""Keeps what a machine's traffic costs, as last seen; of machines seen before, it is unknown until the next poll."""
+"""Keeps what a machine's traffic costs, as last seen; unknown until the next poll."""
 
 from __future__ import annotations
 
