@@ -27,7 +27,7 @@ from gpuwatch.domain.market.money import (
     threshold_microusd,
     usd,
 )
-from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind
 from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.plan.roofline import card_specs_of
 from gpuwatch.domain.watches.launch_spec import BidSpec
@@ -77,6 +77,18 @@ def bid_for_price(most_microusd: Fraction, commission_rate: float, disk_microusd
     """Return the bid whose total, with commission and disk, is at most this much."""
     listed = most_microusd / (1 + Fraction(repr(commission_rate)))
     return max(0, int(listed // 1) - disk_microusd)
+
+
+def traffic_microusd_hour(watch: Watch, offer: ListedOffer) -> int:
+    """Return the part of the price that is the watch's traffic, in micro-dollars an hour for the whole offer."""
+    traffic = watch.traffic
+    return 0 if traffic is None else traffic.microusd_hour(offer)
+
+
+def traffic_note(price: OfferPrice, gpu_count: int) -> str:
+    """Return how much of a GPU price is traffic, as an addition to it: " (traffic 0.10 of it)"; empty: nothing."""
+    traffic = usd(price.traffic_microusd_hour) / gpu_count
+    return f" (traffic {price_text(traffic)} of it)" if traffic else ""
 
 
 def job_cost(watch: Watch, offer: Offer, price: OfferPrice) -> JobCost | str | None:

@@ -13,18 +13,19 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.money import (
-    Commission,
-    OfferPrice,
-    above_text,
-    price_of,
-    price_text,
-    threshold_microusd,
-    usd,
-)
-from gpuwatch.domain.market.offer import Identity, ListedOffer, Offer, OfferKind, arch_of, is_slice, slice_text
+from gpuwatch.domain.market.money import Commission, OfferPrice, above_text, price_of, threshold_microusd, usd
+from gpuwatch.domain.market.offer import Identity, Offer, OfferKind, arch_of, is_slice, slice_text
 from gpuwatch.domain.market.places import country_of, wanted_place
-from gpuwatch.domain.watches.computed_limits import RARE_CLAUSES, Clause, Failure, job_cost, job_microusd, most_microusd
+from gpuwatch.domain.watches.computed_limits import (
+    RARE_CLAUSES,
+    Clause,
+    Failure,
+    job_cost,
+    job_microusd,
+    most_microusd,
+    traffic_microusd_hour,
+    traffic_note,
+)
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
@@ -36,15 +37,8 @@ _MEMORY_SLACK = 0.99  # a driver reserves up to half a percent: 32607 MiB are so
 def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission]) -> OfferPrice:
     """Return the price of an offer for this watch: with its disk, the provider's commission and its traffic."""
     price = price_of(offer, watch.disk_gb, commissions.get(offer.provider, NO_COMMISSION))
-    if not (watch.download_gb or watch.upload_gb):
-        return price
-    return price.with_traffic(traffic_microusd_hour(watch, offer))
-
-
-def traffic_microusd_hour(watch: Watch, offer: ListedOffer) -> int:
-    """Return the part of the price that is the watch's traffic, in micro-dollars an hour for the whole offer."""
-    traffic = watch.traffic
-    return 0 if traffic is None else traffic.microusd_hour(offer)
+    is_moving = watch.download_gb or watch.upload_gb
+    return price.with_traffic(traffic_microusd_hour(watch, offer)) if is_moving else price
 
 
 def clauses_of(watch: Watch) -> tuple[Clause, ...]:
@@ -216,13 +210,10 @@ def _count(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Fa
 
 
 def _price(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
-    most = threshold_microusd(watch.max_price_usd_gpu_hour, offer.gpu_count)
-    if price.price_microusd_hour <= most:
+    if _is_affordable(watch, offer, price):
         return None
     is_, wanted = price.gpu_price_usd_hour(offer.gpu_count), watch.max_price_usd_gpu_hour
-    text = f"max_price: {above_text(is_, wanted)}"
-    if price.traffic_microusd_hour:
-        text += f" (traffic {price_text(usd(price.traffic_microusd_hour) / offer.gpu_count)} of it)"
+    text = f"max_price: {above_text(is_, wanted)}{traffic_note(price, offer.gpu_count)}"
     return Failure("max_price", text, float(is_ / wanted) - 1)
 
 

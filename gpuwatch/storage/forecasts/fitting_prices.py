@@ -25,7 +25,8 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, disk_microusd_hour
 from gpuwatch.domain.market.offer import ListedOffer
 from gpuwatch.domain.setup.durations import HOUR_S
-from gpuwatch.domain.watches.match import NO_COMMISSION, traffic_microusd_hour
+from gpuwatch.domain.watches.computed_limits import traffic_microusd_hour
+from gpuwatch.domain.watches.match import NO_COMMISSION
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source

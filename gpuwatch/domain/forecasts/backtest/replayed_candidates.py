@@ -19,8 +19,9 @@ from gpuwatch.domain.history.market_history import MarketHistory, MarketInterval
 from gpuwatch.domain.history.price_series import PriceSeries, gpu_pricer, series_of
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, Commission, OfferPrice, threshold_microusd
 from gpuwatch.domain.market.offer import ListedOffer, Offer
+from gpuwatch.domain.watches.computed_limits import traffic_microusd_hour
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank, traffic_microusd_hour
+from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Watch
 
 if TYPE_CHECKING:
