@@ -66,6 +66,7 @@ ADDED = {
         "ssh": None,
         "started_by": None,
         "kept": None,
+        "interruption": None,
     },
     "job": {"changed": 0, "series": None, "planned_at_ms": None},
     "ask": {"agent_microusd": None, "rent": None},

@@ -5,6 +5,7 @@ The owner logs in to rented machines with the same files.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from zoneinfo import ZoneInfo
 from gpuwatch.bootstrap import new_id
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
+from gpuwatch.domain.launches.life.launch_events import ClockReading, InterruptionNoticed
 from gpuwatch.engine.jobs.cluster_jobs import SETTLE_S, ClusterJobs, ClusterParts, ClusterTerms
 from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
 from gpuwatch.engine.jobs.job_queue import JobQueue
@@ -24,7 +26,7 @@ from gpuwatch.engine.jobs.series_starter import SeriesStarter
 from gpuwatch.engine.launches.following.instance_details import ContractEnds, InstanceAddresses
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.engine.setup.failpoint import pace
-from gpuwatch.errors import SettingsError
+from gpuwatch.errors import GpuwatchError, SettingsError
 from gpuwatch.home_folder import expand_home
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.dstack import Dstack
@@ -36,9 +38,12 @@ from gpuwatch.storage.jobs.series_repository import SqlSeriesRepository
 from gpuwatch.storage.launches.renting_blocks import SqlChecklistRepository
 from gpuwatch.storage.setup.account_rows import new_identity
 
+log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
     from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.domain.jobs.job import Job
+    from gpuwatch.domain.launches.interruption import InterruptionNotice
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import Watch
@@ -121,6 +126,15 @@ def build_job_runner(
         return replacements.first_rentable(waiting_job_watch(job, price_cap(job), now), leaving, found, now)
 
     checklists = SqlChecklistRepository(base.store)
+    transitions = TransitionExecutor(base.launches, base.launch_alerts)
+
+    def noticed(launch: Launch, notice: InterruptionNotice) -> None:
+        now = time_source.now()
+        try:
+            transitions.apply_to_latest(launch, InterruptionNoticed(notice), ClockReading(now, now))
+        except GpuwatchError as error:  # its last checkpoint is fetched all the same
+            log.warning("launch %s: cannot store that it is taken back: %s", launch.launch_id, error)
+
     parts = JobParts(
         jobs=base.jobs,
         launches=base.launches,
@@ -135,6 +149,8 @@ def build_job_runner(
         rentable_instead=rentable_instead,
         ticked=lambda job: checklists.items(job.watch_name),
         contract_end=ContractEnds(launchers),
+        noticed=noticed,
+        has_imds=[name for name, adapter in base.adapters.items() if adapter.info.has_imds],
         limit_now=lambda watch, now: with_limit(watch, now).max_price_usd_gpu_hour,
         budget=settings.budget,
         zone=settings.timezone,

@@ -2,7 +2,7 @@
 # gpuwatch's runner: starts one command once on this machine, watches it, and stops it when nobody renews its lease.
 # POSIX sh. Besides it: setsid (util-linux, busybox) and /proc; every other tool is of POSIX, but for head -c.
 #
-#   runner.sh start   RUN WORK LEASE_S DEADLINE_S IDLE_S   variables of the command on stdin, as shell assignments
+#   runner.sh start   RUN WORK LEASE_S DEADLINE_S IDLE_S NOTICES   variables of the command on stdin, as assignments
 #   runner.sh observe RUN UNTIL OFFSET BYTES               renews the lease, prints the status and a part of the log
 #   runner.sh stop    RUN REASON                           also keeps a run from ever starting
 #   runner.sh list    FOLDER PATTERN…                      size, sha256, age and name of files; what is no file
@@ -13,11 +13,16 @@
 #   lease     until when the command may run, on this machine's uptime: a wrong clock changes nothing
 #   status    phase, reason, exit code, heartbeat
 #   log       what the command printed
+#   notice    what the machine's metadata announces, with NOTICES = imds: its kind and its time; with imds-save, the
+#             command is ended then, which lets it save
 set -u
 PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}
 EVERY_S=${GPUWATCH_RUNNER_EVERY_S:-1}
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 GRACE_S=${GPUWATCH_RUNNER_GRACE_S:-20} # from TERM to KILL: time to write a last checkpoint
+IMDS=${GPUWATCH_RUNNER_IMDS:-http://169.254.169.254}
+IMDS_EVERY_S=${GPUWATCH_RUNNER_IMDS_EVERY_S:-5} # as AWS recommends
+TAKEN_BACK="the provider takes the machine back"
 
 up() { # seconds, monotonic where the kernel says them
     if [ -r /proc/uptime ]; then
@@ -131,7 +136,7 @@ start() {
     eval "$(cat)" || exit 3
     printf '%012d\n' "$(($(up) + lease_s))" >"$run/lease"
     printf '%065536d\n' 0 >"$run/reserve"
-    setsid sh "$self" supervise "$run" "$work" "$deadline_s" "$idle_s" </dev/null >>"$run/runner.log" 2>&1 &
+    setsid sh "$self" supervise "$run" "$work" "$deadline_s" "$idle_s" "$notices" </dev/null >>"$run/runner.log" 2>&1 &
     echo $! | write main.pid
     echo started
 }
@@ -160,6 +165,7 @@ supervise() {
     last_use=$began
     size=0
     start_guard
+    case $notices in imds*) sh "$self" notices "$run" $$ "$notices" </dev/null >>"$run/runner.log" 2>&1 & ;; esac
     while kill -0 "$child" 2>/dev/null; do
         status running "" ""
         why=$(why_stop)
@@ -173,6 +179,7 @@ supervise() {
         fi
     done
     why=${why:-}
+    [ "$why" = "$TAKEN_BACK" ] && GRACE_S=$((GRACE_S * 3)) # half of the two minutes; the rest is to fetch what it saved
     [ -n "$why" ] && { status stopping "$why" ""; end_command; }
     wait "$child"
     code=$?
@@ -221,6 +228,40 @@ guard() { # $1: the main process; without it, or without a lease, the command en
 
 phase() { sed -n 's/^phase=//p' "$run/status" 2>/dev/null; }
 
+# --- notices: what EC2's metadata service (IMDSv2) announces to a spot machine -----------------------------------------
+notices() { # $1: the main process, $2: imds or imds-save; asks until the run ends, or until the machine certainly goes
+    command -v curl >/dev/null || { echo "curl is missing on the machine: its notices are not read"; return; }
+    while is_alive "$1" && [ "$(phase)" != ended ]; do
+        answer=$(metadata spot/instance-action)
+        kind=$(say "$answer" | json action '[a-z]\{1,20\}')
+        case $kind in
+        terminate | stop | hibernate)
+            say "$kind $(say "$answer" | json time '[0-9TZ:.+-]\{1,40\}')" | write notice
+            case $2 in *-save) [ -e "$run/stop" ] || say "$TAKEN_BACK" | write stop ;; esac
+            return
+            ;;
+        esac
+        if [ ! -e "$run/notice" ]; then
+            at=$(metadata events/recommendations/rebalance | json noticeTime '[0-9TZ:.+-]\{1,40\}')
+            [ -z "$at" ] || say rebalance | write notice
+        fi
+        sleep "$IMDS_EVERY_S"
+    done
+}
+
+json() { # stdin: JSON of one level, $1: a name, $2: what its text looks like
+    tr -d '\n' | sed -n "s/.*\"$1\" *: *\"\($2\)\".*/\1/p"
+}
+
+metadata() { # $1: a path; the answer, or nothing: before there is a notice it is 404
+    token=$(ask -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$IMDS/latest/api/token" | tr -cd 'A-Za-z0-9=_+/.-')
+    [ -z "$token" ] || ask -H "X-aws-ec2-metadata-token: $token" "$IMDS/latest/meta-data/$1"
+}
+
+ask() { # within seconds, and a few lines at most
+    curl -fs --noproxy '*' --max-time 4 "$@" 2>/dev/null | head -c 2000 | tr -d '\0'
+}
+
 # --- observe ----------------------------------------------------------------------------------------------------------
 observe() { # $1: lease until, $2: bytes of the log that are known, $3: bytes at most
     [ "$1" -gt 0 ] && renew "$1"
@@ -239,6 +280,7 @@ observe() { # $1: lease until, $2: bytes of the log that are known, $3: bytes at
     echo "run=$(basename "$run")"
     [ -d "$run/started" ] && echo started=1
     head -c 2000 "$run/status" 2>/dev/null
+    [ -e "$run/notice" ] && echo "notice=$(head -c 80 "$run/notice" | head -n 1)"
     echo "up=$(up)"
     echo "lease=$(lease)"
     echo "disk_free_kib=$(df -Pk "$run" 2>/dev/null | awk 'NR == 2 { print $4 }')"
@@ -345,8 +387,9 @@ absolute() { # a folder, from the home of the user where it is relative
 what=${1:-}
 [ $# -gt 0 ] && shift
 case $what in
-start) run=$(absolute "$1") work=$(absolute "$2") lease_s=$3 deadline_s=$4 idle_s=$5; start ;;
-supervise) run=$1 work=$2 deadline_s=$3 idle_s=$4; supervise ;;
+start) run=$(absolute "$1") work=$(absolute "$2") lease_s=$3 deadline_s=$4 idle_s=$5 notices=${6:-none}; start ;;
+supervise) run=$1 work=$2 deadline_s=$3 idle_s=$4 notices=${5:-none}; supervise ;;
+notices) run=$1; notices "$2" "$3" ;;
 guard) run=$1; guard "$2" ;;
 observe) run=$(absolute "$1") work=$(absolute "$2"); observe "$3" "$4" "$5" ;;
 stop) run=$(absolute "$1"); stop "$2" ;;

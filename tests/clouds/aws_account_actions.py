@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from gpuwatch.emulator.answers import EmulatorReply
@@ -30,6 +32,7 @@ class _Server(Protocol):
 
     account: Ec2Account
     instances: dict[str, dict[str, Any]]
+    clock: Callable[[], float]
 
     def _region(self, request: EmulatorRequest) -> str: ...
 
@@ -40,6 +43,11 @@ class _Server(Protocol):
 
 class AccountActions:
     """Mixed into the server."""
+
+    def mark(self: _Server, instance_id: str, code: str = "marked-for-termination", at_s: float | None = None) -> None:
+        """Give a spot instance notice: the status of its request changes, and it still runs."""
+        at = datetime.fromtimestamp(self.clock() if at_s is None else at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        self.instances[instance_id]["spot_status"] = {"code": code, "updateTime": at, "message": "It is marked."}
 
     def describe_key_pairs(self: _Server, request: EmulatorRequest) -> EmulatorReply:
         """Return key pairs by a filter of names."""
@@ -126,9 +134,11 @@ class AccountActions:
                 "spotInstanceRequestId": f"sir-{instance_id[-8:]}", "instanceId": instance_id,
                 "state": "active" if self._lives(instance_id) else "closed",
                 "type": instance["sent"].get("InstanceMarketOptions.SpotOptions.SpotInstanceType", "one-time"),
+                "status": instance.get("spot_status") or {"code": "fulfilled"},
             }
             for instance_id, instance in self.instances.items()
             if instance["spot"] and instance["region"] == self._region(request)
+            and instance_id in (listed(request.params, "Filter.1.Value") or self.instances)
         ]  # fmt: skip
         return self._paged(request, "spotInstanceRequestSet", rows)
 

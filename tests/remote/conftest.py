@@ -35,14 +35,17 @@ class RunOnMachine:
         self.machine, self.shell, self.job, self.number = machine, shell, job, number
         self.folder = machine.home / job / "runs" / str(number)
         self.work = machine.home / job / "work"
+        self.settings = ""  # further variables of the runner
         self.grace_s = 20  # from SIGTERM to SIGKILL: a busy machine needs seconds for a trap
 
     def prepare(self, command: str) -> None:
         for name, text in ((f"{self.job}/runner.sh", runner_script()), (self._in("command"), command.encode())):
             self.sh(f"mkdir -p {Path(name).parent} && cat > {name}", text)
 
-    def start(self, lease_s: int = 600, deadline_s: int = 0, idle_s: int = 0, env: bytes = b"") -> RemoteAnswer:
-        return self.runner(f"start {self.folder} {self.work} {lease_s} {deadline_s} {idle_s}", env)
+    def start(
+        self, lease_s: int = 600, deadline_s: int = 0, idle_s: int = 0, env: bytes = b"", notices: str = "none"
+    ) -> RemoteAnswer:
+        return self.runner(f"start {self.folder} {self.work} {lease_s} {deadline_s} {idle_s} {notices}", env)
 
     def observe(self, until: int = 0, offset: int = 0, most: int = 10_000) -> RunnerStatus:
         said = self.runner(f"observe {self.folder} {self.work} {until} {offset} {most}")
@@ -61,7 +64,7 @@ class RunOnMachine:
         return status
 
     def runner(self, words: str, stdin: bytes = b"") -> RemoteAnswer:
-        settings = f"GPUWATCH_RUNNER_EVERY_S=0.3 GPUWATCH_RUNNER_GRACE_S={self.grace_s}"
+        settings = f"GPUWATCH_RUNNER_EVERY_S=0.3 GPUWATCH_RUNNER_GRACE_S={self.grace_s} {self.settings}"
         return self.sh(f"{settings} sh {self.job}/runner.sh {words}", stdin)
 
     def sh(self, command: str, stdin: bytes = b"") -> RemoteAnswer:

@@ -13,6 +13,7 @@ from gpuwatch.app.launches.approvals import ApprovalView, approval_view, watches
 from gpuwatch.app.launches.budget_uses import spending_now
 from gpuwatch.app.launches.most_cost import most_cost_microusd, quoted_launch
 from gpuwatch.app.market.market_ranks import RANK_DAYS, GpuRank, market_ranks
+from gpuwatch.app.market.outbid_risk import OutbidRiskView, risk_of, risk_view
 from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.history.market_history import MarketFilter
@@ -28,6 +29,7 @@ from gpuwatch.storage.launches.launch_totals import SqlLaunchTotals
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.life.owner_decisions import Approval
     from gpuwatch.domain.launches.money.month_forecast import BudgetUse
+    from gpuwatch.domain.market.outbid_risk import OutbidRisk
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
@@ -67,6 +69,7 @@ class ApprovalDetails(msgspec.Struct, frozen=True, kw_only=True):
         runtime_s: after which it ends.
         left: the budget of the day or month with the least money left.
         used_before: how many launches were on this machine.
+        risk: of being outbid, before it is answered; None: nobody bids for this offer.
     """
 
     approval: Approval
@@ -77,6 +80,7 @@ class ApprovalDetails(msgspec.Struct, frozen=True, kw_only=True):
     left: BudgetUse | None
     rank: QuoteRank | None
     used_before: int
+    risk: OutbidRisk | None
 
     @property
     def distance(self) -> float | None:
@@ -133,6 +137,7 @@ def _details(
         left=min(of_both, key=left_microusd, default=None),
         rank=rank,
         used_before=SqlLaunchTotals(store).count_on_machine(offer.provider, offer.machine_id),
+        risk=risk_of(store, approval.match, watch, now) if approval.state_at(now) is ApprovalState.OPEN else None,
     )
 
 
@@ -195,6 +200,7 @@ class ApprovalDetailsView(ApprovalView, frozen=True, kw_only=True):
         float | None,
         Meta(description="0.06: 6 % of the hourly lowest prices of 30 days at all providers were lower."),
     ]
+    outbid_risk: Annotated[OutbidRiskView | None, Meta(description="null: also if nobody bids for this offer.")]
     launches_on_machine: Annotated[int | None, Meta(description="How many ran on this machine before.")]
 
 
@@ -220,5 +226,6 @@ def _detail_view(approval: Approval, details: ApprovalDetails | None, now: datet
         above_limit=None if distance is None else round(distance, 6),
         budget_left_usd=usd_number(left),
         price_rank=None if rank is None else rank.past.share_below(rank.now),
+        outbid_risk=None if details is None else risk_view(details.risk),
         launches_on_machine=None if details is None else details.used_before,
     )

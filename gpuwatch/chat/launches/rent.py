@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuwatch.app.launches.most_cost import upper_text
 from gpuwatch.app.launches.requests.rent import RentQuote, RentRefusal, RentRequest, quote_rent
+from gpuwatch.app.market.outbid_risk import risk_text
 from gpuwatch.chat.reading import alert_of
 from gpuwatch.chat.replies import ChatContext, ChatReply, question, simple_reply
 from gpuwatch.domain.alerts import message_texts as texts
@@ -67,6 +68,8 @@ def _question(context: ChatContext, request: RentRequest, quote: RentQuote) -> C
     lines = [f"Rent {offer.gpu} × {offer.gpu_count} at {offer.provider} for {hourly} an hour or less?"]
     if quote.most_microusd is not None:
         lines.append(f"It ends after {runtime} and costs {upper_text(quote.most_microusd)} at most.")
+    if quote.risk is not None:
+        lines.append(risk_text(quote.risk))
     if context.settings.dry_run:
         lines.append("Dry run: nothing is rented.")
     elif not quote.is_followed:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from gpuwatch.domain.launches.interruption import InterruptionNotice
     from gpuwatch.settings import Settings
 
 _RECENT_DAYS = 7
@@ -61,6 +62,9 @@ def list_(show_all: bool, as_json: bool, settings: Settings) -> None:
     launches = all_launches(settings)
     for launch_id, finding in relocation_findings(settings, launches).items():
         note(f"{launch_id}: {finding.headline}, as of {local(finding.created_at, settings.timezone)}; gpuwatch alerts")
+    for launch in launches:
+        if not launch.is_over and (notice := launch.interruption) is not None:
+            note(f"{launch.launch_id}: {_announced(notice, settings.timezone)}")
     selected = [
         launch
         for launch in launches
@@ -69,6 +73,13 @@ def list_(show_all: bool, as_json: bool, settings: Settings) -> None:
     print_launches(selected, now, settings.timezone)
     if len(selected) < len(launches):
         note(f"{len(launches) - len(selected)} older launches hidden; show them with --all")
+
+
+def _announced(notice: InterruptionNotice, timezone: str) -> str:
+    if not notice.kind.is_decided:
+        return "its provider sees a higher risk that it is taken back"
+    when = "soon" if notice.at is None else f"at {local(notice.at, timezone)}"
+    return f"its provider takes the machine back {when} ({notice.kind.value})"
 
 
 @click.command(cls=Command, examples=("gpuwatch launches show k3f7q2mzt5ab",))

@@ -11,7 +11,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.launches.approvals import EXIT_OF_OUTCOME
 from gpuwatch.cli.options import Between, duration_option, json_option, provider_option, settings_option
-from gpuwatch.cli.output import json_out
+from gpuwatch.cli.output import displayable, json_out
 from gpuwatch.domain.market.money import per_hour, usd
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.setup.durations import format_duration
@@ -92,7 +92,7 @@ def _rent(settings: Settings, request: RentRequest, quote: RentQuote, *, is_conf
     from gpuwatch.app.launches.approvals import approval_answer_view, approve, deny
 
     for line in _lines(settings, request, quote):
-        click.echo(line, err=True)
+        click.echo(displayable(line), err=True)
     approval_id = quote.approval.approval_id
     if not is_confirmed and not click.confirm("Rent it?", err=True):
         deny(settings, approval_id, "not confirmed", actor=command_actor())
@@ -110,6 +110,7 @@ def _rent(settings: Settings, request: RentRequest, quote: RentQuote, *, is_conf
 def _lines(settings: Settings, request: RentRequest, quote: RentQuote) -> list[str]:
     """What it is, and what it can cost at most."""
     from gpuwatch.app.launches.most_cost import upper_text
+    from gpuwatch.app.market.outbid_risk import risk_text
 
     match = quote.approval.match
     offer, hourly = match.offer, usd(match.price.price_microusd_hour)
@@ -122,6 +123,8 @@ def _lines(settings: Settings, request: RentRequest, quote: RentQuote) -> list[s
     ]
     if quote.most_microusd is not None:
         lines.append(f"It ends after {runtime}, and costs {upper_text(quote.most_microusd)} at most.")
+    if quote.risk is not None:
+        lines.append(risk_text(quote.risk))
     if quote.traffic:
         lines.append(f"Traffic is charged in addition: {quote.traffic}.")
     if settings.dry_run:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec
+from gpuwatch.domain.alerts.alert import AlertKind, AlertSpec, Severity
 from gpuwatch.domain.alerts.launch_texts import about_launch
 
 _SAVE = "Save its results"
@@ -80,6 +80,7 @@ UNDERBID = _event(
     "It runs at {bid}/h, listed; ${least}/h would keep it. It may be stopped at any moment, without another notice.",
     "Allow a higher bid (launch.bid.max)",
     _SAVE,
+    severity=Severity.WARNING,
     did="{next}",
 )
 NEXT_BID = "Nothing yet. When it is outbid, gpuwatch raises its bid within launch.bid.max."

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpuwatch.domain.launches.interruption import InterruptionNotice, parse_notice
 from gpuwatch.domain.market.offer import clean
 
 HEADER_MAX = 8192
@@ -56,6 +57,7 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
         log_size: size of the log in bytes.
         log: the requested part of the log.
         metrics: the end of the command's own metrics file, if it writes one.
+        notice: of the provider, as the machine's metadata has it; None: it has none, or it is not read.
     """
 
     phase: RunPhase = RunPhase.ABSENT
@@ -71,6 +73,7 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
     log_size: int = 0
     log: bytes = b""
     metrics: bytes = b""
+    notice: InterruptionNotice | None = None
 
 
 class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +110,7 @@ def parse_status(report: bytes) -> RunnerStatus | None:
         log_size=whole.get("log_size", 0),
         log=rest[:log_bytes],
         metrics=rest[log_bytes:],
+        notice=parse_notice(*values.get("notice", "").split(" ", 1)),
     )
 
 

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpuwatch.domain.launches.interruption import InterruptionNotice
+
 CHANGING_EVERY_S = 3.0  # between two lists of instances while a launch is changing
 RUNNING_EVERY_S = 10.0  # while everything runs
 
@@ -86,6 +88,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     ends_at: datetime | None = None  # when the host ends the contract
     maintenance_at: datetime | None = None
+    interruption: InterruptionNotice | None = None  # it is taken back, by the provider's own notice; spot only
     unknown_status: str | None = None  # a word in its status that gpuwatch does not know; None: all are known
     is_placed: bool = True  # False: the provider or orchestrator found no machine for it, and nothing was billed
 

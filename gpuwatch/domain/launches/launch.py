@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.launches.instance import LABEL_LENGTH, SshAddress, label_of
+from gpuwatch.domain.launches.interruption import InterruptionNotice
 from gpuwatch.domain.launches.kept_disk import KeptDisk
 from gpuwatch.domain.launches.rent_terms import RentTerms
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
@@ -91,6 +92,7 @@ class EndReason(StrEnum):
     NO_SSH = "its SSH port does not answer"
     TOO_SLOW = "its network is slower than wanted"
     OUTBID = "outbid"
+    TAKEN_BACK = "taken back by its provider"
     OFFLINE = "its host is offline"
     OUTSIDE = "its active windows are closed"
     BUDGET_REACHED = "a budget is reached"
@@ -188,6 +190,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     ssh: SshAddress | None = None  # where to log in; None: not known
     started_by: str | None = None  # who approved it, and through which face; None: its watch or job
     kept: KeptDisk | None = None  # None: it is to run
+    interruption: InterruptionNotice | None = None  # the provider's newest notice; None: it gave none
     terms: str | None = None  # JSON: the watch's terms at admission, as far as they are needed later; no secrets
     version: int = 0
 

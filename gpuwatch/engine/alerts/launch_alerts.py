@@ -67,7 +67,7 @@ class LaunchAlerts:
             self.new_id(),
             now,
             kind=kind,
-            severity=max(kind.rules.severity, least, key=lambda one: one.rank),
+            severity=max(spec.severity or kind.rules.severity, least, key=lambda one: one.rank),
             subject=launch.launch_id,
             watch=launch.watch,
             facts=filled_facts(texts.LAUNCH_FACTS, self._figures(launch, now)),

@@ -21,6 +21,7 @@ from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import FileListing, parse_files
 from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.launches.instances.obligation import latest_end
+from gpuwatch.domain.launches.interruption import InterruptionNotice
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.market.money import MICRO
@@ -77,6 +78,8 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         rentable_instead: returns the first of the offers, at least one, that could be rented now for a job if its
             launch had ended, or None and why not. Raises StoreError.
         ticked: returns the items of a job's checklist that its owner ticked.
+        noticed: stores and reports a notice of the provider that the machine itself read. Raises StoreError.
+        has_imds: providers whose spot machines read the notice themselves.
         limit_now: returns a watch's limit in USD per GPU-hour at a moment. Raises StoreError.
         budget: the global budget.
         zone: time zone of `active` windows.
@@ -95,6 +98,8 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     rentable_instead: RentableInstead = lambda job, launch, found: (found[0], "")
     ticked: Callable[[Job], Collection[str]] = lambda job: ()
     contract_end: Callable[[Launch], datetime | None] = lambda launch: None
+    noticed: Callable[[Launch, InterruptionNotice], None] = lambda launch, notice: None
+    has_imds: Collection[str] = ()
     limit_now: Callable[[Watch, datetime], Decimal] = lambda watch, now: watch.max_price_usd_gpu_hour
     budget: Budget = Budget()
     zone: str = "UTC"

@@ -41,7 +41,12 @@ _AWAY = {
     InstanceCondition.OFFLINE: EndReason.OFFLINE,
 }
 # ends that the command did not cause, after which the job can continue elsewhere
-_INTERRUPTED = ("lease", "the runner was killed", "the machine is being stopped")
+_INTERRUPTED = {
+    "lease": EndReason.GONE,
+    "the runner was killed": EndReason.GONE,
+    "the machine is being stopped": EndReason.GONE,
+    "the provider takes the machine back": EndReason.TAKEN_BACK,
+}
 _MOVED = "moved"  # the step of a run that ended in favour of a faster GPU
 _MOVES = (EndReason.STOPPED, "its job moves to a faster GPU after its pilot")
 _MOVE_ENDS = {_MOVED: _MOVES, RELOCATED: RELOCATION_END}  # these wait until the instance is proven gone
@@ -172,7 +177,7 @@ class JobRunner:
         elif status.reason.startswith((OVER_LIMIT, UNFIT)):
             self._handle_over_limit(job, run, launch, status.reason)
         elif status.reason in _INTERRUPTED:
-            self._interrupt(job, run, launch, EndReason.GONE, status.reason, seen_end=True)
+            self._interrupt(job, run, launch, _INTERRUPTED[status.reason], status.reason, seen_end=True)
         else:
             run = msgspec.structs.replace(run, step="ended", exit_code=None, end_reason=_text(status))
             self._parts.record(job, JobState.FETCHING, _text(status), run)

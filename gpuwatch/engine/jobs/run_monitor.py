@@ -86,6 +86,8 @@ class RunMonitor:
         shell = self._parts.shell(run)
         status = self._status(shell, run)
         run = msgspec.structs.replace(run, last_seen_at=self._parts.clock())
+        if status.notice is not None:
+            self._parts.noticed(launch, status.notice)
         if status.phase is RunPhase.ENDED:
             return RunObservation(job=job, run=run, status=status)
         if self._is_renewal_due(status):

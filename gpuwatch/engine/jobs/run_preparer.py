@@ -153,7 +153,7 @@ class RunPreparer:
         self._sh(shell, f"umask 077; cat > {command}.new && mv {command}.new {command}", script.encode())
         begins_with = None if chosen is None else chosen.name
         run = self._parts.save(run, lease_until=self._parts.lease_end(), checkpoint=begins_with)
-        words = (self._parts.bounds.lease_s, _seconds_left(self._parts, launch), 0)
+        words = (self._parts.bounds.lease_s, _seconds_left(self._parts, launch), 0, self._notices(job, launch))
         result = shell.run(
             runner(job.job_id, "start", folder, work_folder(job.job_id), *words),
             timeout_s=self._parts.bounds.call_s,
@@ -162,6 +162,12 @@ class RunPreparer:
         if result.exit_code != 0:
             raise RemoteRefused(f"cannot start the command: {result.stderr}")
         return msgspec.structs.replace(run, step="started", started_at=self._parts.clock())
+
+    def _notices(self, job: Job, launch: Launch) -> str:
+        """Return what the runner does about the provider's notices: reads them, and lets a command save that can."""
+        if not launch.spot or launch.provider not in self._parts.has_imds:
+            return "none"
+        return "imds" if job.definition.checkpoint is None else "imds-save"
 
     def _checkpoint(self, job: Job) -> StoredCheckpoint | None:
         """Return the newest local checkpoint that is intact and that no run failed with, else one from the store."""

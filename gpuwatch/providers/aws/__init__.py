@@ -68,6 +68,7 @@ INFO = ProviderInfo(
     no_kept_disk="",
     no_kept_spot_disk="EC2 stops no spot machine of a one-time request",
     self_destruct=SelfDestruct(how="a timer on the machine shuts it down, which terminates it"),
+    has_imds=True,
     runs_images=False,
     kinds=(OfferKind.LIVE, OfferKind.LISTED),
     spots=(False, True),

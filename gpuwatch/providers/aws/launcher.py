@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.domain.launches.interruption import InterruptionKind, InterruptionNotice
 from gpuwatch.domain.market.money import HOURS_A_MONTH
 from gpuwatch.errors import (
     OfferGone,
@@ -42,6 +43,7 @@ from gpuwatch.providers.aws.create import (
 from gpuwatch.providers.aws.network import SshGroups, require_public_address
 from gpuwatch.providers.aws.offers import SpotKey, SpotPrice, machine_id, parse_offer_id, table
 from gpuwatch.providers.aws.prerequisites import AwsPrerequisites
+from gpuwatch.providers.aws.spot_notices import SpotNotices
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.error_mapping import InstanceNotFound, display_sentence
@@ -86,9 +88,13 @@ def _read_status(row: Mapping[str, Any], region: str) -> ReadStatus:
     state, instance_id = at(row, "State", "Name"), row.get("InstanceId")
     if not isinstance(state, str) or not state or not INSTANCE_ID.fullmatch(str(instance_id)):
         raise PayloadChanged(f"aws: {region}: an instance has no id or no state")
-    if state == "shutting-down" and at(row, "StateReason", "Code") in _INTERRUPTION_CODES:
+    if state == "shutting-down" and _is_taken(row):
         return ReadStatus(InstanceState.FAILED)
     return STATUS_WORDS.read(state)
+
+
+def _is_taken(row: Mapping[str, Any]) -> bool:
+    return at(row, "StateReason", "Code") in _INTERRUPTION_CODES
 
 
 def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Instance:
@@ -115,6 +121,7 @@ def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Inst
         ssh_port=None if host is None else 22,
         ssh_user=ssh_user,
         started_at=_to_utc(row.get("LaunchTime")),
+        interruption=InterruptionNotice(kind=InterruptionKind.TERMINATE) if _is_taken(row) else None,
     )
 
 
@@ -152,6 +159,7 @@ class AwsLauncher(BasicLauncher):
         self._options = settings.options
         self._prerequisites = AwsPrerequisites(account, catalog, settings.options)
         self._ssh_groups = SshGroups(account, settings.options, account.tools.monotonic)
+        self._notices = SpotNotices(account)
         self._spot: TtlCache[dict[SpotKey, SpotPrice]] = TtlCache(_SPOT_S, account.tools.monotonic)
 
     def create(self, order: Order) -> Created:
@@ -302,7 +310,7 @@ class AwsLauncher(BasicLauncher):
         found = parse_all(rows, region, str(user) if user else None)
         if not any(_needs_price(instance) for instance in found):
             return found
-        return self._with_prices(found, rows, region)
+        return self._notices.added(self._with_prices(found, rows, region), region)
 
     def _with_prices(self, found: list[Instance], rows: list[object], region: str) -> list[Instance]:
         """Add prices as far as they are known: a list without prices is still a list."""

@@ -22,6 +22,7 @@ from gpuwatch.domain.alerts.launch_texts import BREAKER
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.launches.instances.machines_and_places import (
     AVOID_FOR,
+    LOST_SPOT,
     AvoidedMachine,
     MachineNote,
     find_avoided_machines,
@@ -97,11 +98,8 @@ _TOTAL_COUNT = select(func.count()).where(
     launches.c.dry_run.is_(False),
     or_(launches.c.state != LaunchState.FAILED.value, _ended_by(EndReason.CRASHED)),  # a launch that ran counts
 )
-_IS_OUTBID = and_(
-    launches.c.state == LaunchState.ENDED.value,
-    _ended_by(EndReason.OUTBID),
-)
-_TOTAL_COUNT_RELAUNCHING = _TOTAL_COUNT.where(not_(_IS_OUTBID))
+_IS_LOST_SPOT = and_(launches.c.state == LaunchState.ENDED.value, or_(*map(_ended_by, LOST_SPOT)))
+_TOTAL_COUNT_RELAUNCHING = _TOTAL_COUNT.where(not_(_IS_LOST_SPOT))
 # Most stores have no pause, no note and no unknown instance: one row that is read anyway tells whether they have any.
 _DECISIONS = (
     exists(select(pause)).label("pauses"),

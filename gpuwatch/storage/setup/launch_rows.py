@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, func, inspect, select
 
 from gpuwatch.domain.launches.instance import SshAddress
+from gpuwatch.domain.launches.interruption import InterruptionNotice
 from gpuwatch.domain.launches.kept_disk import KeptDisk
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState, PriceSpan, Promise
 from gpuwatch.domain.launches.life.launch_record import LaunchEvent
@@ -23,6 +24,7 @@ _SPANS_DECODER = msgspec.json.Decoder(list[tuple[int, int, int]])
 _PROMISE_DECODER = msgspec.json.Decoder(Promise)
 _SSH_DECODER = msgspec.json.Decoder(SshAddress)
 _KEPT_DECODER = msgspec.json.Decoder(KeptDisk)
+_NOTICE_DECODER = msgspec.json.Decoder(InterruptionNotice)
 _MAX_CAUSE_LENGTH = 200
 _MAX_MESSAGE_LENGTH = 500
 
@@ -40,6 +42,7 @@ def launch_row_of(launch: Launch) -> dict[str, Any]:
     for name in _TIMES:
         row[f"{name}_ms"] = to_ms(row.pop(name))
     spans = [[to_ms(s.since), s.listed_microusd_hour, s.price_microusd_hour] for s in launch.spans]
+    notice = launch.interruption
     ended_at = launch.ended_at if launch.is_over and not launch.dry_run else None
     return row | {
         "spent_microusd": None if ended_at is None else cost_microusd(launch, ended_at),
@@ -50,6 +53,7 @@ def launch_row_of(launch: Launch) -> dict[str, Any]:
         "promised": msgspec.json.encode(launch.promised).decode(),
         "ssh": None if launch.ssh is None else msgspec.json.encode(launch.ssh).decode(),
         "kept": None if launch.kept is None else msgspec.json.encode(launch.kept).decode(),
+        "interruption": None if notice is None else msgspec.json.encode(notice).decode(),
     }
 
 
@@ -58,7 +62,7 @@ def launch_of(row: Row[Any]) -> Launch:
     values = dict(row._mapping)
     for name in _TIMES:
         values[name] = from_ms(values.pop(f"{name}_ms"))
-    condition = values["condition"]
+    condition, notice = values["condition"], values["interruption"]
     del values["spent_microusd"]  # it follows from the rest
     return Launch(
         **values
@@ -69,6 +73,7 @@ def launch_of(row: Row[Any]) -> Launch:
             "spans": _spans(values["spans"]),
             "ssh": None if values["ssh"] is None else _SSH_DECODER.decode(values["ssh"]),
             "kept": None if values["kept"] is None else _KEPT_DECODER.decode(values["kept"]),
+            "interruption": None if notice is None else _NOTICE_DECODER.decode(notice),
             "promised": Promise() if values["promised"] is None else _PROMISE_DECODER.decode(values["promised"]),
         }
     )

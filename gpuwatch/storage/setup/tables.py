@@ -282,6 +282,7 @@ launch = Table(
     Column("ssh", Text),  # JSON: host, port and user of its SSH server; NULL: not known
     Column("started_by", Text),  # who approved it, and through which face; NULL: its watch or job
     Column("kept", Text),  # JSON: to be stopped with its disk kept, or started again; NULL: it is to run
+    Column("interruption", Text),  # JSON: the provider's newest notice that it takes the machine back
     CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
     Index(None, "state", "provider", "spent_microusd"),
     Index(None, "state", "ended_at_ms"),

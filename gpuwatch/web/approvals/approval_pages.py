@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuwatch.app.launches import approvals
 from gpuwatch.app.launches.approval_details import ApprovalDetails, approval_details, offer_odds
 from gpuwatch.app.launches.launches import launch_details
+from gpuwatch.app.market.outbid_risk import risk_text
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
@@ -62,6 +63,7 @@ def _show_approval(view: View) -> Mapping[str, Any]:
         "place_in_line": next((at for at, one in enumerate(waiting, 1) if one == approval), 0),
         "waiting": waiting,
         "texts": texts,
+        "risk": None if details.risk is None else risk_text(details.risk),
     }
 
 

@@ -53,6 +53,7 @@ _END_WORDS: Final[Mapping[EndReason, str]] = {
     EndReason.NO_SSH: mark_text("nobody could log in"),
     EndReason.TOO_SLOW: mark_text("its network was too slow"),
     EndReason.OUTBID: mark_text("outbid"),
+    EndReason.TAKEN_BACK: mark_text("taken back by its provider"),
     EndReason.OFFLINE: mark_text("its host went offline"),
     EndReason.OUTSIDE: mark_text("outside the hours of its watch"),
     EndReason.BUDGET_REACHED: mark_text("a budget was reached"),
@@ -131,10 +132,25 @@ def _running_answer(machine: RunningMachine, now: datetime) -> Markup:
     text = _("<b>{so_far} so far, at most {most}.</b> It ends by {clock}, in {left}.")
     left = span((machine.ends_at - now).total_seconds())
     found = filled(text, so_far=so_far, most=dollars(machine.most_microusd), clock=clock(machine.ends_at), left=left)
+    if (taken := _taken_back(machine.launch, now)) is not None:
+        return found + Markup(" {}").format(taken)
     if machine.used_percent is not None:
         busy = _("The GPU is {percent} busy.").format(percent=percent(machine.used_percent / 100))
         found += Markup(" {}").format(busy)
     return found
+
+
+def _taken_back(launch: Launch, now: datetime) -> Markup | None:
+    """What its provider announced; None: nothing."""
+    notice = launch.interruption
+    if notice is None:
+        return None
+    if not notice.kind.is_decided:
+        return filled(_("{provider} sees a higher risk that it is taken back."), provider=provider_name(launch))
+    if notice.at is None or notice.at <= now:
+        return filled(_("<b>{provider} takes it back soon.</b>"), provider=provider_name(launch))
+    text, left = _("<b>{provider} takes it back at {clock}, in {left}.</b>"), span((notice.at - now).total_seconds())
+    return filled(text, provider=provider_name(launch), clock=clock(notice.at), left=left)
 
 
 def _over_answer(machine: RunningMachine) -> Markup:
@@ -232,6 +248,11 @@ _PREFIXES: Sequence[tuple[str, tuple[str, str, str]]] = (
     ("stopping it with its disk kept", (mark_text("To be stopped, its disk kept: {rest}"), "st-pause", "")),
     ("extended by ", (mark_text("Extended by {rest}"), "clock", "")),
     ("the bid was raised", (mark_text("Its bid was raised"), "up", "")),
+    (
+        "its provider announces an interruption: rebalance",
+        (mark_text("{provider} sees a higher risk that it is taken back"), "warn", "warn"),
+    ),
+    ("its provider announces an interruption", (mark_text("{provider} takes it back"), "st-lost", "bad")),
     ("its price rose", (mark_text("Its price rose: {rest}"), "up", "warn")),
     ("its price fell", (mark_text("Its price fell: {rest}"), "down", "good")),
 )
@@ -249,6 +270,10 @@ def _ahead(machine: RunningMachine, now: datetime) -> Iterator[TimelineEntry]:
     if launch.state is LaunchState.STOPPING:
         yield TimelineEntry(text=_("The provider confirms its end"), icon="stop", is_ahead=True)
         return
+    notice = launch.interruption
+    if notice is not None and notice.at is not None and notice.at > now:
+        text = _("Taken back by its provider")
+        yield TimelineEntry(text=text, icon="st-lost", at=notice.at, note=until(notice.at), tone="bad", is_ahead=True)
     if ends_at is not None:
         text = _("Its disk is destroyed") if launch.is_kept else _("Ends at the latest")
         yield TimelineEntry(text=text, icon="stop", at=ends_at, note=until(ends_at), is_ahead=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from gpuwatch.app.watches.nearest import provider_title
+from gpuwatch.domain.launches.interruption import is_taken_back
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState
 from gpuwatch.domain.launches.life.launch_record import disk_kept
 from gpuwatch.domain.launches.money.launch_costs import BurnRate
@@ -84,4 +85,6 @@ def launch_chip(launch: Launch) -> Markup:
         return chip("nodata", _(_DISK_KEPT[kept]))
     if launch.state is LaunchState.RUNNING and launch.condition is not None:
         return chip("nodata", _(_CONDITIONS[launch.condition]))
+    if launch.state is LaunchState.RUNNING and is_taken_back(launch.interruption):
+        return chip("nodata", _("Taken back soon"))
     return chip(_CHIPS[launch.state])

@@ -15,6 +15,7 @@ from gpuwatch.app.launches.requests.rent import (
     last_known,
     quote_rent,
 )
+from gpuwatch.app.market.outbid_risk import risk_text
 from gpuwatch.app.reader_text import span
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.rent_terms import RentTerms
@@ -102,6 +103,8 @@ def _question(view: View, request: RentRequest, quote: RentQuote, back: str) -> 
         (_("Costs at most"), _("{amount} for {time}").format(amount=most, time=runtime)),
         (_("Price"), hourly_text(match.price.price_microusd_hour)),
     ]
+    if quote.risk is not None:
+        facts.append((_("Risk of being outbid"), risk_text(quote.risk)))
     if quote.traffic:
         facts.append((_("Traffic"), _("charged in addition: {rates}").format(rates=translate_composed(quote.traffic))))
     if view.settings.dry_run:

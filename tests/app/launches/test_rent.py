@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from gpuwatch.app.launches.approval_details import approval_detail_views
 from gpuwatch.app.launches.approvals import ApprovalAnswer, approve, deny
 from gpuwatch.app.launches.launches import all_launches
-from gpuwatch.app.launches.requests.rent import RentQuote, RentRefusal, RentRequest, quote_rent
+from gpuwatch.app.launches.requests.rent import RentQuote, RentRefusal, RentRequest, quote_rent, rent_quote_view
+from gpuwatch.app.market.outbid_risk import risk_text
+from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.domain.launches.rent_terms import RentTerms
 from gpuwatch.emulator import Marketplace
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import ProviderStateUnknown, UsageError
+from gpuwatch.ports import Answer, Completeness
 from gpuwatch.settings import Settings
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from tests.builders import changed
 from tests.web.served import settings_in
 
 RENTS = """
@@ -144,3 +151,39 @@ def test_a_provider_that_does_not_answer_leaves_it_open(shop: Shop) -> None:
     shop.market.faults.add("search", "500", times=None)
     with pytest.raises(ProviderStateUnknown, match="could not be checked"):
         shop.asked(offer)
+
+
+def test_a_bid_is_quoted_with_the_risk_from_its_machines_own_history(shop: Shop) -> None:
+    offer_id = str(shop.market.publish(gpu="H100 SXM", count=1, usd_hour=2.0, min_bid=1.0))
+    request = RentRequest(provider="vastai", offer_id=offer_id, terms=RentTerms(max_runtime_s=3600.0), spot=True)
+
+    def quoted() -> RentQuote:
+        quote = quote_rent(shop.settings, request)
+        assert isinstance(quote, RentQuote), quote
+        return quote
+
+    first = quoted()
+    assert first.risk is not None
+    assert first.risk.over_share is None
+    assert risk_text(first.risk) == "No history of this machine."
+    now, offer = real_now(), first.approval.match.offer
+    with open_store(shop.settings) as store:
+        recorder = SqlHistoryRecorder(store)
+        for hours, usd_hour in [*((back, 3.0 if back in (20, 21, 9) else 1.0) for back in range(30, 0, -1)), (0, 1.0)]:
+            at = now - timedelta(hours=hours)
+            past = changed(offer, quoted_usd_hour=usd_hour, disk_usd_gb_month=None, observed_at=at)
+            answer = Answer(
+                provider="vastai", observed_at=at, offers=(past,), completeness=Completeness.COMPLETE, rows=1
+            )
+            recorder.record(answer, lane="sweep", spot=True)
+    again = quoted()
+    assert again.approval.approval_id == first.approval.approval_id
+    assert again.risk is not None
+    assert (again.risk.rises, again.risk.over_share) == (2, pytest.approx(0.1, abs=0.01))
+    assert "rose over it 2 times" in risk_text(again.risk)
+    view = rent_quote_view(shop.settings, again, request)
+    assert view.outbid_risk is not None
+    assert (view.outbid_risk.bid_usd_hour, view.outbid_risk.rises) == (pytest.approx(1.0, abs=0.01), 2)
+    (listed,) = approval_detail_views(shop.settings, [again.approval], real_now())
+    assert listed.outbid_risk == view.outbid_risk
+    assert shop.quoted(shop.sells(2.0)).risk is None, "nobody bids for it"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from gpuwatch.errors import OrderError, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderDown
@@ -10,6 +12,8 @@ from gpuwatch.testing.suite import case
 from tests.clocks import Clock
 from tests.clouds.aws import Ec2
 from tests.providers.aws.aws_bench import DISK_USD_HOUR, LABEL, NOW, SPOT_ID, asking, launcher_of, only, order, refusal
+
+NOON_IN_TWO = NOW + timedelta(minutes=2)
 
 # --- the list ---------------------------------------------------------------------------------------------------------
 
@@ -179,3 +183,55 @@ def test_what_aws_does_not_tell_is_none(launcher: Launcher) -> None:
     assert launcher.credit_usd() is None
     assert launcher.charges(NOW.date(), NOW.date()) is None
     assert list(launcher.price_increases()) == []
+
+
+# --- notices ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_spot_machine_that_is_marked_has_two_minutes_left(place: Ec2, launcher: Launcher) -> None:
+    launcher.create(order(SPOT_ID, bid_usd_hour=0.5))
+    assert only(launcher).interruption is None
+    assert only(launcher).interruption is None
+    for code, kind, at in (
+        ("marked-for-termination", "terminate", NOON_IN_TWO),
+        ("marked-for-stop", "stop", NOON_IN_TWO),
+        ("instance-terminated-no-capacity", "terminate", NOW),
+    ):
+        place.mark("i-00000000000000001", code)
+        found = only(launcher).interruption
+        assert found is not None, code
+        assert (found.kind.value, found.at) == (kind, at)
+    for code in ("fulfilled", "instance-terminated-by-user", "\u202emarked", ""):
+        place.mark("i-00000000000000001", code)
+        assert only(launcher).interruption is None, code
+
+
+def test_only_spot_machines_of_gpuwatch_are_asked_about(place: Ec2, launcher: Launcher) -> None:
+    launcher.create(order())
+    assert only(launcher)
+    assert only(launcher)
+    assert place.count("DescribeSpotInstanceRequests") == 0
+
+
+def test_a_list_stands_without_notices(place: Ec2, launcher: Launcher) -> None:
+    launcher.create(order(SPOT_ID, bid_usd_hour=0.5))
+    assert only(launcher)
+    for status, body in (
+        (500, refusal("InternalError")),
+        (200, b"<R><spotInstanceRequestSet><item/></spotInstanceRequestSet></R>"),
+        (200, b"<R><spotInstanceRequestSet>" + b"<item><x/></item>" * 50_000 + b"</spotInstanceRequestSet></R>"),
+        (403, refusal("UnauthorizedOperation")),
+    ):
+        place.fail("DescribeSpotInstanceRequests", status, body, times=3 if status == 500 else 1)  # a read is repeated
+        assert only(launcher).interruption is None
+    asked = place.count("DescribeSpotInstanceRequests")
+    assert only(launcher).state is InstanceState.RUNNING
+    assert place.count("DescribeSpotInstanceRequests") == asked, "without the right it is not asked again at once"
+
+
+def test_a_machine_that_aws_takes_away_differs_from_one_that_broke(place: Ec2, launcher: Launcher) -> None:
+    launcher.create(order(SPOT_ID, bid_usd_hour=0.5))
+    place.interrupt("i-00000000000000001")
+    found = only(launcher).interruption
+    assert found is not None
+    assert (found.kind.value, found.at) == ("terminate", None)

@@ -16,6 +16,7 @@ from msgspec import Meta
 from gpuwatch.app.launches.approvals import ApprovalView, approval_view, request_terms
 from gpuwatch.app.launches.most_cost import most_cost_microusd, quoted_launch
 from gpuwatch.app.market.offers import OfferView, markets_now, named_providers, offer_view
+from gpuwatch.app.market.outbid_risk import OutbidRiskView, risk_of, risk_view
 from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import label_lengths
 from gpuwatch.bootstrap.rules import commissions_of
@@ -25,6 +26,7 @@ from gpuwatch.domain.launches.rent_terms import RentTerms, rent_watch
 from gpuwatch.domain.market.json_view import usd_number
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.market.offer import OfferKind, clean
+from gpuwatch.domain.market.outbid_risk import OutbidRisk
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, WatchMemory
 from gpuwatch.domain.watches.match import failures, match_of, price_for
 from gpuwatch.domain.watches.owner_names import RENT_NAME, owned_name
@@ -60,11 +62,13 @@ class RentQuote(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         most_microusd: the most that it can cost in all, commission and disk included; None: unknown.
         is_followed: a daemon runs, which ends it in time.
+        risk: of being outbid; None: nobody bids for this offer.
     """
 
     approval: Approval
     most_microusd: int | None
     is_followed: bool
+    risk: OutbidRisk | None = None
 
     @property
     def traffic(self) -> str:
@@ -186,7 +190,12 @@ def _quote(
     if asked is None or asked.ask is None:
         return RentRefusal(text="it cannot be rented now" if asked is None else asked.why_not)
     most = most_cost_microusd(quoted_launch(asked.ask.match, watch, now), now)
-    return RentQuote(approval=asked.ask, most_microusd=most, is_followed=has_leader(store, role_of(settings.owner)))
+    return RentQuote(
+        approval=asked.ask,
+        most_microusd=most,
+        is_followed=has_leader(store, role_of(settings.owner)),
+        risk=risk_of(store, asked.ask.match, watch, now),
+    )
 
 
 class RentQuoteView(ApprovalView, frozen=True, kw_only=True):
@@ -194,6 +203,7 @@ class RentQuoteView(ApprovalView, frozen=True, kw_only=True):
 
     max_runtime_s: float
     most_usd: Annotated[float | None, Meta(description="The most it can cost in all, commission and disk included.")]
+    outbid_risk: Annotated[OutbidRiskView | None, Meta(description="null: nobody bids for this offer.")]
     dry_run: Annotated[bool, Meta(description="True: nothing is rented.")]
     daemon_runs: Annotated[bool, Meta(description="False: nothing ends it in time until `gpuwatch run` runs.")]
 
@@ -204,6 +214,7 @@ def rent_quote_view(settings: Settings, quote: RentQuote, request: RentRequest) 
         approval_view(quote.approval, real_now()),
         max_runtime_s=request.terms.max_runtime_s,
         most_usd=usd_number(quote.most_microusd),
+        outbid_risk=risk_view(quote.risk),
         dry_run=settings.dry_run,
         daemon_runs=quote.is_followed,
     )

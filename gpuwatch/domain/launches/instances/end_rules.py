@@ -13,6 +13,7 @@ from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.interruption import is_taken_back
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.domain.market.money import MAX_USD_HOUR, MICRO, per_hour
 from gpuwatch.domain.watches.launch_spec import LaunchSpec, PriceIncreasePolicy
@@ -52,6 +53,8 @@ def end_cause(
         return EndReason.WRONG_TYPE, "it is billed at the on-demand price"
     if _is_dearer(launch, instance, ceiling_microusd):
         return EndReason.DEARER, f"{per_hour(instance.listed_usd_hour or 0)} listed"
+    if instance.state is InstanceState.FAILED and is_taken_back(launch.interruption, instance.interruption):
+        return EndReason.TAKEN_BACK, instance.status
     if instance.state is InstanceState.FAILED:
         return (EndReason.BROKEN if instance.is_placed else EndReason.NO_CAPACITY), instance.status
     if instance.state is InstanceState.EXITED:

@@ -34,9 +34,10 @@ MACHINE_FAULTS = (
 )
 # Reasons that concern everything the provider sells under that name, whichever machine it takes.
 _OF_THE_STOCK = (EndReason.DEARER, EndReason.WRONG_TYPE)
+LOST_SPOT = (EndReason.OUTBID, EndReason.TAKEN_BACK)  # a watch with `relaunch` replaces what ended so
 RECORDED_FOR = timedelta(days=90)  # a machine's record consists of launches that ended within this time
 # Reasons that concern the command, the owner, the market or the provider, and are no evidence about the machine.
-_NO_EVIDENCE = (EndReason.CRASHED, EndReason.OUTBID, EndReason.GONE, EndReason.DEARER)
+_NO_EVIDENCE = (EndReason.CRASHED, *LOST_SPOT, EndReason.GONE, EndReason.DEARER)
 
 OTHERS_FIRST_FOR = timedelta(hours=1)  # after a failed start
 FAILURES_OF_A_PLACE = 3  # within a day; then it is tried once per `PLACE_RESTS`: each try may be billed
@@ -177,8 +178,8 @@ def _failed(launch: Launch, now: datetime, relaunching: Collection[str]) -> Avoi
         return None
     if is_of_any_machine(launch):
         return None
-    outbid = launch.watch in relaunching and launch.ended_because(EndReason.OUTBID)
-    if not outbid and not launch.ended_because(*MACHINE_FAULTS):
+    lost = launch.watch in relaunching and launch.ended_because(*LOST_SPOT)
+    if not lost and not launch.ended_because(*MACHINE_FAULTS):
         return None
     return AvoidedMachine(
         provider=launch.provider,

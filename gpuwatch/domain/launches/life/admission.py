@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 
 from gpuwatch.domain.launches.instances.machines_and_places import (
+    LOST_SPOT,
     AvoidedMachine,
     concerning,
     failed_places,
@@ -380,7 +381,7 @@ def replaced_launch_id(spec: LaunchSpec, watch: str, known: Sequence[Launch], no
         for launch in known
         if launch.watch == watch
         and launch.state is LaunchState.ENDED
-        and launch.ended_because(EndReason.OUTBID)
+        and launch.ended_because(*LOST_SPOT)
         and launch.ended_at is not None
         and launch.ended_at > now - DAY
         and launch.launch_id not in replaced

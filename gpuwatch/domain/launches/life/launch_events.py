@@ -17,6 +17,7 @@ from gpuwatch.domain.alerts.launch_texts import OVER
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
 from gpuwatch.domain.launches.instances.end_rules import EndCause, longest_hook_s
+from gpuwatch.domain.launches.interruption import InterruptionNotice
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.computed_limits import ceiling_microusd
 from gpuwatch.domain.watches.launch_spec import BidSpec, EndPolicy, PriceIncreasePolicy
@@ -111,6 +112,12 @@ class BidRaised(msgspec.Struct, frozen=True):
     bid_microusd_hour: int
 
 
+class InterruptionNoticed(msgspec.Struct, frozen=True):
+    """The machine itself reads its provider's notice."""
+
+    notice: InterruptionNotice
+
+
 class InstanceReturned(msgspec.Struct, frozen=True):
     """The instance of a launch that is over is listed. `end_wanted`: its end had been requested."""
 
@@ -139,6 +146,7 @@ LifecycleEvent = (
     | BidRaised
     | InstanceReturned
     | KeepRequested
+    | InterruptionNoticed
 )
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from gpuwatch.domain.launches.interruption import InterruptionKind, is_taken_back
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd, current_microusd_hour
 from gpuwatch.domain.launches.money.reclaim import reclaim_of
@@ -43,6 +44,14 @@ class SshView(JsonView, frozen=True, kw_only=True):
 
 
 DiskKept = Literal["stopping", "stopped", "starting"]
+
+
+class InterruptionView(JsonView, frozen=True, kw_only=True):
+    """A provider's notice that it takes the machine back."""
+
+    kind: Annotated[InterruptionKind, Meta(description="`rebalance`: a higher risk; nothing is decided.")]
+    at: Annotated[Moment | None, Meta(description="When it goes; null: no time is announced.")]
+    noticed_at: Moment | None
 
 
 class LaunchView(JsonView, frozen=True, kw_only=True):
@@ -78,6 +87,7 @@ class LaunchView(JsonView, frozen=True, kw_only=True):
         float | None,
         Meta(description="Of its kept disk, commission included; null: it is not kept."),
     ]
+    interruption: Annotated[InterruptionView | None, Meta(description="The provider's notice; null: it gave none.")]
     account: str | None
     install_id: str | None
     watch_id: str | None
@@ -94,6 +104,7 @@ def launch_fields(launch: Launch, now: datetime) -> dict[str, Any]:
         "cost_usd": cost_microusd(launch, now) / MICRO,
         "listed_cost_usd": cost_microusd(launch, now, listed=True) / MICRO,
         "ssh": None if launch.ssh is None else SshView.of(launch.ssh),
+        "interruption": None if launch.interruption is None else InterruptionView.of(launch.interruption),
         "account": launch.account_id,
         "started_by": _started_by(launch),
         "reclaim_usd": None if (bad := reclaim_of(launch)) is None else bad.microusd / MICRO,
@@ -139,6 +150,8 @@ def state_of(launch: Launch) -> str:
     if (kept := disk_kept(launch)) is not None:
         return "starting again" if kept == "starting" else f"{kept}, disk kept"
     note = "dry run" if launch.dry_run else None if launch.condition is None else launch.condition.value
+    if note is None and not launch.is_over and is_taken_back(launch.interruption):
+        note = "taken back soon"
     return launch.state.value + (f" ({note})" if note else "")
 
 

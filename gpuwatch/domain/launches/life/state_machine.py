@@ -27,7 +27,9 @@ from gpuwatch.domain.launches.instances.end_rules import (
     overdue,
     stopped_rates,
 )
+from gpuwatch.domain.launches.interruption import is_taken_back
 from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
+from gpuwatch.domain.launches.life.interruptions import noticed, with_notice
 from gpuwatch.domain.launches.life.kept_disks import (
     begins_to_halt,
     halt_again,
@@ -48,6 +50,7 @@ from gpuwatch.domain.launches.life.launch_events import (
     InstanceListed,
     InstanceReturned,
     InstanceUnlisted,
+    InterruptionNoticed,
     KeepRequested,
     LifecycleEvent,
     ListUnavailable,
@@ -104,7 +107,7 @@ def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: W
         return _at_its_end(launch, fault, clock, terms)
     is_starting = launch.state is LaunchState.STARTING
     found = _starting(launch, event, clock) if is_starting else _running(launch, instance, clock, terms)
-    return _with_address(launch, instance, found)
+    return with_notice(launch, instance.interruption, _with_address(launch, instance, found), clock, terms)
 
 
 def _end_cause(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> EndCause | None:
@@ -209,7 +212,7 @@ def _condition_changed(
         "spans": (*launch.spans, PriceSpan(clock.now, listed, price)),
     }
     if condition is None:
-        changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
+        changes |= {"interruption": None, "listed_microusd_hour": listed, "price_microusd_hour": price}
     step = Transition(
         to_state=LaunchState.RUNNING, cause=cause, words=instance.status, changes=changes, notify=Notification(spec)
     )
@@ -294,7 +297,8 @@ def _absent(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> Tra
         reason = EndReason.ABSENT.text()
         notify = Notification(texts.NOTHING_MADE, {"reason": _with(reason, event.words)})
         return over(LaunchState.FAILED, reason, clock.now, notify, event.words)
-    end = EndReason.OUTBID if launch.condition is InstanceCondition.OUTBID else EndReason.GONE
+    end = EndReason.TAKEN_BACK if is_taken_back(launch.interruption) else EndReason.GONE
+    end = EndReason.OUTBID if launch.condition is InstanceCondition.OUTBID else end
     notify = Notification(texts.OVER, {"end": end.value, "reason": _with(end.text(), event.words)})
     return over(LaunchState.ENDED, end.text(), clock.now, notify, event.words)
 
@@ -384,5 +388,6 @@ _RULES: Mapping[type, Callable[..., TransitionResult]] = {
     SentAgain: sent_again,
     KeepRequested: keep_requested,
     BidRaised: _bid_raised,
+    InterruptionNoticed: noticed,
     InstanceReturned: lambda launch, event, clock, terms: reopened(launch, event, clock),
 }
