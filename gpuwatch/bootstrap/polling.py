@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuwatch import providers
 from gpuwatch.bootstrap import new_id, real_monotonic
-from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.bootstrap.provider_access import is_polled_for, is_swept_for
 from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.engine.forecasts.auto_limits import AutoPrices
@@ -191,7 +191,7 @@ class Polling:
 
     def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:
         base = self._base
-        watches = [watch for watch in base.settings.watches if watch.providers is None or name in watch.providers]
+        watches = [watch for watch in base.settings.watches if is_swept_for(name, watch)]
         targets = sweep_targets(watches, base.settings.record.gpu_names)  # including list prices, for watches that rent
         return Sweeper(adapter.market, targets, recorder.record_sweep, base.stopping, rows)
 
@@ -217,7 +217,7 @@ def polling_plan(settings: Settings, name: str, store: Database | None = None) -
     provider = settings.providers[name]
     sweep_every_s = provider.sweep_every_s or max(SWEEP_EVERY_MIN_S, provider.poll_every_s)
     hunted_watches = [watch for watch in settings.watches if is_polled_for(name, watch)]
-    swept_watches = [watch for watch in settings.watches if watch.providers is None or name in watch.providers]
+    swept_watches = [watch for watch in settings.watches if is_swept_for(name, watch)]
     targets = sweep_targets(swept_watches, settings.record.gpu_names)
     expected_rows = _expected_rows(name, store)
     return plan_polling(provider, hunted_watches, provider.commission, len(targets), sweep_every_s, expected_rows)

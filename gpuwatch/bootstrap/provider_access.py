@@ -86,9 +86,16 @@ def not_rentable(settings: Settings) -> UnavailableProviders:
     )
 
 
+def is_swept_for(name: str, watch: Watch) -> bool:
+    """Whether the history of a provider contains what a watch looks for."""
+    if watch.providers is not None and name not in watch.providers:
+        return False
+    return not watch.wants_no_gpu or providers.info(name).sells_cpu_machines
+
+
 def is_polled_for(name: str, watch: Watch) -> bool:
     """Whether a provider is polled for a watch. One with list prices only is not, if only live prices count."""
-    if watch.providers is not None and name not in watch.providers:
+    if not is_swept_for(name, watch):
         return False
     if watch.handover is not None:
         from gpuwatch.domain.watches.orchestrator_task import names_at

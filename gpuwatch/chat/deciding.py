@@ -19,6 +19,7 @@ from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
 from gpuwatch.domain.market.money import dollars, price_text, usd
+from gpuwatch.domain.market.offer import gpus_text
 from gpuwatch.domain.setup.durations import format_duration, format_moment, parse_duration
 from gpuwatch.engine.alerts.alert_buttons import (
     ButtonAction,
@@ -103,9 +104,9 @@ def _list_approvals(context: ChatContext) -> ChatReply:
 
 def _quote(approval: Approval) -> str:
     offer, price = approval.match.offer, approval.match.price.price_microusd_hour
-    offer_text = f"{offer.gpu} × {offer.gpu_count} at {offer.provider}"
-    per_gpu = price_text(usd(price) / offer.gpu_count)
-    return f"{approval.watch}: {offer_text}, {dollars(usd(price))}/h (${per_gpu}/GPU-h)"
+    offer_text = f"{gpus_text(offer.gpu, offer.gpu_count)} at {offer.provider}"
+    each = f" (${price_text(usd(price) / offer.gpu_count)}/GPU-h)" if offer.gpu_count else ""
+    return f"{approval.watch}: {offer_text}, {dollars(usd(price))}/h{each}"
 
 
 # --- launches ---------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.figure_text import count_text, month_text
 from gpuwatch.domain.market.money import MICRO, dollars, per_hour, price_text, usd
-from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.offer import OfferKind, gpus_text
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, subject_key
@@ -131,6 +131,8 @@ def _found_text(status: WatchStatus) -> str:
 
 def _wanted_text(watch: Watch) -> str:
     gpus = ", ".join(sorted(watch.gpu_names)[:4]) or "any GPU"
+    if not watch.gpu_count_max:
+        return f"a machine without GPUs at or under {per_hour(watch.max_price_usd_gpu_hour, most=6)}"
     more = len(watch.gpu_names) - 4
     more_text = f" and {more} more" if more > 0 else ""
     if watch.unlimited:
@@ -273,7 +275,7 @@ def launch_text(launch: Launch, now: datetime, timezone: str) -> str:
     ends_at, most = (None, None) if launch.is_over else (latest_end(launch), most_cost_microusd(launch, now))
     parts = [
         f"{launch.state.value}{' (dry run)' if launch.dry_run else ''}",
-        f"{launch.gpu} × {launch.gpu_count} at {launch.provider}",
+        f"{gpus_text(launch.gpu, launch.gpu_count)} at {launch.provider}",
         f"{dollars(usd(launch.price_microusd_hour))} per hour",
         f"cost {dollars(usd(cost_microusd(launch, now)))}",
         launch.watch,

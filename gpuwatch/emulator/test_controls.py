@@ -88,7 +88,7 @@ class MarketControls:
         """List a new machine.
 
         Args:
-            gpu: the name in the wire format; unknown names are accepted.
+            gpu: the name in the wire format; unknown names are accepted; "none": a machine without GPUs.
             count: GPUs of the returned offer.
             usd_hour: for the GPUs of the whole offer; the disk is free unless `storage_cost` is given.
             fields: `min_bid`, `machine_id`, `host_id`, `verified`, `country`, `machine_gpus` and `slices` (a machine

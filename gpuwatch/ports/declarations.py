@@ -110,6 +110,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     image_runtype: str = ""  # of virtual machines: the one runtype with which `image` runs there
     runs_onstart: bool = True  # False: an order cannot contain commands, so jobs cannot install their SSH key
     kinds: tuple[OfferKind, ...] = (OfferKind.LIVE,)  # kinds of prices it offers
+    sells_cpu_machines: bool = False  # also machines without GPUs, see `Query.wants_no_gpu`
     spots: tuple[bool, ...] = (False,)  # rental types it offers: (False, True) means on demand and spot
     billing: Billing = Billing()
     self_destruct: SelfDestruct | None = None  # None: an order with it is refused

@@ -13,7 +13,7 @@ from gpuwatch import providers
 from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, EXTRA_LENGTH, RUNNING_EVERY_S
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.offer import OfferKind, priced_units
 from gpuwatch.domain.plan.job_hours import JobHours, hours_on
 from gpuwatch.domain.setup.durations import HOUR_S, format_duration
 from gpuwatch.domain.watches.launch_spec import Budget, EndPolicy, HookSpec, LaunchSpec
@@ -324,7 +324,7 @@ def _budget_warnings(watch: Watch, launch: LaunchSpec, section: str, budget: Bud
     for key, window_h in _BUDGET_HOURS.items():
         limit: Decimal | None = getattr(budget, key)
         hours = 1.0 if key == "max_usd_hour" else min(runtime_h, window_h)
-        cost = per_gpu * watch.gpu_count_min * Decimal(repr(hours))
+        cost = per_gpu * priced_units(watch.gpu_count_min) * Decimal(repr(hours))
         if limit is not None and cost > limit:
             yield (
                 f"{section} {key} = {limit} blocks every launch at {'bid.max' if is_bid else _limit_key(watch)}: "

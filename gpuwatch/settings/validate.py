@@ -49,7 +49,7 @@ from gpuwatch.settings.settings_errors import (
     where_set,
 )
 from gpuwatch.settings.sources import MAX_FILE_BYTES, Sources, parse_file
-from gpuwatch.settings.watch_rules import heritable_table, launch_errors, missing_limits, price_errors
+from gpuwatch.settings.watch_rules import heritable_table, launch_errors, missing_limits, no_gpu_errors, price_errors
 
 Error = tuple[Location, str]
 _STORED_NAME_LENGTH = 32  # of a channel or provider, with its owner
@@ -213,7 +213,14 @@ def _cross_checks(settings: Settings, tree: Mapping[str, Any]) -> Iterator[Error
         for section, (requested, present, known) in sections.items():
             yield from (((*loc, section), text) for text in _unknown_names(requested, present, known, section))
         yield from ((loc + key, text) for key, text in _misspelt_providers(watch))
-        yield from ((loc + key, text) for key, text in (*price_errors(watch, written), *launch_errors(watch, written)))
+        yield from (
+            (loc + key, text)
+            for key, text in (
+                *price_errors(watch, written),
+                *launch_errors(watch, written),
+                *no_gpu_errors(watch, written),
+            )
+        )
         if not settings.dry_run:
             yield from ((loc + key, text) for key, text in missing_limits(watch, written, settings.budget))
 
@@ -335,6 +342,8 @@ def read_job_file(path: Path) -> JobDefinition:
             for validation_error in validation_errors(error, table_of(JobDefinition))
             if validation_error[0] not in {loc for loc, _ in errors}
         ]
+    if definition is not None:
+        errors += ((("resources", *key), text) for key, text in no_gpu_errors(definition.resources, tree["resources"]))
     script = None
     if definition is not None and definition.script is not None:
         try:

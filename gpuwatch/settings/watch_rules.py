@@ -16,7 +16,7 @@ from gpuwatch.domain.setup.layered_tables import KeyOf
 from gpuwatch.domain.watches.launch_spec import Budget, EndPolicy, LaunchSpec, VerificationMode
 from gpuwatch.domain.watches.launch_text import check_self_destruct
 from gpuwatch.domain.watches.orchestrator_task import uses_task_file, word_faults
-from gpuwatch.domain.watches.watch import Action, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import Action, Prefer, SpotPolicy, Watch
 from gpuwatch.settings.plugin_options import KeyPath
 
 WITHOUT_LIMIT = (
@@ -72,6 +72,33 @@ def _inner_tables(table: type[BaseModel], path: KeyOf) -> Iterator[KeyOf]:
         if (inner := table_model(field)) is not None:
             yield (*path, key)
             yield from _inner_tables(inner, (*path, key))
+
+
+# --- machines without GPUs --------------------------------------------------------------------------------------------
+
+_OF_GPUS = (
+    *("gpu_count", "min_vram_gib", "min_cuda", "min_driver", "min_dlperf", "nvlink"),
+    *("usd_per_tflop_hour", "usd_per_gib_hour", "max_job_cost", "handover"),
+)
+_OF_HISTORY = ("new_low", "drop_by", "percentile")  # the history has no aggregates of machines without GPUs
+
+
+def no_gpu_errors(watch: Watch, written: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Keys of a watch with `gpu = "none"` that only apply to GPUs, or to the history of their prices."""
+    if not watch.wants_no_gpu:
+        return
+    for key in _OF_GPUS:
+        if written.get(key) not in (None, False):
+            yield (key,), 'expected only with GPUs, and gpu = "none" wants none'
+    for key in _OF_HISTORY:
+        if written.get(key) is not None:
+            yield (key,), 'cannot be combined with gpu = "none": only prices of GPUs are compared with the past'
+    if watch.auto is not None:
+        yield ("max_price",), '"auto" cannot be combined with gpu = "none": expected USD per hour of the machine'
+    if watch.prefer is Prefer.FASTEST_PER_DOLLAR:
+        yield ("prefer",), 'cannot be combined with gpu = "none", which has no TFLOP/s'
+    if watch.launch is not None and watch.launch.idle_below is not None:
+        yield ("launch", "idle_below"), 'cannot be combined with gpu = "none": it is the utilisation of GPUs'
 
 
 # --- the limit: a price, the history, or the cost of the job; exactly one, with its required keys ---------------------

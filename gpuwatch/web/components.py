@@ -98,6 +98,11 @@ def per_gpu_hour(microusd: float | None, against: float | None = None, cls: str 
     return _rate(microusd, "/GPU-h", against, cls)
 
 
+def per_unit_hour(microusd: float | None, gpu_count: int, against: float | None = None, cls: str = "") -> Markup:
+    """The price by which an offer is compared: of a GPU, or of a machine without GPUs. Arguments as `per_gpu_hour`."""
+    return (per_gpu_hour if gpu_count else per_hour)(microusd, against, cls)
+
+
 def _rate(microusd: float | None, unit: str, against: float | None, cls: str) -> Markup:
     if microusd is None:
         return Markup('<span class="price">{}</span>').format(UNKNOWN)
@@ -118,6 +123,11 @@ def dist(price_microusd: float, limit_microusd: float) -> Markup:
     return Markup('<span class="dist{}">{}{}</span>').format(
         " good" if is_under else "", mark, distance(price_microusd, limit_microusd)
     )
+
+
+def hardware(gpu: str, gpu_count: int | str) -> str:
+    """The GPUs of a machine: "1× H100 SXM"; "no GPU"."""
+    return f"{gpu_count}× {gpu}" if gpu_count else _("no GPU")
 
 
 # --- times ------------------------------------------------------------------------------------------------------------
@@ -226,6 +236,8 @@ GLOBALS: Mapping[str, Callable[..., object]] = {
     "chip": chip,
     "per_hour": per_hour,
     "per_gpu_hour": per_gpu_hour,
+    "per_unit_hour": per_unit_hour,
+    "hardware": hardware,
     "rate": rate_text,
     "dollars": dollars,
     "dollars_change": money.dollars_change,

@@ -17,6 +17,7 @@ from gpuwatch.domain.launches.life.admission import BlockReason
 from gpuwatch.domain.launches.life.owner_decisions import ApprovalState
 from gpuwatch.domain.market.json_view import JsonView
 from gpuwatch.domain.market.money import per_hour, usd
+from gpuwatch.domain.market.offer import hardware_text
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import SqlPauseRepository
@@ -106,7 +107,7 @@ def _approval_needs(store: Database, now: datetime, zone: ZoneInfo) -> Iterator[
     for approval in SqlApprovalRepository(store).recent(now):
         if approval.state_at(now) is ApprovalState.OPEN:
             offer, price = approval.match.offer, per_hour(usd(approval.match.price.price_microusd_hour))
-            what = f"{offer.gpu_count}× {offer.gpu} at {offer.provider} for {price}"
+            what = f"{hardware_text(offer.gpu, offer.gpu_count)} at {offer.provider} for {price}"
             text = f"approve {what} (watch {approval.watch}), open until {format_moment(approval.deadline, zone)}"
             command = f"gpuwatch approvals approve {approval.approval_id}"
             yield NeedView(kind=APPROVAL, text=text, command=command, subject=approval.approval_id)

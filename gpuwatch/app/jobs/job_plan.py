@@ -19,6 +19,7 @@ from gpuwatch.domain.jobs.shared_instance import Merge, SharedInstances, holders
 from gpuwatch.domain.launches.life.admission import BlockReason
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.market.money import MICRO, price_text
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import SpotPolicy
@@ -132,7 +133,7 @@ def planned_start(queued: QueuedJob, status: WatchStatus | None, now: datetime, 
         when=queued.waits or _wait_text(job, status, (limit, cap, cheapest), now, zone),
         saving_usd=saving_usd(job, cheapest),
         predicted_usd=job.spent_microusd / MICRO
-        + price * job.definition.resources.gpu_count_min * work_hours_left(job),
+        + price * priced_units(job.definition.resources.gpu_count_min) * work_hours_left(job),
         spot_first=None if status is None else _spot_first(job, status),
     )
 
@@ -148,7 +149,12 @@ def _cost_usd(job: Job, match: Match | None) -> float | None:
     """The cost of the work left there; None: there is no offer."""
     if match is None:
         return None
-    return match.price_microusd_gpu_hour / MICRO * job.definition.resources.gpu_count_min * work_hours_left(job)
+    return (
+        match.price_microusd_gpu_hour
+        / MICRO
+        * priced_units(job.definition.resources.gpu_count_min)
+        * work_hours_left(job)
+    )
 
 
 def _block(status: WatchStatus) -> str | None:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from gpuwatch.bootstrap import build_adapters, monotonic, open_http, real_now
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.money import MICRO, OfferPrice
-from gpuwatch.domain.market.offer import Offer, OfferKind, arch_of
+from gpuwatch.domain.market.offer import Offer, OfferKind, arch_of, priced_units
 from gpuwatch.domain.market.traffic import Traffic
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.setup.failpoint import pace
@@ -115,7 +115,7 @@ def offer_view(offer: Offer, price: OfferPrice, **more: Any) -> OfferView:
         gpu_memory_gib=None if offer.gpu_memory_gib is None else round(offer.gpu_memory_gib, 3),
         ram_gib=None if offer.ram_gib is None else round(offer.ram_gib, 3),
         commission=price.commission_rate,
-        price_usd_gpu_hour=price.price_microusd_hour / MICRO / offer.gpu_count,
+        price_usd_gpu_hour=price.price_microusd_hour / MICRO / priced_units(offer.gpu_count),
         cpu_arch=arch_of(offer),
         terms=OfferTermsView.of(offer.terms, interconnect=offer.link),
         **more,
@@ -143,6 +143,10 @@ def providers_that_sell(settings: Settings, offer_filter: OfferFilter, selected_
     names = [
         name for name in provider_names if selected_names or offer_filter.kinds & frozenset(providers.info(name).kinds)
     ]
+    if offer_filter.wants_no_gpu:
+        names = [name for name in names if providers.info(name).sells_cpu_machines]
+        if not names:
+            raise UsageError("gpuwatch reads no machines without GPUs there; see: docs/cpu-machines.md")
     if not names:
         kinds = " or ".join(sorted(kind.value for kind in offer_filter.kinds))
         raise UsageError(f"no enabled provider gives {kinds} prices; see: gpuwatch providers")

@@ -14,6 +14,7 @@ from gpuwatch.domain.launches.instances.instance_checks import wasted_microusd
 from gpuwatch.domain.launches.money.launch_costs import predicted_cost
 from gpuwatch.domain.market.json_view import number, rfc3339
 from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.plan.buy import UTILISATION_METHOD_TEXT, UtilisedPrice, price_at_utilisation
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -64,7 +65,7 @@ def own_uses(settings: Settings, since: datetime, low: float, good: float) -> li
     now = real_now()
 
     def use(launch: Launch, percent: float | None) -> LaunchUtilisation:
-        price = Decimal(launch.price_microusd_hour) / MICRO / launch.gpu_count
+        price = Decimal(launch.price_microusd_hour) / MICRO / priced_units(launch.gpu_count)
         return LaunchUtilisation(
             launch=launch,
             cost_usd=Decimal(predicted_cost(launch, now).total) / MICRO,

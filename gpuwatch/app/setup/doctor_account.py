@@ -19,7 +19,9 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.domain.launches.instance import LABEL_PREFIX
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import dollars
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import GpuwatchError, KeyRejected
@@ -211,8 +213,8 @@ def _hour(settings: Settings, name: str, watch: Watch, credit_usd: float) -> Fin
     """Whether the balance covers one hour of the most expensive offer that a watch may rent."""
     bid = watch.launch.bid if watch.launch else None
     per_gpu = max(watch.max_price_usd_gpu_hour, bid.max_usd_gpu_hour if bid else Decimal(0))
-    hour = per_gpu * watch.gpu_count_max
-    gpus = f"{watch.gpu_count_max} GPU" + ("s" if watch.gpu_count_max > 1 else "")
+    hour = per_gpu * priced_units(watch.gpu_count_max)
+    gpus = count_text(watch.gpu_count_max, "GPU") if watch.gpu_count_max else "no GPU"
     cost_text = f"one hour of {watch.name!r} ({gpus}, at most {dollars(hour)})"
     if credit_usd >= hour:
         return Finding(area=name, state="ok", text=f"the balance covers {cost_text}")

@@ -15,7 +15,7 @@ from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, commissions_of
 from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, Commission, OfferPrice, price_of
-from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.offer import Offer, OfferKind, priced_units
 from gpuwatch.domain.watches.match import accepts_facts, price_for
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.market.browse import offer_filter
@@ -171,7 +171,7 @@ class CheapestOffers:
 
 def gpu_price(offer: Offer, price: OfferPrice) -> float:
     """The price of one GPU, USD per hour."""
-    return price.price_microusd_hour / MICRO / offer.gpu_count
+    return price.price_microusd_hour / MICRO / priced_units(offer.gpu_count)
 
 
 def _bounded(gpu: str) -> str:

@@ -9,7 +9,8 @@ from msgspec import Meta
 from gpuwatch import providers
 from gpuwatch.domain.market.figure_text import percent_text
 from gpuwatch.domain.market.json_view import JsonView
-from gpuwatch.domain.market.money import MICRO, per_gpu_hour
+from gpuwatch.domain.market.money import MICRO, per_unit_hour
+from gpuwatch.domain.market.offer import hardware_text
 
 if TYPE_CHECKING:
     from gpuwatch.domain.watches.decide import Match
@@ -45,10 +46,10 @@ def nearest_view(watch: Watch, nearest: Match | None, times_under: int | None = 
     above = float(price / limit) - 1
     if above <= 0:
         return None
-    count = f"{offer.gpu_count}× " if offer.gpu_count > 1 else ""
+    what = offer.gpu if offer.gpu_count == 1 else hardware_text(offer.gpu, offer.gpu_count)
     share = percent_text(above, 0) if above >= 0.005 else "less than 1 %"
-    place = f"{per_gpu_hour(price)} at {provider_title(offer.provider)}"
-    sentence = f"nearest: {count}{offer.gpu}{', spot' if offer.spot else ''}, {place}, {share} above your limit"
+    place = f"{per_unit_hour(price, offer.gpu_count)} at {provider_title(offer.provider)}"
+    sentence = f"nearest: {what}{', spot' if offer.spot else ''}, {place}, {share} above your limit"
     if times_under is not None:
         under = _UNDER.get(times_under, f"under it {times_under} times")
         sentence += f"; {under} in the last {UNDER_DAYS} days"

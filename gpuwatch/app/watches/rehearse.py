@@ -16,7 +16,7 @@ from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, 
 from gpuwatch.bootstrap.provider_access import has_credentials, providers_polled_for
 from gpuwatch.domain.launches.launch import disk_microusd_hour
 from gpuwatch.domain.market.json_view import JsonView
-from gpuwatch.domain.market.money import MICRO, per_gpu_hour
+from gpuwatch.domain.market.money import MICRO, per_unit_hour
 from gpuwatch.domain.market.offer import marks
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.launches.renting.rehearsal import (
@@ -179,11 +179,11 @@ def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> Finding:
     if not offers.matches:
         return line(state="note", text=_NO_OFFER)
     best = offers.matches[0]
-    price = f"{best.offer.offer_id} at {per_gpu_hour(best.price_microusd_gpu_hour / MICRO)}"
+    price = f"{best.offer.offer_id} at {per_unit_hour(best.price_microusd_gpu_hour / MICRO, best.offer.gpu_count)}"
     description = ", ".join((price, *marks(best.offer)))
     if offers.at_limit:
         return line(state="ok", text=f"would be ordered first: {description}")
-    limit = per_gpu_hour(watch.max_price_usd_gpu_hour, most=6)
+    limit = per_unit_hour(watch.max_price_usd_gpu_hour, watch.gpu_count_max, most=6)
     return line(
         state="note", text=f"no offer at or under {limit} now; rehearsed with the cheapest match, {description}"
     )

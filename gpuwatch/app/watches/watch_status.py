@@ -21,7 +21,7 @@ from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import commissions_of, stored_max_age, stored_pace
 from gpuwatch.domain.market.figure_text import count_text, percent_text
 from gpuwatch.domain.market.json_view import Moment
-from gpuwatch.domain.market.money import MICRO, per_gpu_hour
+from gpuwatch.domain.market.money import MICRO, per_unit_hour
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import clauses_of, failures, is_near, match_of, price_for, rank
@@ -105,7 +105,8 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
         if not self.matches:
             return " ".join(filter(None, (paused, _nearest_text(self))))
         best = self.matches[0]
-        found = f"{best.offer.gpu} at {per_gpu_hour(best.price_microusd_gpu_hour / MICRO)} matches"
+        price = per_unit_hour(best.price_microusd_gpu_hour / MICRO, best.offer.gpu_count)
+        found = f"{best.offer.gpu if best.offer.gpu_count else 'a machine without GPUs'} at {price} matches"
         if self.distance is not None:
             found += f", {percent_text(-self.distance, 0)} under its limit" if self.distance < 0 else ", at its limit"
         block = "" if self.blocked is None else self.blocked.sentence

@@ -10,6 +10,7 @@ from gpuwatch.chat.replies import ChatContext, ChatReply, question, simple_reply
 from gpuwatch.domain.alerts import message_texts as texts
 from gpuwatch.domain.launches.rent_terms import RentTerms
 from gpuwatch.domain.market.money import dollars, usd
+from gpuwatch.domain.market.offer import gpus_text
 from gpuwatch.domain.setup.durations import format_duration, parse_duration
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, SignedButton, approval_binding
 from gpuwatch.errors import UsageError
@@ -38,7 +39,8 @@ def rent_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
     buttons = [
         context.button(hours, ButtonAction.RENT_FOR, f"{button.subject}-{hours}", button.bound) for hours in _HOURS
     ]
-    text = f"Rent {offer.gpu} × {offer.gpu_count} at {offer.provider}: for how long? Its price is checked again first."
+    gpus = gpus_text(offer.gpu, offer.gpu_count)
+    text = f"Rent {gpus} at {offer.provider}: for how long? Its price is checked again first."
     return question(text, [buttons, [context.button("Cancel", ButtonAction.CANCEL, button.subject)]])
 
 
@@ -65,7 +67,7 @@ def _question(context: ChatContext, request: RentRequest, quote: RentQuote) -> C
     approval = quote.approval
     offer, hourly = approval.match.offer, dollars(usd(approval.match.price.price_microusd_hour))
     runtime = format_duration(request.terms.max_runtime_s)
-    lines = [f"Rent {offer.gpu} × {offer.gpu_count} at {offer.provider} for {hourly} an hour or less?"]
+    lines = [f"Rent {gpus_text(offer.gpu, offer.gpu_count)} at {offer.provider} for {hourly} an hour or less?"]
     if quote.most_microusd is not None:
         lines.append(f"It ends after {runtime} and costs {upper_text(quote.most_microusd)} at most.")
     if quote.risk is not None:

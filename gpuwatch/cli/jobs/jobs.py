@@ -204,7 +204,7 @@ def _print_details(details: JobDetails, timezone: str) -> None:
         ("job", f"{job.job_id} ({job.name})"),
         ("state", job.state.value + (f": {job.reason}" if job.reason else "")),
         ("command", spec.command.partition("\n")[0] or "a script"),
-        ("GPU", f"{spec.resources.gpu_count_min} × {gpus}"),
+        ("GPU", f"{spec.resources.gpu_count_min} × {gpus}" if spec.resources.gpu_count_min else "none"),
         *([("machines", f"{spec.nodes}, by dstack")] if spec.nodes > 1 else []),
         *([("log", details.log_is_at)] if details.log_is_at else []),
         ("deadline", local(job.deadline, timezone)),

@@ -24,6 +24,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.launch_record import state_of
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd, current_microusd_hour
 from gpuwatch.domain.market.money import MICRO, dollars, per_hour, usd
+from gpuwatch.domain.market.offer import hardware_text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def print_launches(launches: Sequence[Launch], now: datetime, timezone: str) -> 
         left("launch", "launch_id"),
         left("watch", "watch", drop=2),
         left("state", state_of),
-        left("GPU", lambda launch: f"{launch.gpu_count}× {launch.gpu}"),
+        left("GPU", lambda launch: hardware_text(launch.gpu, launch.gpu_count)),
         right("price", lambda launch: _price(current_microusd_hour(launch) / MICRO)),
         right("cost", lambda launch: dollars(usd(cost_microusd(launch, now))), drop=1),
         left("instance", "instance_id", drop=1),

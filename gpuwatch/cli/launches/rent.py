@@ -13,7 +13,7 @@ from gpuwatch.cli.launches.approvals import EXIT_OF_OUTCOME
 from gpuwatch.cli.options import Between, duration_option, json_option, provider_option, settings_option
 from gpuwatch.cli.output import displayable, json_out
 from gpuwatch.domain.market.money import per_hour, usd
-from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.market.offer import clean, hardware_text
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.errors import UsageError
 
@@ -117,7 +117,7 @@ def _lines(settings: Settings, request: RentRequest, quote: RentQuote) -> list[s
     runtime = format_duration(request.terms.max_runtime_s)
     kind = ", spot" if offer.spot else ""
     lines = [
-        f"{offer.gpu_count}× {clean(offer.gpu)}{kind}, machine {clean(offer.machine_id or 'unknown')} at "
+        f"{hardware_text(clean(offer.gpu), offer.gpu_count)}{kind}, machine {clean(offer.machine_id or 'unknown')} at "
         f"{offer.provider}, {clean(offer.place or 'place unknown')}: {per_hour(hourly, least=3, most=3)}, "
         "commission and disk included"
     ]

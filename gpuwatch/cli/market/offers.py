@@ -26,8 +26,8 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.terminal_tables import Column, left, right, table, table_cells, table_lines, terminal_width, text
-from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour, per_hour
-from gpuwatch.domain.market.offer import marks
+from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour, per_hour, per_unit_hour
+from gpuwatch.domain.market.offer import hardware_text, marks, priced_units
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -209,7 +209,7 @@ def offer_columns(now: datetime) -> tuple[Column, ...]:
     """The columns of a table of folded offers."""
 
     def each(microusd: str) -> Callable[[FoldedOffer[Match]], str]:
-        return lambda folded: _gpu_price(getattr(folded.primary.price, microusd) / folded.primary.offer.gpu_count)
+        return lambda folded: _unit_price(getattr(folded.primary.price, microusd), folded.primary.offer.gpu_count)
 
     def of_offer(name: str) -> Callable[[FoldedOffer[Match]], object]:
         return lambda folded: getattr(folded.primary.offer, name)
@@ -232,6 +232,10 @@ def offer_columns(now: datetime) -> tuple[Column, ...]:
 
 def _job_cost(match: Match) -> str | None:
     return None if match.job_microusd is None else dollars(match.job_microusd / MICRO)
+
+
+def _unit_price(microusd: int, gpu_count: int) -> str:
+    return per_unit_hour(microusd / MICRO / priced_units(gpu_count), gpu_count, least=3, most=3)
 
 
 def _gpu_price(microusd: float) -> str:
@@ -258,5 +262,9 @@ def _age(offer: Offer, now: datetime) -> str:
 
 
 def gpu_text(offer: Offer) -> str:
-    """ "4× H100 SXM spot"."""
-    return f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}"
+    """ "4× H100 SXM spot"; of a machine without GPUs, what it has: "no GPU, 16 vCPU, 64 GiB"."""
+    parts = [hardware_text(offer.gpu, offer.gpu_count)]
+    if not offer.gpu_count:
+        parts += [f"{offer.vcpu:g} vCPU"] if offer.vcpu else []
+        parts += [f"{offer.ram_gib:.0f} GiB"] if offer.ram_gib else []
+    return f"{', '.join(parts)}{' spot' if offer.spot else ''}"

@@ -14,6 +14,7 @@ from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.cli.output import echo, json_out, note
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import usd
+from gpuwatch.domain.market.offer import hardware_text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def _unguarded(guarded: GuardedLaunches) -> Iterator[str]:
     for one in guarded.launches:
         instance = "instance unknown" if one.instance_id is None else f"instance {one.instance_id}"
         price = f"${usd(one.price_microusd_hour):.2f}/h"
-        yield f"  {one.launch_id}  {one.gpu_count}× {one.gpu} at {one.provider}, {instance}, {price}, {one.state.value}"
+        what = hardware_text(one.gpu, one.gpu_count)
+        yield f"  {one.launch_id}  {what} at {one.provider}, {instance}, {price}, {one.state.value}"
 
 
 def _lines(found: ServiceStatus, again: str) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,7 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import displayable, json_out, local, note, print_finding
 from gpuwatch.cli.terminal_tables import table
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import dollars, per_gpu_hour
+from gpuwatch.domain.market.money import dollars, per_gpu_hour, per_unit_hour
 from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _limit_text(watch: Watch) -> str:
     if watch.unlimited:
         return "any price"
     if watch.max_job_cost_usd is None:
-        return per_gpu_hour(watch.max_price_usd_gpu_hour, most=6)
+        return per_unit_hour(watch.max_price_usd_gpu_hour, watch.gpu_count_max, most=6)
     return f"{dollars(watch.max_job_cost_usd)} for the job"
 
 
@@ -234,7 +234,8 @@ def _print_tables(
         subject = gpus if gpus.lower() == watch.name.lower() else f"{watch.name}: {gpus}"
         limit = f"{at} {_limit_text(watch)}"
         if matches:
-            best = per_gpu_hour(matches[0].price.gpu_price_usd_hour(matches[0].offer.gpu_count))
+            gpu_count = matches[0].offer.gpu_count
+            best = per_unit_hour(matches[0].price.gpu_price_usd_hour(gpu_count), gpu_count)
             count = count_text(len(matches), "offer")
             title = f"{subject}: {count} {limit}, from {best} at {provider_title(matches[0].offer.provider)}"
             table(offer_columns(checked.at), map(FoldedOffer, matches[:10]), title=title)

@@ -12,7 +12,8 @@ from gpuwatch.cli.options import completes, group_option, json_option, settings_
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import Column, left, right, table, text
 from gpuwatch.domain.market.figure_text import percent_text
-from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour
+from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour, per_unit_hour
+from gpuwatch.domain.market.offer import hardware_text
 from gpuwatch.errors import ResourceNotFound
 
 if TYPE_CHECKING:
@@ -191,13 +192,21 @@ def _near_commands(root: click.Command, names: Sequence[str]) -> list[str]:
 
 def _price(status: WatchStatus) -> str | None:
     best = status.nearest
-    return None if best is None else per_gpu_hour(best.price_microusd_gpu_hour / MICRO, least=3, most=3)
+    return (
+        None
+        if best is None
+        else per_unit_hour(best.price_microusd_gpu_hour / MICRO, best.offer.gpu_count, least=3, most=3)
+    )
 
 
 def _limit(status: WatchStatus, least: int = 3, most: int = 3) -> str:
     if status.watch.max_job_cost_usd is not None:
         return f"{dollars(status.watch.max_job_cost_usd)} a job"
-    return "any" if status.watch.unlimited else per_gpu_hour(status.limit_usd_gpu_hour, least=least, most=most)
+    return (
+        "any"
+        if status.watch.unlimited
+        else per_unit_hour(status.limit_usd_gpu_hour, status.watch.gpu_count_max, least=least, most=most)
+    )
 
 
 def print_watches(statuses: Sequence[WatchStatus], timezone: str) -> None:
@@ -255,5 +264,5 @@ def _best_text(status: WatchStatus) -> str:
         return ""
     offer = best.offer
     place = ", ".join(filter(None, (offer.place,)))
-    price = per_gpu_hour(best.price_microusd_gpu_hour / MICRO)
-    return f"{price}, {offer.gpu_count}× {offer.gpu} at {offer.provider}{f', {place}' if place else ''}"
+    price = per_unit_hour(best.price_microusd_gpu_hour / MICRO, offer.gpu_count)
+    return f"{price}, {hardware_text(offer.gpu, offer.gpu_count)} at {offer.provider}{f', {place}' if place else ''}"

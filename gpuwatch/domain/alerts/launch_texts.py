@@ -20,7 +20,7 @@ _CHECK_KEY = "Check the key's permissions: gpuwatch doctor"
 
 LAUNCH_FACTS = (  # `of` is the launch
     ("Launch", "{launch}"),
-    ("GPU", "{of.gpu} × {of.gpu_count}{spot}"),
+    ("GPU", "{gpus}{spot}"),
     ("Price", "${price}/h; listed ${listed}/h"),
     ("Provider", "{provider}, offer {of.offer_id}, machine {machine}"),
     ("Reserved", "{reserved}/h"),

@@ -79,11 +79,22 @@ MATCH = AlertSpec(
         "Check whether {line.provider} has it in stock: {listed}",
     ),
 )
-APPROVAL = msgspec.structs.replace(
+_OF_CPU_MACHINE = {  # label → its text, for a machine without GPUs
+    "GPU": "none",
+    "Price": "${line.price_usd_gpu_hour}/h",
+    "Listed": "${line.listed_usd_gpu_hour}/h, before {commission:g} % commission",
+}
+CPU_MATCH = msgspec.structs.replace(
     MATCH,
-    kind=AlertKind.APPROVAL,
-    can_do=("Rent it: gpuwatch approvals approve {approval}", "Reject it: gpuwatch approvals deny {approval}"),
+    headline="{watch}: a machine without GPUs at ${line.price_usd_gpu_hour}/h{marks}",
+    facts=tuple((label, _OF_CPU_MACHINE.get(label, text)) for label, text in MATCH.facts),
 )
+_TO_APPROVE = {
+    "kind": AlertKind.APPROVAL,
+    "can_do": ("Rent it: gpuwatch approvals approve {approval}", "Reject it: gpuwatch approvals deny {approval}"),
+}
+APPROVAL = msgspec.structs.replace(MATCH, **_TO_APPROVE)
+CPU_APPROVAL = msgspec.structs.replace(CPU_MATCH, **_TO_APPROVE)
 FOLLOW_JOB = "Follow the job: gpuwatch jobs show {job}"
 CHECK_AGAIN = "Check again: gpuwatch check {name}"
 JOB_MARK = "job {cost}"
@@ -92,7 +103,7 @@ JOB_SPAN = "{low} to {high}"
 SPOT, ON_DEMAND = "spot (interruptible)", "on demand"
 AMONG_SPOT, AMONG_ON_DEMAND = "{what} on spot at all providers", "{what} on demand at all providers"
 OF_JOB = "{cost} for the whole job"
-PER_GPU_HOUR = "${limit}/GPU-h"
+PER_GPU_HOUR, PER_MACHINE_HOUR = "${limit}/GPU-h", "${limit}/h"
 AUTO = "{limit} now, never above ${cap} (auto)"
 JOB_PARTS = {"work": "work", "ready": "getting ready", "restarts": "restarts", "minimum": "least billing"}
 TRAFFIC_PART = "traffic"

@@ -19,6 +19,7 @@ from gpuwatch.domain.launches.life.owner_decisions import PILOT_ITEMS
 from gpuwatch.domain.launches.money.bids_and_relocation import Relocation, RemainingWork, cheapest_move
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.market.money import MICRO, dollars, threshold_microusd, usd
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.decide import Match
@@ -66,11 +67,11 @@ def price_cap(job: Job) -> Decimal:
     if limit.max_price_usd_gpu_hour is not None:
         caps.append(limit.max_price_usd_gpu_hour)
     if limit.max_usd_hour is not None:
-        caps.append(limit.max_usd_hour / resources.gpu_count_min)
+        caps.append(limit.max_usd_hour / priced_units(resources.gpu_count_min))
     if limit.max_usd is not None:
         billed_h = work_hours_left(job) + END_PROVEN_S / 3600
         usd_hour = max(usd_left(job) or Decimal(0), _CENT) / Decimal(str(billed_h))
-        caps.append(usd_hour / resources.gpu_count_max)  # so that the largest offer can finish, too
+        caps.append(usd_hour / priced_units(resources.gpu_count_max))  # so that the largest offer can finish, too
     return max(min(caps).quantize(_CENT, ROUND_FLOOR), _CENT)
 
 
@@ -92,7 +93,7 @@ def max_runtime_s(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> float
         bounds.append((job.deadline - now).total_seconds())
     left = usd_left(job)
     if left is not None:
-        most_usd_hour = float(limit_usd_gpu_hour) * spec.resources.gpu_count_max
+        most_usd_hour = float(limit_usd_gpu_hour) * priced_units(spec.resources.gpu_count_max)
         if spec.limit.max_usd_hour is not None:
             most_usd_hour = min(most_usd_hour, float(spec.limit.max_usd_hour))
         bounds.append(float(left) / most_usd_hour * 3600 - END_PROVEN_S)  # it is charged until its end is proven

@@ -21,6 +21,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.life.owner_decisions import ChecklistTick
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, dollars
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.plan.buy import LOW_UTILISATION_PERCENT
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_hours import VARIATION
@@ -218,7 +219,7 @@ def _ways_to_finish(launch: Launch, seen: Sequence[Match], total_h: float, left:
         if match.offer.gpu_count == launch.gpu_count and faster is not None and faster > 1:
             faster_h = total_h / faster * VARIATION
             still_h = faster_h * left + START_H
-            usd = still_h * match.price_microusd_gpu_hour / MICRO * launch.gpu_count
+            usd = still_h * match.price_microusd_gpu_hour / MICRO * priced_units(launch.gpu_count)
             yield _WayToFinish(usd, match.offer.gpu, faster_h, still_h)
 
 

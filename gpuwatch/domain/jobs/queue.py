@@ -21,6 +21,7 @@ from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_watch import latest_start, price_cap, usd_left, work_hours_left
 from gpuwatch.domain.jobs.shared_instance import SharedInstances
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.watches.owner_names import Purpose
 
@@ -71,7 +72,7 @@ def saving_usd(job: Job, price_usd_gpu_hour: float | None) -> float:
     """The saving of an offer at this price, compared with the job's highest price, over the work left."""
     if price_usd_gpu_hour is None:
         return 0.0
-    gpus = job.definition.resources.gpu_count_min
+    gpus = priced_units(job.definition.resources.gpu_count_min)
     return max(0.0, float(price_cap(job)) - price_usd_gpu_hour) * gpus * work_hours_left(job)
 
 

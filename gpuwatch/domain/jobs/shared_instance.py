@@ -12,6 +12,7 @@ from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobState
 from gpuwatch.domain.jobs.job_watch import START_H, pilot_items, price_cap, work_hours_left
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.money import MICRO, threshold_microusd
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.watches.watch import Action
 
 _TOGETHER_H = 6.0  # hours of work queued for one instance before another one is rented (assumed)
@@ -191,7 +192,9 @@ def _alone_h(job: Job, min_billing_h: float) -> float:
 
 def _usd_hour(job: Job, prices: Mapping[str, float]) -> float:
     gpu_hour = prices.get(job.job_id)
-    return (float(price_cap(job)) if gpu_hour is None else gpu_hour) * job.definition.resources.gpu_count_min
+    return (float(price_cap(job)) if gpu_hour is None else gpu_hour) * priced_units(
+        job.definition.resources.gpu_count_min
+    )
 
 
 def _needs(job: Job) -> bytes:

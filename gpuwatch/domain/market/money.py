@@ -21,7 +21,7 @@ from functools import lru_cache
 
 import msgspec
 
-from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer
+from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, priced_units
 from gpuwatch.language import mark_text, translate
 
 MICRO = 1_000_000
@@ -95,8 +95,11 @@ class OfferPrice(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, price_microusd_hour=price, traffic_microusd_hour=added)
 
     def gpu_price_usd_hour(self, gpu_count: int) -> Decimal:
-        """US dollars per GPU-hour for display; thresholds are compared for the whole offer."""
-        return usd(self.price_microusd_hour) / gpu_count
+        """US dollars per GPU-hour for display, or per hour of a machine without GPUs.
+
+        Thresholds are compared for the whole offer.
+        """
+        return usd(self.price_microusd_hour) / priced_units(gpu_count)
 
 
 class _Factor:
@@ -151,8 +154,11 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Off
 
 @lru_cache(maxsize=4096)  # the same few thresholds for every offer of every poll
 def threshold_microusd(max_price_usd_gpu_hour: Decimal, gpu_count: int) -> int:
-    """Return the highest whole-offer price at or under a GPU price: floor(max_price × GPUs), exact."""
-    return int(Fraction(max_price_usd_gpu_hour) * gpu_count * MICRO // 1)
+    """Return the highest whole-offer price at or under a GPU price: floor(max_price × GPUs), exact.
+
+    Of a machine without GPUs, the limit is that of the machine.
+    """
+    return int(Fraction(max_price_usd_gpu_hour) * priced_units(gpu_count) * MICRO // 1)
 
 
 def listed_ceiling_usd(max_price_usd_gpu_hour: Decimal, gpu_count: int, commission: Commission) -> Decimal:
@@ -161,7 +167,7 @@ def listed_ceiling_usd(max_price_usd_gpu_hour: Decimal, gpu_count: int, commissi
     With `from_offer` the listed price itself is the bound, because a fee only makes an offer more expensive.
     """
     rate = commission.rate if commission.mode is CommissionMode.ON_TOP else Decimal(0)
-    return max_price_usd_gpu_hour * gpu_count / (1 + rate) + Decimal("0.000001")
+    return max_price_usd_gpu_hour * priced_units(gpu_count) / (1 + rate) + Decimal("0.000001")
 
 
 def least_price_microusd(listed_usd_hour: float, commission: Commission) -> int:
@@ -219,6 +225,11 @@ def per_gpu_hour(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
     return f"${price_text(usd, least=least, most=most)}{translate(_PER_GPU_HOUR)}"
 
 
+def per_unit_hour(usd: Decimal | float, gpu_count: int, *, least: int = 2, most: int = 4) -> str:
+    """The price by which an offer is compared: of a GPU, or of a machine without GPUs. Arguments as `price_text`."""
+    return (per_gpu_hour if gpu_count else per_hour)(usd, least=least, most=most)
+
+
 def rate_text(microusd: float, against: float | None = None) -> str:
     """A rate on a page: "$1.48", "$0.626": two decimals from one dollar, three below.
 
@@ -245,6 +256,11 @@ def hourly_text(microusd: float) -> str:
 def gpu_hourly_text(microusd: float) -> str:
     """A GPU price on a page: "$0.626/GPU-h". Decimals as `rate_text`."""
     return f"{rate_text(microusd)}{translate(_PER_GPU_HOUR)}"
+
+
+def unit_hourly_text(microusd: float, gpu_count: int) -> str:
+    """The price by which an offer is compared, on a page: of a GPU, or of a machine without GPUs."""
+    return (gpu_hourly_text if gpu_count else hourly_text)(microusd)
 
 
 def _rate_decimals(rate: Decimal, least: int = 0) -> int:

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+NO_GPU: Final = "none"  # the `gpu` of a machine without GPUs, whose `gpu_count` is 0
 X86_64: Final = "x86_64"
 ARM64: Final = "arm64"
 _ARCHS: Final = {"arm64": ARM64, "aarch64": ARM64, "arm": ARM64, "amd64": X86_64, "x86_64": X86_64, "x64": X86_64}
@@ -100,7 +101,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     provider: str
-    gpu_count: int
+    gpu_count: int  # 0: a machine without GPUs
     gpu_memory_gib: float | None = None  # of one GPU
     spot: bool
     region: str | None = None
@@ -181,6 +182,21 @@ class Offer(ListedOffer, frozen=True, kw_only=True, gc=False):
             return True
         named = self.terms.interconnect
         return None if named is None else named.lower().startswith(("nvlink", "sxm"))
+
+
+def priced_units(gpu_count: int) -> int:
+    """Return by what the price of an offer is divided to compare it: its GPUs; a machine without GPUs is one unit."""
+    return gpu_count or 1
+
+
+def hardware_text(gpu: str, gpu_count: int) -> str:
+    """Return "2× RTX 4090", or "no GPU"."""
+    return f"{gpu_count}× {gpu}" if gpu_count else "no GPU"
+
+
+def gpus_text(gpu: str, gpu_count: int) -> str:
+    """Return "RTX 4090 × 2", or "no GPU"."""
+    return f"{gpu} × {gpu_count}" if gpu_count else "no GPU"
 
 
 def place_text(region: str | None, country: str | None) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from gpuwatch.domain.market.money import HOURS_A_MONTH
-from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.offer import NO_GPU, Offer
 
 SaleKey = tuple[str, bool]  # canonical name of a GPU, spot
 
@@ -19,7 +19,8 @@ SaleKey = tuple[str, bool]  # canonical name of a GPU, spot
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A query to a market. Filters only reduce the answer: gpuwatch checks every offer again.
 
-    `gpus` are canonical names (an uncatalogued spelling stands for itself); empty: all models.
+    `gpus` are canonical names (an uncatalogued spelling stands for itself); empty: all models. `NO_GPU` alone: machines
+    without GPUs, which no other query is about.
     """
 
     gpus: tuple[str, ...] = ()
@@ -32,10 +33,22 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     min_reliability: float | None = None
     limit: int | None = None  # rows wanted, cheapest first; None: all (paged beyond the provider's cap)
 
+    @property
+    def wants_no_gpu(self) -> bool:
+        """Whether it is about machines without GPUs."""
+        return self.gpus == (NO_GPU,)
+
+
+def query_of(gpu: str, *, spot: bool) -> Query:
+    """Return the query for every offer of a GPU, or of machines without GPUs."""
+    return Query(gpus=(gpu,), spot=spot) if gpu != NO_GPU else Query(gpus=(gpu,), count_min=0, count_max=0, spot=spot)
+
 
 def can_join(one: Query, other: Query) -> bool:
-    """Whether one query can replace both: same rental type, same quoted disk."""
-    return one.spot is other.spot and one.disk_gb == other.disk_gb and bool(one.gpus) and bool(other.gpus)
+    """Whether one query can replace both: same rental type, same quoted disk, both about GPUs or both about none."""
+    if one.spot is not other.spot or one.disk_gb != other.disk_gb or one.wants_no_gpu is not other.wants_no_gpu:
+        return False
+    return bool(one.gpus) and bool(other.gpus)
 
 
 def joined(queries: Sequence[Query], limit: int | None) -> Query:

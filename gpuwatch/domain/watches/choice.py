@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.market.money import MAX_USD_HOUR, Commission, OfferPrice
-from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.offer import Offer, priced_units
 from gpuwatch.domain.watches.computed_limits import Failure
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import accepts, failures, match_of, price_for, rank
@@ -188,5 +188,5 @@ def nearest(
 
 def _distance(miss: NearMiss) -> tuple[bool, int, float, float, str, str]:
     wrong_gpu = any(failure.clause == "gpu" for failure in miss.failures)
-    gpu_price = miss.price.price_microusd_hour / miss.offer.gpu_count
+    gpu_price = miss.price.price_microusd_hour / priced_units(miss.offer.gpu_count)
     return (wrong_gpu, len(miss.failures), miss.off, gpu_price, miss.offer.provider, miss.offer.offer_id)

@@ -27,7 +27,7 @@ from gpuwatch.domain.market.money import (
     threshold_microusd,
     usd,
 )
-from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind
+from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind, priced_units
 from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.plan.roofline import card_specs_of
 from gpuwatch.domain.watches.launch_spec import BidSpec
@@ -61,7 +61,7 @@ def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float
     quoted = quoted_bid_usd_hour(offer)
     if bid is None:
         return quoted
-    step = float(bid.step_usd_gpu_hour) * offer.gpu_count
+    step = float(bid.step_usd_gpu_hour) * priced_units(offer.gpu_count)
     wanted = max(quoted, (offer.min_bid_usd_hour or quoted) + step)
     ceiling = bid_ceiling_microusd(bid, offer.gpu_count, commission_rate, round(disk_usd_hour(offer) * MICRO)) / MICRO
     return max(quoted, min(wanted, ceiling))
@@ -164,7 +164,7 @@ def _tflops(offer: Offer) -> float | None:
 def _per_unit(clause: str, most: Decimal, units: float | None, offer: Offer, price: OfferPrice) -> Failure | None:
     if not units:
         return Failure(clause, f"{clause}: unknown for {offer.gpu}")
-    all_units = Decimal(repr(units)) * offer.gpu_count
+    all_units = Decimal(repr(units)) * priced_units(offer.gpu_count)
     if price.price_microusd_hour <= most * all_units * MICRO:
         return None
     is_ = usd(price.price_microusd_hour) / all_units
@@ -209,7 +209,7 @@ def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Fail
         return Failure(clause, f"{clause}: it is a list price, and only live prices are compared")
     # the GPU price as stored in the history: with a disk of that size, and with the offer's commission
     as_stored = price_of(offer, watch.past.disk_gb, Commission(repr(price.commission_rate)))
-    is_ = as_stored.price_microusd_hour / offer.gpu_count
+    is_ = as_stored.price_microusd_hour / priced_units(offer.gpu_count)
     limit = watch.past.unmet(offer, is_)
     if limit is None:
         return None

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpuwatch.domain.market.money import OfferPrice
-from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.offer import Offer, priced_units
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.domain.watches.windows import is_open
 
@@ -63,7 +63,7 @@ class Match(msgspec.Struct, frozen=True, gc=False):
     @property
     def price_microusd_gpu_hour(self) -> float:
         """The price for comparing offers of different sizes; money itself stays whole."""
-        return self.price.price_microusd_hour / self.offer.gpu_count
+        return self.price.price_microusd_hour / priced_units(self.offer.gpu_count)
 
     @property
     def figure(self) -> float:

@@ -22,7 +22,7 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import MICRO, OfferPrice
-from gpuwatch.domain.market.offer import Offer, arch_of
+from gpuwatch.domain.market.offer import Offer, arch_of, priced_units
 from gpuwatch.domain.market.places import country_of, wanted_place
 from gpuwatch.domain.plan.roofline import card_specs_of
 
@@ -76,7 +76,7 @@ def _usd(microusd: int) -> Decimal:
 
 
 def _gpu_price(offer: Offer, price: OfferPrice) -> Decimal:
-    return _usd(price.price_microusd_hour) / offer.gpu_count
+    return _usd(price.price_microusd_hour) / priced_units(offer.gpu_count)
 
 
 def _country(offer: Offer, _price: OfferPrice) -> str | None:

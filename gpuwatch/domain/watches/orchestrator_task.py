@@ -23,6 +23,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from gpuwatch.domain.market.money import usd
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 
@@ -91,7 +92,7 @@ def _dstack(watch: Watch, match: Match, command: str) -> dict[str, Any]:
 
 def price_cap_usd_hour(watch: Watch, match: Match) -> float:
     """The watch's limit for the whole machine in USD an hour, rounded down. Neither tool adds a commission."""
-    return float((watch.max_price_usd_gpu_hour * match.offer.gpu_count).quantize(STEP_USD, ROUND_DOWN))
+    return float((watch.max_price_usd_gpu_hour * priced_units(match.offer.gpu_count)).quantize(STEP_USD, ROUND_DOWN))
 
 
 def _accelerators(match: Match) -> str:

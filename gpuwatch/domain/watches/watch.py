@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BeforeValidator, Field
 
+from gpuwatch.domain.market.offer import NO_GPU
 from gpuwatch.domain.market.traffic import Traffic
 from gpuwatch.domain.setup.fields import (
     Key,
@@ -49,7 +50,7 @@ from gpuwatch.domain.watches.watch_fields import (
     Version,
     WatchKeys,
     Windows,
-    named_gpus,
+    watched_gpus,
 )
 from gpuwatch.domain.watches.watch_job_schema import WatchJob, highest_usd_gpu_hour, job_of
 
@@ -119,9 +120,15 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     group: Annotated[
         GroupName | None, about("Group of the watch: it inherits the keys of [group.NAME], after [defaults.watch].")
     ] = None
-    gpu: Annotated[Gpus, about("GPU family or canonical name, one or several, in any spelling that a provider uses.")]
+    gpu: Annotated[
+        Gpus,
+        about(
+            "GPU family or canonical name, one or several, in any spelling that a provider uses; "
+            '"none": a machine without GPUs.'
+        ),
+    ]
     gpu_names: tuple[str, ...]  # canonical names for `gpu`; an uncatalogued spelling is its own name
-    gpu_count_min: int = 1
+    gpu_count_min: int = 1  # both 0: a machine without GPUs
     gpu_count_max: int = 1
     # with commission; decided by the history: the highest possible; by the job's cost: one that no match exceeds
     max_price_usd_gpu_hour: Decimal
@@ -280,14 +287,15 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     @classmethod
     def computed(cls, table: Any) -> dict[str, Any]:
         """The cards that its texts name, and the limit of their price."""
-        gpu_names, job = named_gpus(table.gpu), job_of(table)
+        gpu_names, job = watched_gpus(table.gpu), job_of(table)
+        counts = (0, 0) if gpu_names == (NO_GPU,) else (table.gpu_count.min, table.gpu_count.max)
         is_auto = table.max_price == "auto" and table.max_price_cap is not None
         after_s = table.deadline if isinstance(table.deadline, float) else None
         at = table.deadline if isinstance(table.deadline, datetime) else None
         return {
             "gpu_names": gpu_names,
-            "gpu_count_min": table.gpu_count.min,
-            "gpu_count_max": table.gpu_count.max,
+            "gpu_count_min": counts[0],
+            "gpu_count_max": counts[1],
             "max_price_usd_gpu_hour": _ceiling(table, job, gpu_names),
             "job": job,
             "unlimited": table.max_price is None and table.max_job_cost is None,
@@ -300,6 +308,11 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     def purpose(self) -> Purpose:
         """What it looks for offers for."""
         return Purpose.of(self.name)
+
+    @property
+    def wants_no_gpu(self) -> bool:
+        """Whether it looks for machines without GPUs."""
+        return self.gpu_names == (NO_GPU,)
 
     @property
     def rents_alone(self) -> bool:

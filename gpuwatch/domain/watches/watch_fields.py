@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from gpuwatch.domain.market.gpu_names import catalog, clean_name, fold
+from gpuwatch.domain.market.offer import NO_GPU
 from gpuwatch.domain.market.places import unknown_country, unknown_place
 from gpuwatch.domain.setup.durations import DURATION_PATTERN
 from gpuwatch.domain.setup.fields import (
@@ -197,9 +198,28 @@ def named_gpus(wanted: Collection[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def watched_gpus(wanted: Collection[str]) -> tuple[str, ...]:
+    """Return the canonical names that a watch's texts stand for; "none" is a machine without GPUs. Raises UnknownName.
+
+    Raises:
+        ValueError: "none" stands beside a GPU.
+    """
+    none = [text for text in wanted if text.strip().casefold() == NO_GPU]
+    if not none:
+        return named_gpus(wanted)
+    if len(none) < len(wanted):
+        raise ValueError('"none" is a machine without GPUs and stands alone: use a watch of its own')
+    return (NO_GPU,)
+
+
 def check_gpus(wanted: tuple[str, ...]) -> tuple[str, ...]:
     """Return the texts themselves if each one stands for a GPU. Raises UnknownName."""
     named_gpus(wanted)
+    return wanted
+
+
+def _check_watched(wanted: tuple[str, ...]) -> tuple[str, ...]:
+    watched_gpus(wanted)
     return wanted
 
 
@@ -209,4 +229,4 @@ def _unknown_gpu(text: str) -> str:
     return f"unknown GPU {clean_name(text)!r}{hint}"
 
 
-Gpus = Annotated[Lines, AfterValidator(check_gpus)]
+Gpus = Annotated[Lines, AfterValidator(_check_watched)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.market.hardware import gpu_named
+from gpuwatch.emulator.market.hardware import NO_GPU, gpu_named
 from gpuwatch.emulator.market.machines import EmulatedListing, EmulatedMachine, GpuHolder, machine_fields
 from gpuwatch.emulator.market.seeding import IdSequences, nested_slices, odd_machines, seeded_machine
 
@@ -45,6 +45,8 @@ class EmulatedMarket:
     def publish(self, gpu: str, count: int, usd_hour: float, fields: dict[str, Any]) -> int:
         """List a new machine and return the id of its offer of `count` GPUs; see `Marketplace.publish`."""
         model = gpu_named(gpu)
+        if model is NO_GPU:
+            count = 1
         size = int(fields.pop("machine_gpus", count))
         sizes = tuple(fields.pop("slices", (count,)))
         bid = float(fields.pop("min_bid", usd_hour * 0.6)) / count
@@ -65,7 +67,7 @@ class EmulatedMarket:
         for one in machine.slices:
             one.row |= {key: value for key, value in fields.items() if key in REFERENCE_KEYS}
         self._add_machine(machine)
-        return next(i for i in self.ids_of(machine.id) if self.listings[i].slice.row["num_gpus"] == count)
+        return next(i for i in self.ids_of(machine.id) if len(self.listings[i].slice.gpus) == count)
 
     def reprice(self, offer_id: int, usd_hour: float | None, min_bid: float | None) -> None:
         """Change the price of an offer, USD per hour for the whole of it."""

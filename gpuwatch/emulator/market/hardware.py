@@ -48,11 +48,14 @@ GPUS = (
     GpuModel("Tesla T4", 15360, 750, 8.1, 12.0, 280.0, 70.0, 0.0, 0.10, 2),
     GpuModel("RX 7900 XTX", 24560, 1100, 61.4, 40.0, 860.0, 355.0, 0.0, 0.25, 1, "amd"),
 )
+NO_GPU = GpuModel("none", 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0)  # of a machine without GPUs
 BY_NAME = {gpu.name: gpu for gpu in reversed(GPUS)}
 
 
 def gpu_named(name: str) -> GpuModel:
-    """Return the model of a wire spelling; an unknown name gets the figures of an RTX 4090."""
+    """Return the model of a wire spelling; an unknown name gets the figures of an RTX 4090; "none" is no GPU."""
+    if name == NO_GPU.name:
+        return NO_GPU
     return BY_NAME.get(name) or GPUS[0]._replace(name=name)
 
 

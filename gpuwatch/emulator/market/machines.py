@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gpuwatch.emulator.market.hardware import BOARDS, CPUS, DRIVERS, PLACES, GpuModel
+from gpuwatch.emulator.market.hardware import BOARDS, CPUS, DRIVERS, NO_GPU, PLACES, GpuModel
 
 DAY_S = 86_400.0
 HOURS_A_MONTH = 720  # `storage_cost` is USD per GB and month of 720 hours
@@ -65,6 +65,8 @@ class EmulatedMachine:
         row |= {"gpu_ids": list(gpus), "num_gpus": count, "min_bid": self.bid_usd_gpu_hour * count}
         row |= {"machine_id": self.id, "host_id": self.host_id, "avail_vol_dph": row["storage_cost"] / HOURS_A_MONTH}
         new_slice = Slice(gpus, row, self.usd_gpu_hour * count, self.bid_usd_gpu_hour * count)
+        if self.gpu is NO_GPU:  # its one "GPU" only says whether somebody has rented it
+            row |= {"gpu_ids": [], "num_gpus": 0, "gpu_name": None, "gpu_arch": None}
         # The marketplace's formula is unknown; like the recorded scores, this one favours speed per dollar and trust.
         row["score"] = 1.2 * row["reliability_mult"] * row["dlperf"] / max(new_slice.base_usd_hour, 0.01)
         return new_slice

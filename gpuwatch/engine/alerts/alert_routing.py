@@ -127,7 +127,7 @@ def grouped_alert(alerts: Sequence[Alert]) -> Alert:
     """
     if len(alerts) == 1:
         return alerts[0]
-    offers = [alert.offers[0] for alert in alerts if alert.offers]
+    offers = [alert.offers[0] for alert in alerts if alert.offers and alert.offers[0].gpu_count]
     cheapest = min(offers, key=lambda line: Decimal(line.price_usd_gpu_hour), default=None)
     headline = _whose(alerts)
     if cheapest:

@@ -31,7 +31,7 @@ from gpuwatch.domain.launches.life.launch_record import disk_kept, stored_watch
 from gpuwatch.domain.launches.logins import login_of
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd, remaining_cost
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text, usd
-from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.market.offer import clean, gpus_text
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports.declarations import Adapter
@@ -126,6 +126,7 @@ class LaunchAlerts:
         return {
             "launch": launch.launch_id,
             "of": launch,
+            "gpus": gpus_text(launch.gpu, launch.gpu_count),
             "spot": texts.INTERRUPTIBLE if launch.spot else "",
             "price": None if by_command else price,
             "listed": listed,

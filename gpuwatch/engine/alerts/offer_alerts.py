@@ -16,11 +16,12 @@ from urllib.parse import quote
 import msgspec
 
 from gpuwatch.domain.alerts import offer_texts as texts
+from gpuwatch.domain.alerts.alert import AlertSpec
 from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import most_microusd_hour
 from gpuwatch.domain.launches.life.owner_decisions import Approval
 from gpuwatch.domain.market.money import MICRO, distinct_prices, dollars, price_text, usd
-from gpuwatch.domain.market.offer import ARM64, Offer, OfferKind, arch_of, marks
+from gpuwatch.domain.market.offer import ARM64, Offer, OfferKind, arch_of, marks, priced_units
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.plan.job_total import JobBill, JobCost
 from gpuwatch.domain.setup.durations import format_duration, format_moment
@@ -61,7 +62,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     best = decision.matches[0]
     by_hand = approval is None and not can_do  # gpuwatch does not rent it
     lines = _lines(watch, folded, links if by_hand else None)
-    alert = (texts.MATCH if approval is None else texts.APPROVAL).alert(
+    alert = _spec(best.offer, is_asked=approval is not None).alert(
         alert_id,
         decision.decided_at,
         watch=watch.name,
@@ -85,6 +86,12 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     return msgspec.structs.replace(alert, offers=tuple(lines), approval_id=approval_id)
 
 
+def _spec(offer: Offer, *, is_asked: bool) -> AlertSpec:
+    if offer.gpu_count:
+        return texts.APPROVAL if is_asked else texts.MATCH
+    return texts.CPU_APPROVAL if is_asked else texts.CPU_MATCH
+
+
 def decision_text(watch: Watch, decision: Decision, zone: tzinfo = UTC) -> str:
     """Return the reason as text, with its name as in the log."""
     until = waits_until(watch, decision)
@@ -105,7 +112,7 @@ def _lines(watch: Watch, folded: Sequence[FoldedOffer[Match]], links: Mapping[st
     """Return the shown offers. Compared prices get enough digits that only equal ones look equal."""
     shown = [one.primary for one in folded[:_OFFERS_SHOWN]]
     prices = [one.price.gpu_price_usd_hour(one.offer.gpu_count) for one in shown]
-    listed = [usd(one.price.listed_microusd_hour) / one.offer.gpu_count for one in shown]
+    listed = [usd(one.price.listed_microusd_hour) / priced_units(one.offer.gpu_count) for one in shown]
     shown_prices = distinct_prices([*prices, *listed, watch.max_price_usd_gpu_hour])
     return [
         _line(one, price, its_listed, links or {})
@@ -219,7 +226,8 @@ def _limit_values(watch: Watch, best: Offer) -> dict[str, Any]:
 def _threshold(watch: Watch) -> str:
     if watch.max_job_cost_usd is not None:
         return texts.OF_JOB.format(cost=dollars(watch.max_job_cost_usd))
-    limit = texts.PER_GPU_HOUR.format(limit=price_text(watch.max_price_usd_gpu_hour, most=6))
+    unit = texts.PER_MACHINE_HOUR if watch.wants_no_gpu else texts.PER_GPU_HOUR
+    limit = unit.format(limit=price_text(watch.max_price_usd_gpu_hour, most=6))
     if watch.auto is None:
         return limit
     return texts.AUTO.format(limit=limit, cap=price_text(watch.auto.cap_usd_gpu_hour, most=6))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from gpuwatch.domain.market.search_query import query_of
 from gpuwatch.engine.market.drift_detector import DriftDetector
 from gpuwatch.engine.market.empty_answers import EmptyAnswers
 from gpuwatch.engine.market.health_monitor import HealthMonitor
@@ -60,7 +61,7 @@ class AnswerRecorder:
 
     def record_sweep(self, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
         """Record the answer to one search of a sweep."""
-        self._learn(Query(gpus=(gpu,), spot=spot), answer)
+        self._learn(query_of(gpu, spot=spot), answer)
         self._record(SWEEP, gpu, spot, answer, now)
 
     def _learn(self, query: Query, answer: Answer | ProviderError) -> None:

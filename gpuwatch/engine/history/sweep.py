@@ -9,10 +9,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
+from gpuwatch.domain.market.search_query import query_of
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.market.watch_search import RENTAL_TYPES
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited
-from gpuwatch.ports import Answer, Completeness, Market, Query
+from gpuwatch.ports import Answer, Completeness, Market
 
 SweepRecorder = Callable[[str, bool, Answer | ProviderError, datetime], None]
 
@@ -65,7 +66,7 @@ class Sweeper:
                 return False
             gpu, spot = self._remaining[0]
             try:
-                answer = self.market.search(Query(gpus=(gpu,), count_max=None, spot=spot))
+                answer = self.market.search(query_of(gpu, spot=spot))
             except ProviderError as error:
                 self._record(gpu, spot, error, clock())
                 if isinstance(error, RateLimited | QuotaSpent):

@@ -19,6 +19,7 @@ from gpuwatch.domain.jobs.shared_instance import costs_less_here, have_same_need
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.money import threshold_microusd
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.watches.decide import current_quotes
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.jobs.job_parts import JobParts
@@ -75,7 +76,7 @@ class InstanceSharing:
         limit = self._parts.limit_now(waiting_job_watch(job, price_cap(job), now), now)
         if launch.price_microusd_hour > threshold_microusd(limit, launch.gpu_count):
             return False
-        price = launch.price_microusd_hour / launch.gpu_count
+        price = launch.price_microusd_hour / priced_units(launch.gpu_count)
         return costs_less_here(
             job,
             price,

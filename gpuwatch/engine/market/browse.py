@@ -21,7 +21,7 @@ import msgspec
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import Commission, listed_ceiling_usd, price_of, threshold_microusd
-from gpuwatch.domain.market.offer import Offer, OfferKind, is_slice
+from gpuwatch.domain.market.offer import NO_GPU, Offer, OfferKind, is_slice
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import rank
@@ -43,6 +43,15 @@ class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: float | None = None
     verified: bool = False
     kinds: frozenset[OfferKind] = frozenset(OfferKind)
+
+    @property
+    def wants_no_gpu(self) -> bool:
+        """Whether it is about machines without GPUs."""
+        return self.gpu_names == (NO_GPU,)
+
+    def has_count(self, gpu_count: int) -> bool:
+        """Whether an offer has an accepted number of GPUs."""
+        return self.count_min <= gpu_count and (self.count_max is None or gpu_count <= self.count_max)
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +86,13 @@ def offer_filter(  # noqa: PLR0913 one for each option of the command
 ) -> OfferFilter:
     """Build the filter from a command's options. Raises UsageError: one line that states what was expected."""
     low, high = _counts(count)
+    names = tuple(dict.fromkeys(name for text in gpu for name in _names(text)))
+    if NO_GPU in names:
+        if names != (NO_GPU,) or count is not None:
+            raise UsageError("--gpu none: it is a machine without GPUs; expected no other --gpu and no --count")
+        low, high = 0, 0
     return OfferFilter(
-        gpu_names=tuple(dict.fromkeys(name for text in gpu for name in _names(text))),
+        gpu_names=names,
         count_min=low,
         count_max=high,
         max_price_usd_gpu_hour=_price(max_price),
@@ -90,6 +104,8 @@ def offer_filter(  # noqa: PLR0913 one for each option of the command
 
 
 def _names(text: str) -> tuple[str, ...]:
+    if text.strip().casefold() == NO_GPU:
+        return (NO_GPU,)
     names = catalog().wanted(text) or catalog().unlisted(text)
     if not names:
         hints = catalog().suggest(text)
@@ -209,7 +225,7 @@ def _fits(match: Match, wanted: OfferFilter) -> bool:
         return False
     if wanted.gpu_names and offer.gpu not in wanted.gpu_names:
         return False
-    if offer.gpu_count < wanted.count_min or (wanted.count_max is not None and offer.gpu_count > wanted.count_max):
+    if not wanted.has_count(offer.gpu_count):
         return False
     if wanted.max_price_usd_gpu_hour is not None:
         most = threshold_microusd(wanted.max_price_usd_gpu_hour, offer.gpu_count)

@@ -24,7 +24,7 @@ from gpuwatch.domain.history.past_lows import (
     rank_price,
 )
 from gpuwatch.domain.market.money import MICRO, Commission
-from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.offer import Offer, OfferKind, priced_units
 from gpuwatch.domain.market.search_query import ExpectedRows, OnSale, Query, SaleKey, listed_usd_hour, passes_filters
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.ports.store import HourlyLowsReader
@@ -75,7 +75,7 @@ class PriceRanks:
         """Return how much likelier a price under the query's limit is at this hour than at other hours of the day."""
         if query.max_listed_usd_hour is None:
             return 1.0
-        most = query.max_listed_usd_hour / (query.count_max or query.count_min) * MICRO
+        most = query.max_listed_usd_hour / priced_units(query.count_max or query.count_min) * MICRO
         known = (self._lows.get((provider, OfferKind.LIVE, gpu, query.spot)) for gpu in query.gpus)
         hour = now.astimezone(UTC).hour
         return max((arrivals_at(history, most, hour) for history in known if history is not None), default=1.0)

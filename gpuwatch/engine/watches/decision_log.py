@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.launches.past_decision import PastDecision, limit_of
-from gpuwatch.domain.market.money import per_gpu_hour
+from gpuwatch.domain.market.money import per_unit_hour
 from gpuwatch.domain.watches.decide import Decision, DecisionReason
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.ports import UnitOfWork
@@ -70,7 +70,10 @@ class DecisionLog:
         for watch, decision in decided:
             if decision.fires or self._logged.get(watch.name) is not decision.reason:
                 best = decision.best
-                price = f", best {per_gpu_hour(best.price.gpu_price_usd_hour(best.offer.gpu_count))}" if best else ""
+                price = ""
+                if best is not None:
+                    gpu_count = best.offer.gpu_count
+                    price = f", best {per_unit_hour(best.price.gpu_price_usd_hour(gpu_count), gpu_count)}"
                 log.info("watch %s: %s%s", watch.name, decision.reason.value, price, extra={"watch": watch.name})
             self._logged[watch.name] = decision.reason
 

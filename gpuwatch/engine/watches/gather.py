@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.market.money import MICRO, per_gpu_hour, threshold_microusd
+from gpuwatch.domain.market.money import MICRO, per_unit_hour, threshold_microusd
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.decide import (
@@ -226,8 +226,9 @@ class QuoteGathering:
             before = best.get(provider)
             prices += [] if before is None else [before]
             best[provider] = min(prices, default=None)
+        gpu_count = watch.gpu_count_max
         priced = sorted((price, name) for name, price in best.items() if price is not None)
-        parts = [", ".join(f"{name} {per_gpu_hour(price / MICRO)}" for price, name in priced)]
+        parts = [", ".join(f"{name} {per_unit_hour(price / MICRO, gpu_count)}" for price, name in priced)]
         if none := sorted(name for name, price in best.items() if price is None):
             parts.append(f"no match: {', '.join(none)}")
         if silent := sorted(late - {name for _, name in priced}):

@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.domain.market.money import Commission, per_gpu_hour
-from gpuwatch.domain.market.offer import Identity, marks
+from gpuwatch.domain.market.money import Commission, per_unit_hour
+from gpuwatch.domain.market.offer import Identity, hardware_text, marks
 from gpuwatch.domain.watches.choice import (
     NearMiss,
     best_first,
@@ -268,9 +268,9 @@ def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator
 
 def _match_text(match: Match) -> str:
     offer, price = match.offer, match.price
-    per_gpu = per_gpu_hour(price.gpu_price_usd_hour(offer.gpu_count))
+    per_gpu = per_unit_hour(price.gpu_price_usd_hour(offer.gpu_count), offer.gpu_count)
     shown = ", ".join((f"offer {offer.offer_id}", per_gpu, *marks(offer)))
-    return f"{offer.gpu_count}× {offer.gpu} at {offer.provider}, {shown}"
+    return f"{hardware_text(offer.gpu, offer.gpu_count)} at {offer.provider}, {shown}"
 
 
 def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission], now: datetime) -> Iterator[str]:
@@ -279,7 +279,12 @@ def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission],
     any_line = False
     for query in queries_for(watch, commissions.get(market.name, Commission()), PAGE_ROWS):
         wide = msgspec.structs.replace(
-            query, count_min=1, count_max=None, max_listed_usd_hour=None, verified=None, min_reliability=None
+            query,
+            count_min=min(query.count_min, 1),
+            count_max=None,
+            max_listed_usd_hour=None,
+            verified=None,
+            min_reliability=None,
         )
         try:
             answer, misses = search_complete(
@@ -296,5 +301,5 @@ def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission],
 
 def _line(miss: NearMiss) -> str:
     offer = miss.offer
-    what = f"{offer.gpu_count}× {offer.gpu}, offer {offer.offer_id}, machine {offer.machine_id or '–'}"
+    what = f"{hardware_text(offer.gpu, offer.gpu_count)}, offer {offer.offer_id}, machine {offer.machine_id or '–'}"
     return f"  {what}: {'; '.join(failure.text for failure in miss.failures)}"

@@ -154,7 +154,7 @@ def _hint(hint: str) -> Line:
 
 
 def _offer(number: int, offer: OfferLine) -> Line:
-    details = translate(texts.OFFER_LINE).format(
+    details = translate(texts.OFFER_LINE if offer.gpu_count else texts.CPU_OFFER_LINE).format(
         gpu=cleaned(offer.gpu),
         gpu_count=offer.gpu_count,
         spot=translate(texts.SPOT) if offer.spot else "",

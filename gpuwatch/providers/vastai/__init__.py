@@ -23,6 +23,7 @@ INFO = ProviderInfo(
     launches=True,
     no_kept_disk="",
     self_destruct=SelfDestruct(how="it destroys itself with its own key, or stops if that fails"),
+    sells_cpu_machines=True,
     spots=(False, True),
     rates_hosts=True,
     default_disk_gb=8.0,

@@ -13,7 +13,7 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import MAX_USD_HOUR
-from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.market.offer import NO_GPU, clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.toolkit.error_mapping import display_sentence
@@ -177,7 +177,7 @@ def _instance(row: _Row) -> Instance:
         status=_status(row),
         unknown_status=_unknown_status(row),
         machine_id=None if row.machine_id is None else clean(str(row.machine_id)),
-        gpu=None if row.gpu_name is None else catalog().resolve(clean(row.gpu_name), memory_gib).name,
+        gpu=_gpu_of(row, memory_gib),
         gpu_wire=clean(row.gpu_name) or None if row.gpu_name else None,
         gpu_count=row.num_gpus,
         gpu_memory_gib=memory_gib,
@@ -195,6 +195,12 @@ def _instance(row: _Row) -> Instance:
         started_at=time_from_unix(row.start_date),
         ends_at=time_from_unix(row.end_date),
     )
+
+
+def _gpu_of(row: _Row, memory_gib: float | None) -> str | None:
+    if row.num_gpus == 0:
+        return NO_GPU
+    return None if row.gpu_name is None else catalog().resolve(clean(row.gpu_name), memory_gib).name
 
 
 def _unknown_status(row: _Row) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.offer import NO_GPU, Offer
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.toolkit.post_processing import cheapest_first, matching
@@ -49,7 +49,7 @@ def row_limit(query: Query) -> int:
 
 def _conditions(query: Query, from_usd_hour: float | None) -> dict[str, Any]:
     conditions: dict[str, Any] = {"rentable": {"eq": True}}
-    if query.gpus:
+    if query.gpus and not query.wants_no_gpu:
         conditions["gpu_name"] = {"in": list(wire_names(query.gpus))}
     if query.count_max is not None and query.count_min == query.count_max:
         conditions["num_gpus"] = {"eq": query.count_min}
@@ -188,7 +188,7 @@ class _PagedSearch:
         self.searches = 0
         self.from_usd_hour: float | None = None
         # vast.ai has no offers of names that it does not use, such as those shared by several cards
-        self.is_done = bool(query.gpus) and not wire_names(query.gpus)
+        self.is_done = bool(query.gpus) and not query.wants_no_gpu and not wire_names(query.gpus)
 
     def add_page(self, page: ParsedAnswer) -> None:
         """Add a page, and decide whether another one is needed."""
@@ -217,7 +217,7 @@ class _PagedSearch:
             rows=self._rows,
             searches=self.searches,
             skipped=self._skipped,
-            not_listed=tuple(gpu for gpu in self._query.gpus if not wire_names((gpu,))),
+            not_listed=tuple(gpu for gpu in self._query.gpus if gpu != NO_GPU and not wire_names((gpu,))),
             drift=tuple(self._drift),
             complete_to_usd_hour=None if complete or not self._is_sorted else self._complete_to_usd_hour,
             incomplete_because=self._incomplete_because,

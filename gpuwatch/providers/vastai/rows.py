@@ -16,7 +16,7 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import GpuName, catalog, fold
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MAX_USD_HOUR
-from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verification, clean_word
+from gpuwatch.domain.market.offer import NO_GPU, PLAIN_TERMS, Offer, OfferTerms, Verification, clean_word
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix
 
@@ -43,7 +43,7 @@ class VastRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     driver_version: str | None = None
     end_date: float | None = None
     geolocation: str | None = None
-    gpu_name: str
+    gpu_name: str | None = None  # of a machine without GPUs, null
     gpu_ram: float | None = None
     host_id: int | str | None = None
     hosting_type: int | None = None
@@ -132,6 +132,7 @@ gpu_filter_of: Final = lru_cache(maxsize=256)(GpuFilter)  # the same few queries
 
 
 PROVIDER: Final = "vastai"
+_NO_GPU: Final = GpuName(NO_GPU, NO_GPU, known=True)
 _MIB: Final = 1024.0
 _MIN_USD_HOUR: Final = 5e-7  # less rounds to zero micro-dollars
 _MAX_GPUS: Final = 1024
@@ -168,7 +169,8 @@ class RowReader:
         spot: whether the rows answer a search for bids; the rows do not say.
         disk_gb: the disk size of the quote.
         observed_at: when the answer arrived.
-        gpus: canonical names of the query; empty: all. Rows of other GPUs are skipped early.
+        gpus: canonical names of the query; empty: all. Rows of other GPUs are skipped early. `NO_GPU` alone: the rows
+            without GPUs, which are no offers otherwise.
     """
 
     def __init__(self, spot: bool, disk_gb: float, observed_at: datetime, gpus: Sequence[str] = ()) -> None:
@@ -177,12 +179,18 @@ class RowReader:
         self._disk_tolerance_gb = 1e-6 * max(1.0, disk_gb)
         self._observed_at = observed_at
         self._resolve: Callable[[str, float | None], GpuName] = catalog().resolve
+        self._wants_no_gpu = tuple(gpus) == (NO_GPU,)
         self._gpu_filter = gpu_filter_of(tuple(gpus)) if gpus else None
 
     def parse(self, rows: Sequence[VastRow]) -> ParsedRows:
         """Turn rows into offers."""
         gpu_filter = self._gpu_filter
-        wanted = rows if gpu_filter is None else [row for row in rows if gpu_filter[row.gpu_name]]
+        if self._wants_no_gpu:
+            wanted: Sequence[VastRow] = [row for row in rows if not row.num_gpus]
+        elif gpu_filter is not None:  # a row without a name is skipped with its reason
+            wanted = [row for row in rows if row.gpu_name is None or gpu_filter[row.gpu_name]]
+        else:
+            wanted = rows
         parsed = ParsedRows([], [], other_gpu_rows=len(rows) - len(wanted))
         for row in wanted:
             try:
@@ -194,7 +202,7 @@ class RowReader:
     def _build(self, row: VastRow) -> Offer:
         offer_id, wire_name = self._check(row)
         memory = _shared_values[row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None]
-        gpu = self._resolve(wire_name, memory)
+        gpu = _NO_GPU if self._wants_no_gpu else self._resolve(wire_name, memory)
         region, country = parse_place(row.geolocation)
         verification = row.verification
         return Offer(
@@ -240,9 +248,12 @@ class RowReader:
 
     def _check(self, row: VastRow) -> tuple[str, str]:
         """Return its id and its GPU name. Raises RowSkipped: it is not an offer."""
-        if not _MIN_USD_HOUR <= row.dph_total <= MAX_USD_HOUR or not 1 <= row.num_gpus <= _MAX_GPUS or not row.id:
+        has_count = 1 <= row.num_gpus <= _MAX_GPUS or (self._wants_no_gpu and row.num_gpus == 0)
+        if not _MIN_USD_HOUR <= row.dph_total <= MAX_USD_HOUR or not has_count or not row.id:
             raise RowSkipped(_skip_reason(row))
-        wire_name = clean_word(row.gpu_name)
+        if row.gpu_name is None and not self._wants_no_gpu:
+            raise RowSkipped("gpu_name: missing")
+        wire_name = NO_GPU if self._wants_no_gpu else clean_word(row.gpu_name or "")
         if not wire_name:
             raise RowSkipped("gpu_name: empty")
         offer_id = _identifier(row.id)

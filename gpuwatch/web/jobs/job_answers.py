@@ -14,7 +14,7 @@ from gpuwatch.domain.jobs.job import ADVICE_EVENT, MOVE_EVENT, RELOCATED, Job, J
 from gpuwatch.domain.jobs.job_watch import price_cap
 from gpuwatch.domain.jobs.run_sample import without_older_samples
 from gpuwatch.domain.market.figure_text import size_text
-from gpuwatch.domain.market.money import MICRO, gpu_hourly_text, hourly_text, usd, whole_dollars
+from gpuwatch.domain.market.money import MICRO, hourly_text, unit_hourly_text, usd, whole_dollars
 from gpuwatch.domain.market.money import dollars as dollars_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.owner_names import plain_name
@@ -37,7 +37,7 @@ _ONCE_STARTED = frozenset({JobState.RUNNING, JobState.FETCHING})
 
 def cap_text(job: Job) -> str:
     """Return the highest price at which a job rents: "$1.80/GPU-h"."""
-    return gpu_hourly_text(round(price_cap(job) * MICRO))
+    return unit_hourly_text(round(price_cap(job) * MICRO), job.definition.resources.gpu_count_max)
 
 
 def waits_text(job: Job, states: Mapping[str, JobState]) -> str:

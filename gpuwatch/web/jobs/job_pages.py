@@ -29,6 +29,7 @@ from gpuwatch.domain.market.money import dollars, per_gpu_hour, per_hour, usd
 from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.errors import JobConflict, ResourceNotFound, UsageError
 from gpuwatch.language import translate as _
+from gpuwatch.web.components import hardware
 from gpuwatch.web.jobs.job_answers import (
     CHIPS,
     cap_text,
@@ -175,7 +176,7 @@ def _facts(job: Job) -> list[tuple[str, str]]:
     spec = job.definition
     gpus = ", ".join(spec.resources.gpu[:5]) or _("any GPU")
     memory = spec.resources.min_vram_gib
-    wanted = f"{spec.resources.gpu_count_min}× {gpus}"
+    wanted = hardware(gpus, spec.resources.gpu_count_min)
     facts = [
         (_("Command"), spec.command or _("a script")),
         (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.app.reader_text import percent, span
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.money.reclaim import reclaim_of
-from gpuwatch.domain.market.money import MICRO, dollars, gpu_hourly_text, hourly_text, rate_text, usd
+from gpuwatch.domain.market.money import MICRO, dollars, hourly_text, rate_text, unit_hourly_text, usd
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import PriceIncreasePolicy, VerificationMode
 from gpuwatch.language import translate as _
@@ -89,7 +89,7 @@ def _ends(watch: Watch | None, launch: Launch) -> Iterator[str]:
     if spec.on_price_increase is PriceIncreasePolicy.STOP:
         yield _("when the host raises the price")
     elif spec.on_price_increase is PriceIncreasePolicy.ACCEPT_UNDER and not watch.unlimited:
-        limit = gpu_hourly_text(round(watch.max_price_usd_gpu_hour * MICRO))
+        limit = unit_hourly_text(round(watch.max_price_usd_gpu_hour * MICRO), watch.gpu_count_max)
         yield _("when the host raises the price above {limit}").format(limit=limit)
     if spec.stop_outside:
         yield _("outside the hours of its watch")

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.money import rate_text
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
-from gpuwatch.web.components import chip
+from gpuwatch.web.components import chip, hardware
 
 _CHIPS = {  # of `components.chip`
     LaunchState.INTENDED: "starting",
@@ -41,8 +41,8 @@ _DISK_KEPT = {
 
 
 def machine_name(launch: Launch) -> str:
-    """Return what was rented: "1× H100 SXM"."""
-    return f"{launch.gpu_count}× {launch.gpu}"
+    """Return what was rented: "1× H100 SXM", "no GPU"."""
+    return hardware(launch.gpu, launch.gpu_count)
 
 
 def provider_name(launch: Launch) -> str:

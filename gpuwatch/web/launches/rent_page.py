@@ -26,6 +26,7 @@ from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_composed
 from gpuwatch.web.approvals.approval_texts import answer_text, machine_text, place_text, rate_of, stop_text
+from gpuwatch.web.components import hardware
 from gpuwatch.web.launches.rented_pages import chosen_hours
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
 
@@ -54,7 +55,7 @@ def _show_rent(view: View) -> Mapping[str, Any]:
         "provider": request.provider,
         "offer_id": request.offer_id,
         "spot": request.spot,
-        "machine": clean(request.offer_id, 64) if known is None else f"{known.gpu_count}× {clean(known.gpu)}",
+        "machine": clean(request.offer_id, 64) if known is None else hardware(clean(known.gpu), known.gpu_count),
         "seller": provider_title(request.provider),
         "choices": [(str(hours), _("{hours} h").format(hours=hours), "") for hours in _HOURS],
         "chosen": view.form.get("by", "4"),

@@ -12,11 +12,12 @@ from markupsafe import Markup
 from gpuwatch.app.reader_text import setting_span
 from gpuwatch.app.watches.why.watch_words import count_range
 from gpuwatch.domain.launches.money.budgets import DAY
-from gpuwatch.domain.market.money import dollars, gpu_hourly_text, microusd
+from gpuwatch.domain.market.money import dollars, microusd, unit_hourly_text
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.language import mark_text, translate_plural
 from gpuwatch.language import translate as _
-from gpuwatch.web.components import code, replaced
+from gpuwatch.web.components import code, hardware, replaced
 from gpuwatch.web.page import Confirm
 from gpuwatch.web.watches.edit_fields import FIELD_OF, FOLDS
 
@@ -164,16 +165,20 @@ def by_editor_text(keys: Sequence[str]) -> str:
 
 def question(watch: Watch, settings: Settings, back: str) -> Confirm:
     """What is asked before a watch that rents is saved: what it rents, most at once, most a day."""
-    limit = _("any price") if watch.unlimited else gpu_hourly_text(microusd(watch.max_price_usd_gpu_hour))
+    limit = (
+        _("any price")
+        if watch.unlimited
+        else unit_hourly_text(microusd(watch.max_price_usd_gpu_hour), watch.gpu_count_max)
+    )
     launch = watch.launch
     alive, total = (launch.max_active, launch.max_total) if launch else (1, 1)
     facts = [
-        (_("Rents"), f"{count_range(watch)}× {', '.join(watch.gpu)}"),
+        (_("Rents"), hardware(", ".join(watch.gpu), watch.gpu_count_max and count_range(watch))),
         (_("At or under"), limit),
         (_("At once, in total"), f"{alive}, {total or _('any number')}"),
     ]
     if not watch.unlimited and watch.max_job_cost_usd is None:
-        hour = float(watch.max_price_usd_gpu_hour) * watch.gpu_count_max * alive
+        hour = float(watch.max_price_usd_gpu_hour) * priced_units(watch.gpu_count_max) * alive
         hours = min(_DAY_H, (launch.max_runtime_s or _DAY_H * 3600) / 3600) if launch and total == alive else _DAY_H
         day = min(filter(None, (hour * hours, _usd(settings.budget.max_usd_day), _usd(watch.budget.max_usd_day))))
         most_hour = min(filter(None, (hour, _usd(settings.budget.max_usd_hour), _usd(watch.budget.max_usd_hour))))

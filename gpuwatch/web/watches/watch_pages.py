@@ -34,7 +34,7 @@ from gpuwatch.errors import UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.storage.alerts.alert_rows import EventFilter
-from gpuwatch.web.components import filled
+from gpuwatch.web.components import filled, hardware
 from gpuwatch.web.page import SHARED_S, Page, View
 from gpuwatch.web.watches.watch_chart import watch_chart
 from gpuwatch.web.watches.watch_checks import check_rows, fix_of
@@ -209,7 +209,7 @@ def _answer(view: View, status: WatchStatus, week: MatchingPrices) -> Markup:
     if block is not None and approval is None and status.state != "paused":
         text = _("<b>It does not rent, because {why}.</b> Otherwise it would take {offer}.")
         best = status.matches[0]
-        offer = f"{best.offer.gpu_count}× {best.offer.gpu}"
+        offer = hardware(best.offer.gpu, best.offer.gpu_count)
         rate = rate_text(best.price.price_microusd_hour)
         offer = _("{offer} at {rate}/h").format(offer=offer, rate=rate)
         return filled(text, why=why_not(watch, block, status.under_since), offer=offer)
@@ -247,7 +247,8 @@ def _match_row(match: Any, limit: int | None) -> dict[str, Any]:
     where = " · ".join(filter(None, (provider_title(offer.provider), offer.place, moved)))
     under = percent(1 - each / limit) if limit else ""
     return {
-        "what": f"{offer.gpu_count}× {offer.gpu}", "spot": offer.spot, "each": each, "where": where,
+        "what": hardware(offer.gpu, offer.gpu_count), "gpu_count": offer.gpu_count, "spot": offer.spot, "each": each,
+        "where": where,
         "all": match.price.price_microusd_hour, "under": under,
     }  # fmt: skip
 
@@ -293,6 +294,8 @@ def _does_markup(status: WatchStatus) -> Markup:
         text, limit = _("<b>{does}:</b> {count}× {gpus}, limit {limit}."), limit_text(status)
     else:
         text = _("<b>{does}:</b> {count}× {gpus} at <b>{limit}/GPU-h</b> or less, commission included.")
+        if not watch.gpu_count_max:
+            text = _("<b>{does}:</b> a machine without GPUs at <b>{limit}/h</b> or less, commission included.")
         limit = rate_text(limit_microusd(watch) or 0)
     gpus = ", ".join(watch.gpu)
     return filled(text, does=does_text(watch), count=count_range(watch), gpus=gpus, limit=limit)

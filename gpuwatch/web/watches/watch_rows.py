@@ -60,6 +60,7 @@ class WatchRow(msgspec.Struct, frozen=True, kw_only=True):
     spark_label: str
     price_microusd: float | None
     limit_microusd: int | None
+    gpu_count: int  # 0: of a machine without GPUs, the price is that of the machine
     job_cost: str | None
     limit_text: str
     state: str
@@ -133,6 +134,7 @@ def _row(status: WatchStatus, facts: _Facts) -> WatchRow:
         spark_label=spark_label(prices, limit),
         price_microusd=price,
         limit_microusd=limit,
+        gpu_count=watch.gpu_count_max,
         job_cost=_job_cost(status),
         limit_text=limit_text(status),
         state=state,

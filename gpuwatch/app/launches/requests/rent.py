@@ -25,7 +25,7 @@ from gpuwatch.domain.launches.life.owner_decisions import Approval
 from gpuwatch.domain.launches.rent_terms import RentTerms, rent_watch
 from gpuwatch.domain.market.json_view import usd_number
 from gpuwatch.domain.market.money import dollars, price_text, usd
-from gpuwatch.domain.market.offer import OfferKind, clean
+from gpuwatch.domain.market.offer import OfferKind, clean, gpus_text
 from gpuwatch.domain.market.outbid_risk import OutbidRisk
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, WatchMemory
 from gpuwatch.domain.watches.match import failures, match_of, price_for
@@ -157,9 +157,10 @@ def _gone(request: RentRequest, last: LastListing | None, on_sale: Iterable[Matc
     dearer = [match for match in alike if match.price.listed_microusd_hour >= last.microusd_hour]
     nearest = next(iter([*dearer, *reversed(alike)]), None)
     if nearest is None:
-        return RentRefusal(text=f"{what}, nor is any other {last.gpu} × {last.gpu_count}")
+        return RentRefusal(text=f"{what}, nor is any other {gpus_text(last.gpu, last.gpu_count)}")
     price = dollars(usd(nearest.price.price_microusd_hour))
-    text = f"{what}; the nearest {last.gpu} × {last.gpu_count} is offer {nearest.offer.offer_id} at {price} an hour"
+    gpus = gpus_text(last.gpu, last.gpu_count)
+    text = f"{what}; the nearest {gpus} is offer {nearest.offer.offer_id} at {price} an hour"
     return RentRefusal(text=text, nearest=nearest)
 
 

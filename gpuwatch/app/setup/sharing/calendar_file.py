@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.market.offer import clean, hardware_text
 from gpuwatch.domain.watches.windows import parse_window
 from gpuwatch.language import translate as _
 from gpuwatch.settings import Settings
@@ -60,7 +60,7 @@ def _launch_ends(store: Database, now: datetime) -> Iterator[CalendarEntry]:
         began = launch.running_at or launch.requested_at or launch.intended_at
         if launch.dry_run or launch.max_runtime_s is None:
             continue
-        what = f"{launch.gpu_count}× {launch.gpu}"
+        what = hardware_text(launch.gpu, launch.gpu_count)
         yield CalendarEntry(
             uid=f"launch-{launch.launch_id}",
             summary=_("{machine} ends ({watch})").format(machine=what, watch=launch.watch),

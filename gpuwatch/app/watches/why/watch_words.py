@@ -46,6 +46,11 @@ def count_range(watch: Watch) -> str:
 
 def wanted_text(watch: Watch) -> str:
     """ "H100, 1–2 GPUs": what it looks for."""
+    if not watch.gpu_count_max:
+        text = _("a machine without GPUs")
+        return (
+            _("{offers} in {regions}").format(offers=text, regions=", ".join(watch.regions)) if watch.regions else text
+        )
     text = translate_plural("{gpus}, {count} GPU", "{gpus}, {count} GPUs", watch.gpu_count_max)
     text = text.format(gpus=", ".join(watch.gpu), count=count_range(watch))
     return _("{offers} in {regions}").format(offers=text, regions=", ".join(watch.regions)) if watch.regions else text

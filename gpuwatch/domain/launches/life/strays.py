@@ -179,7 +179,7 @@ def _priced(instance: Instance, listed_usd_hour: float, spec: LaunchSpec, rate: 
     """The type, size and prices of the instance; a bid may be raised to its maximum."""
     listed = round(listed_usd_hour * MICRO)
     price = round(listed * (1 + rate))
-    count, spot = max(instance.gpu_count or 1, 1), bool(instance.spot)
+    count, spot = 1 if instance.gpu_count is None else instance.gpu_count, bool(instance.spot)
     most = threshold_microusd(spec.bid.max_usd_gpu_hour, count) if spot and spec.bid else 0
     bid = instance.bid_usd_hour if spot else None
     return {

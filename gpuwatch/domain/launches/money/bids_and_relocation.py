@@ -21,6 +21,7 @@ from gpuwatch.domain.launches.instances.end_rules import ends_by_itself_at
 from gpuwatch.domain.launches.launch import Launch, LaunchState, Promise
 from gpuwatch.domain.launches.money.launch_costs import billed_time
 from gpuwatch.domain.market.money import MICRO, microusd
+from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.watches.computed_limits import bid_ceiling_microusd, bid_for_price
 from gpuwatch.domain.watches.decide import Match, current_quotes
@@ -39,7 +40,7 @@ def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | N
     least = _microusd(instance.min_bid_usd_hour)
     if least is not None and now >= least:
         return None
-    step = round(Fraction(bid.step_usd_gpu_hour) * launch.gpu_count * MICRO)
+    step = round(Fraction(bid.step_usd_gpu_hour) * priced_units(launch.gpu_count) * MICRO)
     wanted = min(ceiling, max(least or 0, now + max(step, 1)))
     return wanted if wanted > now and wanted >= (least or 0) else None
 

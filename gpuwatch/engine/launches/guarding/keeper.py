@@ -345,7 +345,7 @@ def _facts(one: Obligation, alone: str | None) -> tuple[tuple[str, str], ...]:
         ("Launch", one.launch_id),
         ("Provider", one.provider),
         ("Instance", one.instance_id or "id unknown"),
-        ("GPU", f"{one.gpu_count} × {one.gpu}"),
+        ("GPU", f"{one.gpu_count} × {one.gpu}" if one.gpu_count else "none"),
         ("Price", f"${price} an hour"),
         ("Should have ended", _at(one)),
     )

@@ -19,7 +19,7 @@ from gpuwatch.domain.alerts import offer_texts as texts
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import AgentEnvelope, Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.market.money import MICRO, Commission, price_text, usd
-from gpuwatch.domain.market.offer import Offer, clean
+from gpuwatch.domain.market.offer import Offer, clean, gpus_text, priced_units
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.launch_spec import Budget, LaunchSpec
@@ -310,7 +310,7 @@ def closed_reply(ask: Approval, state: ApprovalState, zone: tzinfo) -> ApprovalR
 def watch_bound_to_quote(ask: Approval, watch: Watch) -> Watch:
     """Return the watch, restricted so that it cannot rent another machine or pay more than was quoted."""
     offer, price = ask.match.offer, ask.match.price
-    most = _ROUNDED_UP.divide(Decimal(price.price_microusd_hour), Decimal(MICRO * offer.gpu_count))
+    most = _ROUNDED_UP.divide(Decimal(price.price_microusd_hour), Decimal(MICRO * priced_units(offer.gpu_count)))
     spec = watch.launch or LaunchSpec()
     return msgspec.structs.replace(
         watch,
@@ -372,6 +372,6 @@ def _described(match: Match) -> str:
     offer, price = match.offer, match.price
     kind = " (spot)" if offer.spot else ""
     return (
-        f"{offer.gpu} × {offer.gpu_count}{kind}, machine {offer.machine_id or 'unknown'} at {offer.provider}, "
+        f"{gpus_text(offer.gpu, offer.gpu_count)}{kind}, machine {offer.machine_id or 'unknown'} at {offer.provider}, "
         f"${price_text(usd(price.price_microusd_hour))} an hour (listed ${price_text(usd(price.listed_microusd_hour))})"
     )

@@ -34,7 +34,7 @@ from gpuwatch.domain.history.price_series import (
     period_spans,
 )
 from gpuwatch.domain.market.money import MICRO
-from gpuwatch.domain.market.offer import OfferKind, Verification
+from gpuwatch.domain.market.offer import NO_GPU, OfferKind, Verification
 from gpuwatch.domain.market.search_query import SaleKey, SalePrice
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.hourly_aggregates import (
@@ -176,7 +176,7 @@ def known_gpu_names(database: Database) -> frozenset[str]:
         if not inspect(connection).has_table("seen_value"):
             seen_gpus = select(_SEEN_WORD.c.word).where(_SEEN_WORD.c.kind == "gpu")
         names = union(select(segment.c.gpu), select(segment.c.gpu_family), seen_gpus)
-        return frozenset(connection.execute(names).scalars())
+        return frozenset(connection.execute(names).scalars()) - {NO_GPU}
 
 
 def known_places(database: Database) -> frozenset[str]:

@@ -20,7 +20,7 @@ from gpuwatch.domain.history.market_history import (
 from gpuwatch.domain.history.market_polls import MarketPolls, market_polls
 from gpuwatch.domain.history.packed_polls import PollColumns
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import ListedOffer
+from gpuwatch.domain.market.offer import NO_GPU, ListedOffer
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN
 from gpuwatch.storage.history.recording.open_prices import BY_SERIES
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
@@ -240,7 +240,7 @@ def market_at(
 
     Args:
         is_now: that moment is not over: only what is still on offer is read, without imported prices.
-        gpus: only offers of these models; None: all.
+        gpus: only offers of these models; None: all. Machines without GPUs only if `NO_GPU` is one of them.
 
     Raises:
         StoreError: the database cannot be read.
@@ -248,6 +248,8 @@ def market_at(
     at_s, query = seconds_since_1970(at), _ON_SALE_NOW if is_now else _ON_SALE
     if gpus is not None:
         query = query.where(segment.c.gpu.in_(list(gpus)))
+    if gpus is None or NO_GPU not in gpus:
+        query = query.where(segment.c.gpu_count > 0)
     with database.read() as connection:
         return tuple(map(_snapshot_offer, connection.execute(query, {"at_s": at_s}).all()))
 

@@ -292,5 +292,5 @@ def matching_segments(connection: Connection, scope: MarketFilter) -> dict[int, 
 
 
 def segments_by_id(prices: OpenPrices) -> dict[int, Segment]:
-    """Return the parts of the market by id."""
-    return {number: segment for segment, number in prices.segments.items()}
+    """Return the parts of the market by id, without machines without GPUs: no price per GPU-hour exists there."""
+    return {number: segment for segment, number in prices.segments.items() if segment[2]}

@@ -1,0 +1,58 @@
+"""The real daemon finds, rents and ends a machine without GPUs, and no GPU's figures know of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from tests.process.daemon_child import Home, terminate, wait_for
+
+PREPARE = """
+[[watch]]
+name = "prepare"
+gpu = "none"
+min_vcpu = 8
+min_ram_gib = 32
+max_price = 0.10
+action = "launch"
+
+[watch.launch]
+max_runtime = "1h"
+max_total = 1
+"""
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=5, key="demo-key", size=0, delays=Delays(running_s=0.1)) as opened:
+        yield opened
+
+
+def publish(market: Marketplace, usd_hour: float, vcpu: float, ram_gib: float) -> int:
+    return market.publish(gpu="none", usd_hour=usd_hour, cpu_cores_effective=vcpu, cpu_ram=int(ram_gib * 1024))
+
+
+def searched(market: Marketplace) -> list[str]:
+    return [str(one.query) for one in market.requests if "bundles" in one.path]
+
+
+def test_it_is_rented_under_its_limit_per_hour(market: Marketplace, tmp_path: Path) -> None:
+    publish(market, 0.02, 4, 64)
+    publish(market, 0.03, 16, 16)
+    wanted = publish(market, 0.06, 16, 64)
+    publish(market, 0.09, 16, 64)
+    market.publish(gpu="RTX 4090", usd_hour=0.05)
+    home = Home(tmp_path, market.url, extra=PREPARE)
+    with home.daemon() as child:
+        wait_for(lambda: "running" in home.states(), within_s=90)
+        (launch,) = home.launches()
+        assert (launch["offer_id"], launch["gpu"], launch["gpu_count"]) == (str(wanted), "none", 0)
+        assert "no GPU" in home.run("launches").stdout
+        assert home.run("launches", "stop", launch["launch_id"], "--yes").returncode == 0
+        wait_for(lambda: home.states() == ["ended"])
+        assert terminate(child)[0] == 0
+    assert len(market.ledger.creates) == 1
