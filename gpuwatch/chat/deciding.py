@@ -105,8 +105,10 @@ def _list_approvals(context: ChatContext) -> ChatReply:
 def _quote(approval: Approval) -> str:
     offer, price = approval.match.offer, approval.match.price.price_microusd_hour
     offer_text = f"{gpus_text(offer.gpu, offer.gpu_count)} at {offer.provider}"
-    each = f" (${price_text(usd(price) / offer.gpu_count)}/GPU-h)" if offer.gpu_count else ""
-    return f"{approval.watch}: {offer_text}, {dollars(usd(price))}/h{each}"
+    if not offer.gpu_count:
+        return f"{approval.watch}: {offer_text}, {dollars(usd(price))}/h"
+    per_gpu = price_text(usd(price) / offer.gpu_count)
+    return f"{approval.watch}: {offer_text}, {dollars(usd(price))}/h (${per_gpu}/GPU-h)"
 
 
 # --- launches ---------------------------------------------------------------------------------------------------------

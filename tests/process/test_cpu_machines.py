@@ -36,11 +36,13 @@ def publish(market: Marketplace, usd_hour: float, vcpu: float, ram_gib: float) -
     return market.publish(gpu="none", usd_hour=usd_hour, cpu_cores_effective=vcpu, cpu_ram=int(ram_gib * 1024))
 
 
-def searched(market: Marketplace) -> list[str]:
-    return [str(one.query) for one in market.requests if "bundles" in one.path]
+def wanted_counts(market: Marketplace) -> list[object]:
+    """Return the numbers of GPUs that the searches asked for."""
+    searches = [one.sent["q"] for one in market.requests if "q" in (one.sent or {})]
+    return [query.get("num_gpus") for query in searches]
 
 
-def test_it_is_rented_under_its_limit_per_hour(market: Marketplace, tmp_path: Path) -> None:
+def test_it_is_rented_under_its_limit_per_hour_and_is_in_no_figure_of_gpus(market: Marketplace, tmp_path: Path) -> None:
     publish(market, 0.02, 4, 64)
     publish(market, 0.03, 16, 16)
     wanted = publish(market, 0.06, 16, 64)
@@ -48,11 +50,31 @@ def test_it_is_rented_under_its_limit_per_hour(market: Marketplace, tmp_path: Pa
     market.publish(gpu="RTX 4090", usd_hour=0.05)
     home = Home(tmp_path, market.url, extra=PREPARE)
     with home.daemon() as child:
-        wait_for(lambda: "running" in home.states(), within_s=90)
+        wait_for(lambda: "running" in home.states())
         (launch,) = home.launches()
         assert (launch["offer_id"], launch["gpu"], launch["gpu_count"]) == (str(wanted), "none", 0)
+        assert launch["price_usd_hour"] == pytest.approx(0.072)
         assert "no GPU" in home.run("launches").stdout
+        assert "prepare: a machine without GPUs at $0.07/h" in home.run("alerts").stdout
+        offers = home.run("offers", "--gpu", "none").stdout
+        assert "no GPU, 16 vCPU, 64 GiB" in offers
+        assert "$0.108/h" in offers
+        assert "GPU-h" not in offers
+        prepare = json.loads(home.run("watches", "prepare", "--json").stdout)
+        assert "none" not in [one["gpu"] for one in json.loads(home.run("market", "--json").stdout)["gpus"]]
         assert home.run("launches", "stop", launch["launch_id"], "--yes").returncode == 0
         wait_for(lambda: home.states() == ["ended"])
         assert terminate(child)[0] == 0
+    assert "GPU-h" not in json.dumps(prepare)
+    assert {"eq": 0} in wanted_counts(market)
     assert len(market.ledger.creates) == 1
+
+
+def test_without_such_a_watch_nothing_is_asked_about_them(market: Marketplace, tmp_path: Path) -> None:
+    publish(market, 0.02, 64, 256)
+    home = Home(tmp_path, market.url, action="alert")
+    with home.daemon() as child:
+        wait_for(lambda: len(wanted_counts(market)) > 3)
+        assert terminate(child)[0] == 0
+    assert {"eq": 0} not in wanted_counts(market)
+    assert not market.ledger.creates

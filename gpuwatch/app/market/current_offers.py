@@ -16,7 +16,7 @@ from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.history.market_history import COVERAGE_S, quoted_offer
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, Commission, OfferPrice, price_of, threshold_microusd
-from gpuwatch.domain.market.offer import NO_GPU, Identity, ListedOffer, Offer, OfferKind
+from gpuwatch.domain.market.offer import Identity, ListedOffer, Offer, OfferKind
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.settings.validate import default_commission
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, kind_of_source, provider_of_source
@@ -107,7 +107,7 @@ def current_offers(
         (offer, price_of(offer, offer_filter.disk_gb, commissions[offer.provider]))
         for offer in offers
         if (not offer_filter.gpu_names or offer.gpu in offer_filter.gpu_names)
-        and (offer_filter.has_count(offer.gpu_count) or offer.gpu == NO_GPU)
+        and (offer_filter.has_count(offer.gpu_count) or not offer.gpu_count)
         and (offer.verified is True or not offer_filter.verified)
     )
     most = offer_filter.max_price_usd_gpu_hour

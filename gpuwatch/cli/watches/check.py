@@ -230,7 +230,7 @@ def _print_tables(
     for watch in watches:
         matches = checked.matches[watch.name]
         at = "at" if watch.unlimited else "at or under"
-        gpus = ", ".join(watch.gpu)
+        gpus = "machines without GPUs" if watch.wants_no_gpu else ", ".join(watch.gpu)
         subject = gpus if gpus.lower() == watch.name.lower() else f"{watch.name}: {gpus}"
         limit = f"{at} {_limit_text(watch)}"
         if matches:

@@ -54,7 +54,8 @@ def _conditions(query: Query, from_usd_hour: float | None) -> dict[str, Any]:
     if query.count_max is not None and query.count_min == query.count_max:
         conditions["num_gpus"] = {"eq": query.count_min}
     else:
-        counts = _bounds(query.count_min if query.count_min > 1 else None, query.count_max)
+        least = query.count_min if query.count_min > 1 or not query.gpus else None  # without names: no machines without
+        counts = _bounds(least, query.count_max)
         conditions |= {"num_gpus": counts} if counts else {}
     max_usd_hour = query.max_listed_usd_hour
     prices = _bounds(from_usd_hour, None if max_usd_hour is None else max_usd_hour * _ROUNDING)

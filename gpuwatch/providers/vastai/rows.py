@@ -203,6 +203,8 @@ class RowReader:
         offer_id, wire_name = self._check(row)
         memory = _shared_values[row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None]
         gpu = _NO_GPU if self._wants_no_gpu else self._resolve(wire_name, memory)
+        if gpu.name == NO_GPU and row.num_gpus:
+            raise RowSkipped("gpu_name: none, with GPUs")
         region, country = parse_place(row.geolocation)
         verification = row.verification
         return Offer(

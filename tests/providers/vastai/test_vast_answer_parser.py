@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from vast_double import NOW, a_row
 
 from gpuwatch.domain.market.money import MAX_USD_HOUR
+from gpuwatch.domain.market.offer import NO_GPU
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.rows import RowReader, gpu_filter_of
@@ -360,3 +361,25 @@ def test_damaged_bodies_give_a_typed_error_or_valid_offers(data: st.DataObject) 
 def test_any_other_body_is_a_typed_error(body: bytes) -> None:
     with suppress(ProviderError):
         _check(_parse(body))
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"num_gpus": st.integers(-1, 3), "gpu_name": st.sampled_from([None, "", "none", "RTX 4090"])},
+            optional={"dph_total": st.floats(0.001, 1.0), "cpu_ram": st.none() | st.integers(-1, 2**40)},
+        ),
+        max_size=5,
+    )
+)
+@settings(max_examples=examples(50))
+def test_an_offer_without_gpus_is_none_in_other_searches_and_no_other_is_one(rows: list[dict[str, Any]]) -> None:
+    drawn = [a_row(id=number + 1, **row) for number, row in enumerate(rows)]
+    for gpus in ((NO_GPU,), ("RTX 4090",), ()):
+        with suppress(NoRowUnderstood):
+            parsed = parse_offers(_body(*drawn), RowReader(False, 8.0, NOW, gpus))
+            counts = {int(offer.offer_id): offer.gpu_count for offer in parsed.offers}
+            wanted = {row["id"]: row["num_gpus"] for row in drawn if (row["num_gpus"] == 0) is (gpus == (NO_GPU,))}
+            assert counts.items() <= wanted.items()
+            assert all((offer.gpu == NO_GPU) is (gpus == (NO_GPU,)) for offer in parsed.offers)
+            assert parsed.rows == len(drawn)

@@ -12,6 +12,8 @@ import respx
 from vast_double import NOW, Searches, a_row, an_adapter
 
 from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import NO_GPU
+from gpuwatch.domain.market.search_query import query_of
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Market, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
@@ -339,3 +341,21 @@ def test_a_changed_row_gives_a_new_offer(bundles: respx.Route, market: Market) -
     prices = [0.5, 0.4, 0.4]
     bundles.mock(side_effect=[httpx.Response(200, json={"offers": [a_row(dph_total=p)]}) for p in prices])
     assert [market.search(Query()).offers[0].quoted_usd_hour for _ in prices] == prices
+
+
+def test_machines_without_gpus_are_asked_for_by_their_number_and_never_mixed_with_others(
+    bundles: respx.Route, market: Market
+) -> None:
+    cpu = a_row(id=7, num_gpus=0, gpu_name=None, gpu_ram=0, cpu_cores_effective=16.0, cpu_ram=65536, dph_total=0.05)
+    searches = Searches([cpu, a_row(id=8)])
+    bundles.mock(side_effect=searches)
+    answer = market.search(query_of(NO_GPU, spot=False))
+    assert "gpu_name" not in searches.asked[0]
+    assert searches.asked[0]["num_gpus"] == {"eq": 0}
+    (offer,) = answer.offers
+    assert (offer.offer_id, offer.gpu, offer.gpu_count, offer.vcpu, offer.ram_gib) == ("7", NO_GPU, 0, 16.0, 64.0)
+    assert answer.completeness is Completeness.COMPLETE
+    assert [one.offer_id for one in market.search(Query(gpus=("RTX 4090",))).offers] == ["8"]
+    assert "num_gpus" not in searches.asked[1]
+    assert [one.offer_id for one in market.search(Query()).offers] == ["8"]
+    assert searches.asked[2]["num_gpus"] == {"gte": 1}, "the cheapest machine of all may have none"
