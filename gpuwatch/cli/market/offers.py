@@ -252,7 +252,7 @@ def _percent(share: float | None) -> str | None:
 
 def _notes(folded: FoldedOffer[Match]) -> str:
     offer, traffic = folded.primary.offer, folded.primary.price.traffic_microusd_hour
-    moved = f"traffic {_gpu_price(traffic / offer.gpu_count)} of it" if traffic else None
+    moved = f"traffic {_unit_price(traffic, offer.gpu_count)} of it" if traffic else None
     return ", ".join(filter(None, (moved, *marks(offer), folded.also_text)))
 
 

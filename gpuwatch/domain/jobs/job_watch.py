@@ -149,7 +149,7 @@ def watch_for_a_move(job: Job, launch: Launch | None, now: datetime) -> Watch | 
         return None
     if launch.state is not LaunchState.RUNNING or now + _OBSERVED_BEFORE < _stays_until(launch, None, wanted):
         return None
-    highest = usd(launch.price_microusd_hour) / launch.gpu_count * (1 - Decimal(str(wanted.min_saving)))
+    highest = usd(launch.price_microusd_hour) / priced_units(launch.gpu_count) * (1 - Decimal(str(wanted.min_saving)))
     return msgspec.structs.replace(
         job.definition.resources,
         name=job.watch_name,

@@ -87,7 +87,7 @@ def traffic_microusd_hour(watch: Watch, offer: ListedOffer) -> int:
 
 def traffic_note(price: OfferPrice, gpu_count: int) -> str:
     """Return how much of a GPU price is traffic, as an addition to it: " (traffic 0.10 of it)"; empty: nothing."""
-    traffic = usd(price.traffic_microusd_hour) / gpu_count
+    traffic = usd(price.traffic_microusd_hour) / priced_units(gpu_count)
     return f" (traffic {price_text(traffic)} of it)" if traffic else ""
 
 

@@ -144,7 +144,7 @@ def _line(folded: FoldedOffer[Match], price: str, listed: str, links: Mapping[st
 
 def _price_marks(match: Match) -> tuple[str, ...]:
     """What the price does not show: the cost of the job, or the traffic in it."""
-    cost, traffic = match.job_microusd, match.price.traffic_microusd_hour / match.offer.gpu_count
+    cost, traffic = match.job_microusd, match.price.traffic_microusd_hour / priced_units(match.offer.gpu_count)
     of_job = () if cost is None else (texts.JOB_MARK.format(cost=dollars(usd(cost))),)
     return of_job if not traffic else (*of_job, texts.TRAFFIC_MARK.format(hourly=price_text(traffic / MICRO)))
 
