@@ -1,7 +1,5 @@
 """A watch: which offers, the threshold, when, and what to do: `[[watch]]`, each key declared on its field. Pure.
 
-None means that a clause is not set.
-
 `watch_changes` compares the watches of the settings with those of the store: renamed, new, gone.
 """
 
@@ -43,11 +41,11 @@ from gpuwatch.domain.watches.watch_fields import (
     ConditionTexts,
     FormerName,
     Fraction,
-    Gpus,
     GroupName,
     Places,
     Repeat,
     Version,
+    WatchedGpus,
     WatchKeys,
     Windows,
     watched_gpus,
@@ -108,25 +106,18 @@ class AutoPrice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch(Spec, frozen=True, kw_only=True, gc=False):
-    """One `[[watch]]`: which offers, the threshold, when, and what to do."""
+    """One `[[watch]]`: which offers, the threshold, when, and what to do. None: a clause is not set."""
 
     Keys = WatchKeys
 
     name: Annotated[Line, about("Unique name, shown in alerts and in the history.")]
     renamed_from: Annotated[
-        FormerName | None,
-        about('Previous name: the watch keeps its launches, limits and history. "": a new watch.'),
+        FormerName | None, about('Previous name: the watch keeps its launches, limits and history. "": a new watch.')
     ] = None
     group: Annotated[
         GroupName | None, about("Group of the watch: it inherits the keys of [group.NAME], after [defaults.watch].")
     ] = None
-    gpu: Annotated[
-        Gpus,
-        about(
-            "GPU family or canonical name, one or several, in any spelling that a provider uses; "
-            '"none": a machine without GPUs.'
-        ),
-    ]
+    gpu: WatchedGpus
     gpu_names: tuple[str, ...]  # canonical names for `gpu`; an uncatalogued spelling is its own name
     gpu_count_min: int = 1  # both 0: a machine without GPUs
     gpu_count_max: int = 1
@@ -157,8 +148,7 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     ] = None
     providers: Annotated[Lines | None, about("Providers to poll. Default: all enabled ones.")] = None
     spot: Annotated[
-        SpotPolicy,
-        about('Whether to accept interruptible offers; "first": only these for `spot_for`, then any.'),
+        SpotPolicy, about('Whether to accept interruptible offers; "first": only these for `spot_for`, then any.')
     ] = SpotPolicy.NO
     spot_for_s: Annotated[
         SpanFrom1s, about('For spot = "first": how long to wait for a spot offer while one on demand would do.')
@@ -312,7 +302,7 @@ class Watch(Spec, frozen=True, kw_only=True, gc=False):
     @property
     def wants_no_gpu(self) -> bool:
         """Whether it looks for machines without GPUs."""
-        return self.gpu_names == (NO_GPU,)
+        return not self.gpu_count_max
 
     @property
     def rents_alone(self) -> bool:

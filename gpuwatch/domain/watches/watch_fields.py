@@ -229,4 +229,11 @@ def _unknown_gpu(text: str) -> str:
     return f"unknown GPU {clean_name(text)!r}{hint}"
 
 
-Gpus = Annotated[Lines, AfterValidator(_check_watched)]
+WatchedGpus = Annotated[
+    Lines,
+    AfterValidator(_check_watched),
+    about(
+        "GPU family or canonical name, one or several, in any spelling that a provider uses; "
+        '"none": a machine without GPUs.'
+    ),
+]

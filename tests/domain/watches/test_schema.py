@@ -171,7 +171,7 @@ def test_every_field_of_the_values_can_be_written() -> None:
     """A clause that exists only in the engine could never be set."""
     of_watch = {"gpu_names", "gpu_count_min", "gpu_count_max", "max_price_usd_gpu_hour", "unlimited", "auto"}
     computed = {
-        Watch: of_watch | {"records", "past", "spot_until"},
+        Watch: of_watch | {"records", "past", "spot_until", "only_observed"},
         LaunchSpec: {"env", "secret_env"},
         Budget: set[str](),
     }
