@@ -194,6 +194,7 @@ CURRENT_DATA = click.option(
 )
 LISTED = click.option("--listed", is_flag=True, help="Include list prices, without proof of stock.")
 
+VERIFIED = click.option("--verified", is_flag=True, help="Only verified hosts.")
 # --- past prices -----------------------------------------------------------------------------------------------------
 
 
@@ -231,13 +232,14 @@ class PastOptions(msgspec.Struct, frozen=True):
             raise click.BadParameter("--since must be before --until.")
         return start, end
 
-    def request(self, now: datetime) -> dict[str, Any]:
+    def request(self, now: datetime, *, verified: bool = False) -> dict[str, Any]:
         """Arguments common to all requests for recorded prices: `scope` (of all GPUs), `since`, `until`, `data`.
 
         Raises click.BadParameter.
         """
         since, until = self.span(now)
-        return {"scope": self.scope(), "since": since, "until": until, "data": self.data}
+        scope = msgspec.structs.replace(self.scope(), verified=verified)
+        return {"scope": scope, "since": since, "until": until, "data": self.data}
 
     def title(self, gpu: str) -> str:
         """The GPU with its filters, for a heading."""

@@ -24,7 +24,7 @@ from gpuwatch.domain.history.price_series import (
 from gpuwatch.domain.history.row_conversion import history_of_columns
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
-from gpuwatch.domain.market.offer import ListedOffer, OfferKind, clean
+from gpuwatch.domain.market.offer import ListedOffer, OfferKind, Verification, clean
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.errors import ResourceNotFound
 from gpuwatch.storage.history.imports.price_file_rows import read_columns
@@ -198,5 +198,6 @@ def _are_in_scope(listings: tuple[ListedOffer, ...], scope: MarketFilter) -> lis
         and scope.has_gpu(listing.gpu, listing.gpu_family, models)
         and scope.has_count(listing.gpu_count)
         and scope.has_spot(listing.spot)
+        and (not scope.verified or listing.verification is Verification.VERIFIED)
         for listing in listings
     ]

@@ -120,9 +120,12 @@ def _history_of_store(settings: Settings, request: PriceHistoryRequest) -> Price
     with open_store_read_only(settings) as database:
         gpus = gpu_names_of(request.gpu, known_gpu_names(database))
     scope = msgspec.structs.replace(request.scope, gpus=gpus)
-    needs_prices = bool(request.under_usd) or request.every == PeriodLength.TEN_MINUTES or _splits_hours(request)
+    by_price = bool(request.under_usd) or request.every == PeriodLength.TEN_MINUTES or request.scope.verified
+    needs_prices = by_price or _splits_hours(request)
     with open_history(settings, scope, request.since, request.until, needs_prices=needs_prices) as database:
         since = max(request.since, first_poll_at(database) or request.until)
+        if scope.verified:  # aggregates that are left without their prices do not know who was
+            since = max(since, kept_from(database) or since)
         request = msgspec.structs.replace(request, scope=scope, since=since)
         every, periods = _stored_periods(settings, database, request)
         under = _stored_under(settings, database, request, periods)

@@ -101,6 +101,10 @@ def _histories_of_store(settings: Settings, request: MarketRequest) -> Iterator[
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
     with open_store_read_only(settings) as database:
         scope = _scope(request, known_gpu_names(database) if request.gpus else frozenset())
+    if scope.verified:
+        market_history = load_prices(settings, scope, _start(request), request.until, None)
+        yield from gpu_histories_of(market_history, pricer(settings, market_history), int(request.until.timestamp()))
+        return
     with open_history(settings, scope, _start(request), request.until) as database:
         since = max(_start(request), first_poll_at(database) or request.until)
         yield from read_gpu_price_history(database, scope, since, request.until, rates)

@@ -16,7 +16,16 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.html import html_option, png_option, recorded_page, refuse_html_with, save_page, save_picture
-from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
+from gpuwatch.cli.options import (
+    VERIFIED,
+    Between,
+    PastOptions,
+    completes,
+    csv_option,
+    json_option,
+    past_options,
+    settings_option,
+)
 from gpuwatch.cli.output import echo, json_out, record_output
 from gpuwatch.cli.terminal_tables import Column, csv_out, left, right, table
 from gpuwatch.domain.history.price_series import unobserved_gaps
@@ -54,6 +63,7 @@ _NO_DATA = "no data: never polled. Is `gpuwatch run` running, and is this GPU in
     metavar="USD",
     help="Show the share of time with a price at or under this; may be repeated.",
 )
+@VERIFIED
 @csv_option()
 @png_option
 @html_option
@@ -64,6 +74,7 @@ def history(
     gpu_option: str | None,
     days: float | None,
     past: PastOptions,
+    verified: bool,
     as_csv: bool,
     png: Path | None,
     dark: bool,
@@ -87,10 +98,11 @@ def history(
     gpu_name, zone = gpu or gpu_option, ZoneInfo(settings.timezone)
     if gpu_name is None or (gpu and gpu_option):
         raise click.UsageError("expected one GPU, such as: gpuwatch history H100.")
-    period = (msgspec.structs.replace(past, since=f"{days}d") if days else past).request(real_now())
+    past = msgspec.structs.replace(past, since=f"{days}d") if days else past
+    period = past.request(real_now(), verified=verified)
     request = PriceHistoryRequest(gpu=gpu_name, zone=zone, is_for_programs=as_csv or as_json, **period, **options)
     result = price_history(settings, request)
-    title = past.title(clean(gpu_name))
+    title = past.title(clean(gpu_name)) + (", verified hosts" if verified else "")
     with record_output() as recording:
         if as_csv or as_json:
             _print_machine_readable(result, as_csv, is_list=gpu is None)

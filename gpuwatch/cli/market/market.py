@@ -10,7 +10,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command
-from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
+from gpuwatch.cli.options import VERIFIED, Between, PastOptions, completes, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.terminal_tables import Column, cell_width, left, right, table, terminal_width
 from gpuwatch.domain.history.market_history import COVERAGE_S
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     metavar="USD",
     help='Price for the column "life". Default: each GPU\'s median price.',
 )
+@VERIFIED
 @json_option
 @settings_option
 def market(
@@ -53,6 +54,7 @@ def market(
     more: tuple[str, ...],
     past: PastOptions,
     under: float | None,
+    verified: bool,
     as_json: bool,
     settings: Settings,
 ) -> int:
@@ -68,7 +70,7 @@ def market(
     from gpuwatch.app.market.market import MarketRequest, age_text_of, market_overview, market_view
     from gpuwatch.bootstrap import real_now
 
-    request = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now()))
+    request = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now(), verified=verified))
     page = market_overview(settings, request)
     if as_json:
         json_out(market_view(page, request))

@@ -15,6 +15,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, refuse_given
 from gpuwatch.cli.options import (
     SPOT_CHOICES,
+    VERIFIED,
     Between,
     as_struct,
     duration_option,
@@ -86,7 +87,7 @@ _offer_options = as_struct(
         "all",
     ),
     click.option("--disk-gb", type=Between(min=1), default=None, help="Include a disk of this size in the price."),
-    click.option("--verified", is_flag=True, help="Only verified hosts."),
+    VERIFIED,
 )
 _layout_options = as_struct(
     "layout",

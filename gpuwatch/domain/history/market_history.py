@@ -207,6 +207,7 @@ class MarketFilter(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count_min: int | None = None
     gpu_count_max: int | None = None
     spot: bool | None = None
+    verified: bool = False  # only hosts that their provider called verified when it listed them last
 
     def has_count(self, gpu_count: int) -> bool:
         """Does it include offers of this many GPUs?"""

@@ -35,7 +35,12 @@ class MachineFact(NamedTuple):
 
 def verification_of(offer: ListedOffer) -> int | None:
     """Return the verification as stored."""
-    return None if offer.verification is None else _STORED_VERIFICATIONS[offer.verification]
+    return None if offer.verification is None else stored_verification(offer.verification)
+
+
+def stored_verification(verification: Verification) -> int:
+    """Return a verification as stored."""
+    return _STORED_VERIFICATIONS[verification]
 
 
 def verification_from(code: int | None) -> Verification | None:

@@ -110,6 +110,7 @@ class HistoryParameters(ListParameters, frozen=True, kw_only=True):
     since: _Span = "7d"
     every: Literal["1h", "1d", "1w"] = "1h"
     spot: Literal["no", "only", "any"] = "no"
+    verified: bool = False
 
 
 class MarketParameters(ListParameters, frozen=True, kw_only=True):
@@ -117,6 +118,7 @@ class MarketParameters(ListParameters, frozen=True, kw_only=True):
 
     since: _Span = "30d"
     spot: Literal["no", "only", "any"] = "no"
+    verified: bool = False
 
 
 class GroupParameters(ListParameters, frozen=True, kw_only=True):
@@ -197,7 +199,7 @@ def _market(settings: Settings, query: MarketParameters) -> ResourceAnswer:
 
     now = real_now()
     since = now - timedelta(seconds=seconds_of(query.since))
-    scope = MarketFilter(spot=_SPOTS[query.spot])
+    scope = MarketFilter(spot=_SPOTS[query.spot], verified=query.verified)
     request = MarketRequest(gpus=(), scope=scope, since=since, until=now, data=None, under_usd=None)
     return ResourceAnswer(market_view(market_overview(settings, request), request).gpus)
 
@@ -264,11 +266,12 @@ def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
 
     now = real_now()
     since = now - timedelta(seconds=seconds_of(query.since))
+    scope = MarketFilter(spot=_SPOTS[query.spot], verified=query.verified)
     items: list[GpuPeriodView] = []
     kept = [*(gpu for watch in settings.watches for gpu in watch.gpu), *settings.record.gpu_names]
     for gpu in [query.gpu] if query.gpu else dict.fromkeys(kept):
         request = PriceHistoryRequest(
-            gpu=gpu, scope=MarketFilter(spot=_SPOTS[query.spot]), since=since, until=now, data=None, every=query.every,
+            gpu=gpu, scope=scope, since=since, until=now, data=None, every=query.every,
             is_for_programs=True, zone=ZoneInfo(settings.timezone), under_usd=(),
         )  # fmt: skip
         points = price_history(settings, request).track.points

@@ -55,6 +55,7 @@ def read_gpu_lows(
         StoreError: the database cannot be read.
     """
     with database.read() as connection:
+        assert not scope.verified  # the stored hours do not know which hosts are
         segments = matching_segments(connection, scope)
         end_hour = min(end_hour, connection.execute(_NEXT_HOUR).scalar() or end_hour)
         lows = _lows(connection, segments, range(end_hour - hours, end_hour), rates)

@@ -91,22 +91,25 @@ def read_price_periods(
     Raises:
         StoreError: the database cannot be read.
     """
-    first_hour, end_hour = seconds_since_1970(span[0]) // HOUR_S, -(-seconds_since_1970(span[1]) // HOUR_S)
+    until_s, verified = seconds_since_1970(span[1]), scope.verified
+    first_hour, end_hour = seconds_since_1970(span[0]) // HOUR_S, -(-until_s // HOUR_S)
     with database.read() as connection:
         segments = matching_segments(connection, scope)
         unfinished: AggregatesByHour = {}
-        for number, by_hour in unfinished_hours(connection, segments, first_hour, seconds_since_1970(span[1])).items():
+        running = unfinished_hours(connection, segments, first_hour, until_s, verified=verified)
+        for number, by_hour in running.items():
             for hour, figures in by_hour.items():
                 unfinished.setdefault(hour, []).append((segments[number][0], figures))
         # after a late poll an hour is in both, until it is aggregated again
-        aggregates = _stored_aggregates(connection, segments, first_hour, end_hour) | unfinished
+        stored = {} if verified else _stored_aggregates(connection, segments, first_hour, end_hour)
+        aggregates = stored | unfinished
         polled_hours = covered_hours(connection, segments, first_hour, end_hour) | aggregates.keys()
         if trim:
             first_hour = min((hour for hour in polled_hours if hour >= first_hour), default=end_hour)
         periods = list(period_spans(first_hour, end_hour, *spans))
         kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar() or 0
         split = {
-            at_s: split_hour(connection, segments, at_s, seconds_since_1970(span[1]))
+            at_s: split_hour(connection, segments, at_s, until_s, verified=verified)
             if at_s // HOUR_S * HOUR_S >= kept_s
             else _whole_hour(aggregates.get(at_s // HOUR_S, []), at_s)
             for at_s, _ in periods

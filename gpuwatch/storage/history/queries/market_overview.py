@@ -86,6 +86,7 @@ def read_gpu_price_history(
 def _gpu_histories(
     connection: Connection, scope: MarketFilter, span: _OverviewSpan, rates: Mapping[str, float]
 ) -> Iterator[GpuHistory]:
+    assert not scope.verified  # the stored hours do not know which hosts are
     segments = matching_segments(connection, scope)
     polls = _poll_times(connection, segments, span)
     running = unfinished_hours(connection, segments, span.hours[0], span.end_s)

@@ -20,14 +20,14 @@ from gpuwatch.domain.history.market_history import (
 from gpuwatch.domain.history.market_polls import MarketPolls, market_polls
 from gpuwatch.domain.history.packed_polls import PollColumns
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import NO_GPU, ListedOffer
+from gpuwatch.domain.market.offer import NO_GPU, ListedOffer, Verification
 from gpuwatch.storage.history.recording.hourly_aggregates import COUNTS_IN_SPAN
 from gpuwatch.storage.history.recording.open_prices import BY_SERIES
 from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
 from gpuwatch.storage.history.recording.recorded_polls import LAST_S, known_scopes, read_polls
 from gpuwatch.storage.history.recording.recording import seconds_since_1970
 from gpuwatch.storage.setup.database import Database
-from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS, fact_fields
+from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS, fact_fields, stored_verification
 from gpuwatch.storage.setup.stored_values import AnyRow
 from gpuwatch.storage.setup.tables import place, price_interval, segment, series
 
@@ -49,6 +49,7 @@ _INTERVALS = (
     .order_by(series.c.id)
     .execution_options(yield_per=_AT_ONCE)
 )
+_INTERVALS_OF_VERIFIED = _INTERVALS.where(series.c.verification == stored_verification(Verification.VERIFIED))
 _LISTINGS = (
     select(
         series.c.id,
@@ -116,7 +117,7 @@ def read_market_history(
         polls, newest = _polls_and_covers(market_filter.polls(connection, span[0] - COVERAGE_S, span[1]), span[0])
         for row in market_filter.segments:
             newest_s = max(newest.get((row.provider, gpu, row.spot), 0) for gpu in (row.gpu, ""))
-            _add_segment(connection, row, span, newest_s, (listings, intervals))
+            _add_segment(connection, row, span, newest_s, (listings, intervals), verified=scope.verified)
     intervals.order_by_time()
     return MarketHistory(
         listings=tuple(listings), intervals=intervals, polls=polls, source="the store", until_s=span[1]
@@ -194,6 +195,8 @@ def _add_segment(
     span: tuple[int, int],
     newest_s: int,
     result: tuple[list[ListedOffer], MarketIntervals],
+    *,
+    verified: bool,
 ) -> None:
     """Add the prices of a part of the market in a span, and their offers; `newest_s`: the last poll that covers it."""
     end_s = span[1]
@@ -207,7 +210,8 @@ def _add_segment(
         known_end_s = ended_s if ended_s is not None and ended_s < end_s else None
         return OfferInterval(places.setdefault(number, first + len(places)), from_s, seen_s, known_end_s, *price)
 
-    for part in connection.execute(_INTERVALS, parameters).partitions():
+    query = _INTERVALS_OF_VERIFIED if verified else _INTERVALS
+    for part in connection.execute(query, parameters).partitions():
         intervals.extend([interval(*row) for row in part])
     if places:
         facts = {row[0]: row for row in connection.execute(_LISTINGS, {"segment": segment.id})}

@@ -20,12 +20,14 @@ from gpuwatch.domain.history.hourly_rollup import (
     Segment,
 )
 from gpuwatch.domain.history.market_history import COVERAGE_S
+from gpuwatch.domain.market.offer import Verification
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.storage.history.recording.answer_changes import reference_microusd
 from gpuwatch.storage.history.recording.open_prices import OpenPrices
 from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
 from gpuwatch.storage.history.recording.recorded_polls import known_scopes, read_covering_times, read_polls
 from gpuwatch.storage.history.recording.recording import EndedInterval
+from gpuwatch.storage.setup.machine_facts import stored_verification
 from gpuwatch.storage.setup.stored_values import execute_many
 from gpuwatch.storage.setup.tables import history_state, hourly, price_interval, segment, series
 
@@ -68,6 +70,7 @@ INTERVALS = (
     .join(series, series.c.id == price_interval.c.series_id)
     .where(series.c.segment_id.in_(bindparam("segments", expanding=True)), COUNTS_IN_SPAN)
 )
+_INTERVALS_OF_VERIFIED = INTERVALS.where(series.c.verification == stored_verification(Verification.VERIFIED))
 _SEGMENTS = select(
     segment.c.id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot, segment.c.gpu_family
 ).where(segment.c.gpu_count > 0)  # 0: older rows
@@ -174,41 +177,55 @@ def aggregate_from_store(
 
 
 def aggregate_hours(
-    connection: Connection, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
+    connection: Connection, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int, *, verified: bool = False
 ) -> dict[int, HourRows]:
-    """Aggregate hours, in ascending order, from the intervals of these segments; the last one only until `end_s`."""
+    """Aggregate hours, in ascending order, from the intervals of these segments; the last one only until `end_s`.
+
+    Args:
+        verified: only of hosts that their provider called verified when it listed them last.
+    """
     aggregates: dict[int, HourRows] = {hour: {} for hour in hours}
-    for hour, rollup in rollups(connection, hours, segments, end_s):
+    for hour, rollup in rollups(connection, hours, segments, end_s, verified=verified):
         aggregates[hour] |= rollup.rows()
     return aggregates
 
 
-def split_hour(connection: Connection, segments: Mapping[int, Segment], at_s: int, until_s: int) -> SplitHour:
+def split_hour(
+    connection: Connection, segments: Mapping[int, Segment], at_s: int, until_s: int, *, verified: bool = False
+) -> SplitHour:
     """Aggregate the parts of an hour before and after a time within it, from the intervals; nothing from `until_s`."""
     start_s = at_s // HOUR_S * HOUR_S
     ends = min(at_s, until_s), max(at_s, min(start_s + HOUR_S, until_s))
-    before, after = (_part_of_hour(connection, segments, *span) for span in zip((start_s, at_s), ends, strict=True))
+    spans = zip((start_s, at_s), ends, strict=True)
+    before, after = (_part_of_hour(connection, segments, *span, verified=verified) for span in spans)
     return before, after
 
 
 def _part_of_hour(
-    connection: Connection, segments: Mapping[int, Segment], start_s: int, end_s: int
+    connection: Connection, segments: Mapping[int, Segment], start_s: int, end_s: int, *, verified: bool
 ) -> list[tuple[str, HourlyAggregate]]:
     rows: HourRows = {}
-    for _, rollup in rollups(connection, [start_s // HOUR_S], segments, end_s, start_s):
+    for _, rollup in rollups(connection, [start_s // HOUR_S], segments, end_s, start_s, verified=verified):
         rows |= rollup.rows()
     return [(segment[0], row) for segment, row in rows.items()]
 
 
 def rollups(
-    connection: Connection, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int, from_s: int = 0
+    connection: Connection,
+    hours: Sequence[int],
+    segments: Mapping[int, Segment],
+    end_s: int,
+    from_s: int = 0,
+    *,
+    verified: bool = False,
 ) -> Iterator[tuple[int, HourlyRollup]]:
     """Yield the results of `aggregate_hours`: each hour once for each GPU and rental type; the first from `from_s`."""
     start_s = hours[0] * HOUR_S
     covers = covers_between(connection, start_s, end_s, segments)
+    query = _INTERVALS_OF_VERIFIED if verified else INTERVALS
     for part in _by_gpu(segments).values():
         by_hour = {hour: HourlyRollup(hour, part, covers, end_s, from_s) for hour in hours}
-        rows = connection.execute(INTERVALS, {"segments": list(part), "since_s": start_s, "until_s": end_s})
+        rows = connection.execute(query, {"segments": list(part), "since_s": start_s, "until_s": end_s})
         for number, series_id, interval_from_s, until_s, machine, disk in rows:
             price = reference_microusd(machine, disk)
             interval = PricedInterval(number, series_id, interval_from_s, until_s, price)
@@ -228,18 +245,22 @@ def _by_gpu(segments: Mapping[int, Segment]) -> dict[tuple[str, int], dict[int, 
 
 
 def unfinished_hours(
-    connection: Connection, segments: Mapping[int, Segment], first: int, now_s: int
+    connection: Connection, segments: Mapping[int, Segment], first: int, now_s: int, *, verified: bool = False
 ) -> dict[int, dict[int, HourlyAggregate]]:
-    """Aggregate hours without stored rows, from the intervals, by part and hour; writes nothing."""
+    """Aggregate hours without stored rows, from the intervals, by part and hour; writes nothing.
+
+    Args:
+        verified: only verified hosts, as in `aggregate_hours`: no hour has stored rows of them alone.
+    """
     next_hour = connection.execute(select(history_state.c.next_hour)).scalar_one()
     if next_hour is None or not segments:
         return {}
-    hours = range(max(first, next_hour), now_s // HOUR_S + 1)
+    hours = range(first if verified else max(first, next_hour), now_s // HOUR_S + 1)
     if not hours:
         return {}
     numbers = {key: number for number, key in segments.items()}
     aggregates: dict[int, dict[int, HourlyAggregate]] = {}
-    for hour, rows in aggregate_hours(connection, hours, segments, now_s).items():
+    for hour, rows in aggregate_hours(connection, hours, segments, now_s, verified=verified).items():
         for key, row in rows.items():
             aggregates.setdefault(numbers[key], {})[hour] = row
     return aggregates
