@@ -28,3 +28,10 @@ class GpuStatusView(JsonView, frozen=True, kw_only=True):
     life_median_high_seconds: float | None
     life_samples: int
     life_ended: int
+    seen_offers: Annotated[int, Meta(description="Different offers since the start of the time asked for.")]
+    away_share: Annotated[
+        float | None,
+        Meta(description="Of the time between the first and last sight of each offer: rented, or off the market."),
+    ]
+    new_offers_per_day: float | None
+    gone_offers_per_day: float | None

@@ -186,4 +186,8 @@ def _gpu_view(row: GpuStatus) -> GpuStatusView:
         life_median_high_seconds=high_s,
         life_samples=life.samples,
         life_ended=life.ended,
+        seen_offers=row.turnover.offers,
+        away_share=row.turnover.away,
+        new_offers_per_day=row.turnover.new_a_day,
+        gone_offers_per_day=row.turnover.gone_a_day,
     )

@@ -63,7 +63,8 @@ def market(
     "now" is the cheapest offer of the newest poll, followed by its change over 24 hours, 7 and 30 days; an old poll, or
     an import, is marked with its age. "rank" is the share of known hours since --since that were cheaper than now
     (0 %: never cheaper). "life" means that half of the offers at or under "under" stayed there at least that long.
-    "–" means unknown.
+    "away": share of the time between the first and last sight of each offer in which it was not on offer, so rented or
+    off the market. "new/gone a day": offers that appeared and vanished. "–" means unknown.
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
@@ -121,8 +122,15 @@ def _columns(ages: Mapping[str, str]) -> tuple[Column, ...]:
         right("offers", "offers", drop=5),
         right("under", lambda row: _price(row.under), drop=6),
         right("life", _life, drop=7),
+        right("away", lambda row: percent_text(row.turnover.away, 0), drop=8),
+        right("new/gone a day", _turnover, drop=9),
         left("", lambda row: ages[row.gpu], optional=True),
     )
+
+
+def _turnover(row: GpuStatus) -> str | None:
+    new, gone = row.turnover.new_a_day, row.turnover.gone_a_day
+    return None if new is None or gone is None else f"{new:.1f} / {gone:.1f}"
 
 
 def _life(row: GpuStatus) -> str | None:

@@ -28,11 +28,13 @@ CHANGE_HOURS = (24, 7 * 24, 30 * 24)
 MIN_LIFETIMES = 5  # with fewer, there is no median
 MIN_HOURS = 24  # with offers; with fewer, there is no percentile of the span that was asked for
 NEVER = -1
+_DAY_S = 24 * HOUR_S
 _ROUNDED_APART = 1  # micro-dollars: the store rounds the price of an hour once more (docs/decisions/0022)
 METHOD = (
     "now: the newest look of one's own, never an import; changes: against the lowest price of the hour so long before "
     "it; percentile: mid-rank among the lowest prices of the hours with offers; life: Kaplan-Meier median of the offers"
-    " that were seen to come to or under the price, from the middle between two looks to the middle between two looks"
+    " that were seen to come to or under the price, from the middle between two looks to the middle between two looks;"
+    " away: of the covered time between the first and the last look at each offer"
 )
 
 
@@ -62,6 +64,22 @@ class GpuHistory(msgspec.Struct, frozen=True, kw_only=True):
     is_imported: bool = False  # only imported prices are known
 
 
+class Turnover(msgspec.Struct, frozen=True, kw_only=True):
+    """How offers come and go, from one's own polls; only the time that polls cover counts.
+
+    Attributes:
+        offers: the different offers that were seen.
+        away: share of the time between the first and the last sight of each offer in which it was not on offer, so
+            rented or taken off the market. At least: one that has not come back yet does not count. None: too few.
+        new_a_day, gone_a_day: offers that appeared, and that vanished, on a day; None: less than a day is covered.
+    """
+
+    offers: int
+    away: float | None
+    new_a_day: float | None
+    gone_a_day: float | None
+
+
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Prices are micro-dollars per GPU-hour, commission included. None: unknown."""
 
@@ -76,6 +94,7 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
     offers: int
     under: int | None  # the price of the lifetimes
     lifetime: SurvivalCurve
+    turnover: Turnover
 
     @property
     def is_lifetime_known(self) -> bool:
@@ -110,7 +129,56 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
         offers=int(np.unique(intervals.listing[stands]).size),
         under=limit,
         lifetime=kaplan_meier([], []) if limit is None else lifetime_curve_at(intervals, limit, since_s),
+        turnover=turnover_of(past, since_s),
     )
+
+
+def turnover_of(past: GpuHistory, since_s: int) -> Turnover:
+    """How offers came and went since then."""
+    stands = (past.intervals.ended_s == NEVER) & (past.intervals.seen_s >= since_s)
+    mine = OfferIntervalColumns(*(column[stands | (past.intervals.ended_s > since_s)] for column in past.intervals))
+    if not len(mine.listing):
+        return Turnover(offers=0, away=None, new_a_day=None, gone_a_day=None)
+    starts, ends = np.zeros(len(mine.listing)), np.zeros(len(mine.listing))
+    known_days = np.zeros(len(past.covered))
+    for scope, windows in enumerate(past.covered):
+        own = mine.scope == scope
+        starts[own] = covered_s(windows, np.maximum(mine.from_s[own], since_s))
+        ends[own] = covered_s(windows, _ends(mine)[own])
+        edges = covered_s(windows, np.array([since_s, windows[-1, -1]]))
+        known_days[scope] = (edges[1] - edges[0]) / _DAY_S
+    first, last = _stays(mine)
+    of_offer = np.flatnonzero(np.concatenate(([True], mine.listing[1:] != mine.listing[:-1])))
+    known_s = (ends[np.concatenate((of_offer[1:] - 1, [len(ends) - 1]))] - starts[of_offer]).sum()
+    on_offer_s = (ends - starts).sum()
+    new = mine.scope[first[(mine.before_s[first] != NEVER) & (mine.before_s[first] >= since_s)]]
+    gone = mine.scope[last[mine.ended_s[last] != NEVER]]
+    is_known = known_days >= 1
+    rates = [
+        float((np.bincount(scopes, minlength=len(known_days))[is_known] / known_days[is_known]).sum())
+        if is_known.any()
+        else None
+        for scopes in (new, gone)
+    ]
+    return Turnover(
+        offers=len(of_offer),
+        away=float(max(0.0, 1 - on_offer_s / known_s)) if len(of_offer) >= MIN_LIFETIMES and known_s > 0 else None,
+        new_a_day=rates[0],
+        gone_a_day=rates[1],
+    )
+
+
+def _ends(intervals: OfferIntervalColumns) -> Ints:
+    """The poll that no longer saw each, or the last that did."""
+    return np.where(intervals.ended_s == NEVER, intervals.seen_s, intervals.ended_s)
+
+
+def _stays(intervals: OfferIntervalColumns) -> tuple[Ints, Ints]:
+    """The first and the last interval of each time in which an offer was there without a break."""
+    other = intervals.listing[1:] != intervals.listing[:-1]
+    apart = other | ((intervals.ended_s[:-1] != NEVER) & (intervals.from_s[1:] > intervals.ended_s[:-1]))
+    first = np.flatnonzero(np.concatenate(([True], apart)))
+    return first, np.concatenate((first[1:] - 1, [len(intervals.price) - 1]))
 
 
 def median_price(past: GpuHistory, since_s: int) -> int | None:
@@ -134,10 +202,7 @@ def lifetime_curve_at(intervals: OfferIntervalColumns, limit: int, since_s: int)
     mine = OfferIntervalColumns(*(column[intervals.price <= limit] for column in intervals))
     if not len(mine.price):
         return kaplan_meier([], [])
-    other = mine.listing[1:] != mine.listing[:-1]
-    apart = other | ((mine.ended_s[:-1] != NEVER) & (mine.from_s[1:] > mine.ended_s[:-1]))
-    first = np.flatnonzero(np.concatenate(([True], apart)))
-    last = np.concatenate((first[1:] - 1, [len(mine.price) - 1]))
+    first, last = _stays(mine)
     seen_to_start = (mine.before_s[first] != NEVER) & (mine.before_s[first] >= since_s)
     first, last = first[seen_to_start], last[seen_to_start]
     shortest = mine.seen_s[last] - mine.from_s[first]

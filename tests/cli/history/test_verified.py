@@ -40,9 +40,11 @@ def answers(shell: Shell) -> Answers:
         history.roll_up(real_now())
         database.close()
 
+    until = ("--until", f"{now + timedelta(minutes=10):%Y-%m-%dT%H:%M}")
+
     def answer(name: str, *command: str) -> Any:
         shell.settings(f'database_url = "sqlite:///{shell.folder}/{name}.db"\n')
-        ran = shell(*command, "--json")
+        ran = shell(*command, "--since", f"{now - timedelta(days=8):%Y-%m-%dT%H:%M}", *until, "--json")
         assert ran.code == 0, ran.err
         return ran.json
 
@@ -51,7 +53,7 @@ def answers(shell: Shell) -> Answers:
 
 @pytest.mark.parametrize("every", ["1h", "1d", "1w"])
 def test_the_history_is_that_of_the_verified_hosts(answers: Answers, every: str) -> None:
-    command = ("history", "H100 SXM", "--since", "8d", "--every", every, "--under", "2.5")
+    command = ("history", "H100 SXM", "--every", every, "--under", "2.5")
     asked, judge = answers("all", *command, "--verified"), answers("verified", *command)
     assert asked == judge
     assert asked != answers("all", *command)
@@ -67,9 +69,11 @@ def test_so_are_the_market_and_its_rank(answers: Answers) -> None:
 
 def test_without_a_verified_host_nothing_was_on_sale(answers: Answers, shell: Shell) -> None:
     database = open_upgraded(f"sqlite:///{shell.folder}/none.db")
-    answer = an_answer(an_offer("b", 2.0, verification=Verification.UNVERIFIED), observed_at=real_now())
+    answer = an_answer(
+        an_offer("b", 2.0, verification=Verification.UNVERIFIED), observed_at=real_now() - timedelta(hours=1)
+    )
     SqlHistoryRecorder(database).record(answer, lane="sweep")
     database.close()
-    points = answers("none", "history", "H100 SXM", "--since", "1d", "--verified")["points"]
+    points = answers("none", "history", "H100 SXM", "--verified")["points"]
     assert points[-1]["looked"]
     assert points[-1]["min_price_usd_gpu_hour"] is None

@@ -137,6 +137,8 @@ def test_the_public_series(shell: Shell) -> None:
     assert rows["A100 PCIe 80GB"]["change_7d"] > 0.2
     assert rows["H100 SXM"]["percentile"] < 0.5
     assert rows["H100 SXM"]["life_samples"] >= 5
+    assert 0.1 < rows["H100 SXM"]["away_share"] < 0.9
+    assert rows["H100 SXM"]["new_offers_per_day"] == pytest.approx(rows["H100 SXM"]["gone_offers_per_day"], rel=0.5)
     assert ran.json["since"] == "2025-10-19T21:00:00Z"
 
 

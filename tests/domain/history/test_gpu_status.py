@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.forecasts.snipe import lifetime_curve, offer_lifetimes
+from gpuwatch.domain.history import gpu_status
 from gpuwatch.domain.history.gpu_status import (
     MIN_HOURS,
     MIN_LIFETIMES,
@@ -14,6 +18,7 @@ from gpuwatch.domain.history.gpu_status import (
     gpu_histories_of,
     gpu_status_of,
     lifetime_curve_at,
+    turnover_of,
 )
 from tests.domain.history.test_price_series import START_S, Looks, a_history, listed, some_looks
 
@@ -80,3 +85,37 @@ def test_lives_are_about_the_price_that_is_asked() -> None:
     assert standing(looks, 100_000).lifetime.longest_s == 3600
     assert standing(looks, 300_000).lifetime.longest_s == 2 * 3600
     assert standing(looks, 50_000).lifetime.samples == 0
+
+
+@given(looks=some_looks())
+def test_turnover_is_what_the_looks_say(looks: Looks) -> None:
+    pasts = gpu_histories_of(a_history(looks), listed, NEXT_MONTH_S)
+    seen = {offer: [number for number, (_, prices) in enumerate(looks) if offer in prices] for offer in range(4)}
+    seen = {offer: numbers for offer, numbers in seen.items() if numbers}
+    if not seen:
+        return
+    with patch.object(gpu_status, "MIN_LIFETIMES", 1):
+        found = turnover_of(pasts[0], START_S)
+    times = [at for at, _ in looks]
+    covered = [min(after - at, 180) for at, after in pairwise(times)] + [0]  # nobody looked after the last
+    known = sum(sum(covered[numbers[0] : numbers[-1] + 1]) for numbers in seen.values())
+    on_offer = sum(covered[number] for numbers in seen.values() for number in numbers)
+    assert found.offers == len(seen)
+    assert found.away == (pytest.approx(1 - on_offer / known) if known else None)
+    days = (sum(covered) + 180) / 1440
+    if days < 1:
+        assert (found.new_a_day, found.gone_a_day) == (None, None)
+        return
+    new = sum(number > 0 and number - 1 not in numbers for numbers in seen.values() for number in numbers)
+    gone = sum(number + 1 < len(looks) and number + 1 not in numbers for numbers in seen.values() for number in numbers)
+    assert found.new_a_day == pytest.approx(new / days)
+    assert found.gone_a_day == pytest.approx(gone / days)
+
+
+def test_turnover_before_the_asked_time_does_not_count() -> None:
+    hours = [(hour * 60, {0: 100_000} if hour % 4 else {1: 100_000}) for hour in range(60)]
+    (past,) = gpu_histories_of(a_history(hours), listed, NEXT_MONTH_S)
+    whole, half = turnover_of(past, START_S), turnover_of(past, START_S + 30 * 3600)
+    assert whole.new_a_day is not None
+    assert half.new_a_day == pytest.approx(whole.new_a_day, rel=0.1)
+    assert (half.offers, turnover_of(past, NEXT_MONTH_S).offers) == (2, 0)
