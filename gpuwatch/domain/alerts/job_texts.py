@@ -84,7 +84,7 @@ CHEAPER_MACHINE = msgspec.structs.replace(
         "a cheaper machine is on offer",
         severity=Severity.INFO,
         did="Nothing: it continues where it is.",
-        can_do=('To let it move by itself, write relocate = "move" in its file', _SHOW),
+        can_do=("To let it move by itself: gpuwatch docs relocation", _SHOW),
         **_MOVE,
     ),
     once="job:{job_id}:{run}:cheaper:{provider_there}:{machine}:{step}",

@@ -16,7 +16,6 @@ from urllib.parse import quote
 import msgspec
 
 from gpuwatch.domain.alerts import offer_texts as texts
-from gpuwatch.domain.alerts.alert import AlertSpec
 from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import most_microusd_hour
 from gpuwatch.domain.launches.life.owner_decisions import Approval
@@ -62,7 +61,8 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     best = decision.matches[0]
     by_hand = approval is None and not can_do  # gpuwatch does not rent it
     lines = _lines(watch, folded, links if by_hand else None)
-    alert = _spec(best.offer, is_asked=approval is not None).alert(
+    of_gpus, of_cpus = (texts.MATCH, texts.CPU_MATCH) if approval is None else (texts.APPROVAL, texts.CPU_APPROVAL)
+    alert = (of_gpus if best.offer.gpu_count else of_cpus).alert(
         alert_id,
         decision.decided_at,
         watch=watch.name,
@@ -84,12 +84,6 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     )
     approval_id = None if approval is None else approval.approval_id
     return msgspec.structs.replace(alert, offers=tuple(lines), approval_id=approval_id)
-
-
-def _spec(offer: Offer, *, is_asked: bool) -> AlertSpec:
-    if offer.gpu_count:
-        return texts.APPROVAL if is_asked else texts.MATCH
-    return texts.CPU_APPROVAL if is_asked else texts.CPU_MATCH
 
 
 def decision_text(watch: Watch, decision: Decision, zone: tzinfo = UTC) -> str:

@@ -131,7 +131,7 @@ def test_no_two_declarations_share_a_key() -> None:
     """But those that are the same event to their owner: of one launch, or of one run of a job."""
     of_launches = ("held", "returned", "other-account", "slow-stop")
     alike = {*(f"{key}:{{launch}}:" for key in of_launches), "job:{job_id}:{run}:finished", "hook:"}
-    alike |= {"job:{job_id}:{run}:failed", "job:{job_id}:{run}:stopped", "increase:", "{condition}:"}
+    alike |= {"job:{job_id}:{run}:failed", "job:{job_id}:{run}:stopped", "increase:", "{condition}:", "interruption:"}
     keys = [spec.once for spec in CATALOGUE.values() if spec.once and not spec.once.startswith(tuple(alike))]
     assert len(set(keys)) == len(keys)
 
