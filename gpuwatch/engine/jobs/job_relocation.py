@@ -147,9 +147,8 @@ class JobRelocation:
     def _report(self, job: Job, run: JobRun, launch: Launch, found: Relocation, now: datetime) -> None:
         """Report a cheaper machine; once for each, and again when the saving changes much."""
         move, offer = _move(run, launch, found, now), found.match.offer
-        machine = offer.machine_id or offer.offer_id
-        fields = _fields(move) | {"machine": machine, "step": int(found.share / _SAVING_STEP)}
-        self._parts.report(job, texts.CHEAPER_MACHINE, **fields)
+        machine, step = offer.machine_id or offer.offer_id, int(found.share / _SAVING_STEP)
+        self._parts.report(job, texts.CHEAPER_MACHINE, **_fields(move), machine=machine, step=step)
         self._note(run, f'moving {move_text(move)} would pay; relocate = "alert" only reports it', now)
 
     def _note(self, run: JobRun, text: str, now: datetime) -> None:
