@@ -91,3 +91,4 @@ def test_an_empty_result_says_what_it_leaves_open(coverages: list[Coverage], tex
 def test_a_family_is_listed_if_one_of_its_cards_is() -> None:
     one = Coverage(provider="a", not_listed={"H100 NVL"})
     assert empty_text([one], ["H100 SXM", "H100 NVL"], ["H100"]) == "no offers (every provider answered)"
+    assert empty_text([one], ["none"], ["none"]) == "no offers (every provider answered)"

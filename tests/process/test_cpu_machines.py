@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
+from tests.process.audit import rows
 from tests.process.daemon_child import Home, terminate, wait_for
 
 PREPARE = """
@@ -61,6 +62,9 @@ def test_it_is_rented_under_its_limit_per_hour_and_is_in_no_figure_of_gpus(marke
         assert "$0.108/h" in offers
         assert "GPU-h" not in offers
         prepare = json.loads(home.run("watches", "prepare", "--json").stdout)
+        assert "Nothing is recorded of this time." in home.run("watches", "prepare").stdout  # not "0 of 1 hours"
+        wait_for(lambda: rows(home.database_url, "SELECT * FROM utilisation_sample"))
+        assert not rows(home.database_url, "SELECT * FROM utilisation_sample WHERE percent IS NOT NULL")
         assert "none" not in [one["gpu"] for one in json.loads(home.run("market", "--json").stdout)["gpus"]]
         assert home.run("launches", "stop", launch["launch_id"], "--yes").returncode == 0
         wait_for(lambda: home.states() == ["ended"])

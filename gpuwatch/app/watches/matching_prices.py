@@ -123,7 +123,7 @@ def matching_prices(settings: Settings, watch: Watch, days: int, now: datetime) 
         prices = SqlFittingPrices(store, commissions_of(settings), providers_polled_for(watch, settings.providers))
         since = datetime.fromtimestamp(hours[0] * HOUR_S, UTC)
         series, unrecorded = prices.series_and_unrecorded(watch, since, now)
-    known = range(len(series.lows))
+    known = range(0 if watch.wants_no_gpu else len(series.lows))  # their past prices are not kept as hours
     return MatchingPrices(
         first_hour=hours[0],
         lows=tuple(series.lows[at] if (at := hour - series.first_hour) in known else None for hour in hours),
@@ -150,7 +150,8 @@ def matching_day(settings: Settings, watch: Watch, now: datetime) -> MatchingPri
     offers, priced = fitting_offers(watch, past, commissions_of(settings), REFERENCE_DISK_GB, providers)
     periods = price_periods_of(offers, priced, priced, every, UTC, until_s)
     points = {int(point.starts_at.timestamp()): point for point in periods.points}
-    known = [points.get(at_s) for at_s in range(first_hour * HOUR_S, until_s, step_s)]
+    steps = range(first_hour * HOUR_S, until_s, step_s)
+    known = [None if watch.wants_no_gpu else points.get(at_s) for at_s in steps]  # their past prices are not read
     return MatchingPrices(
         first_hour=first_hour,
         lows=tuple(None if point is None else point.min_microusd for point in known),

@@ -310,7 +310,8 @@ def _gaps(coverages: Sequence[Coverage], gpu_names: Sequence[str], shown: str) -
     cannot = [one.provider for one in coverages if gpu_names and set(gpu_names) <= set(one.not_listed)]
     if cannot:
         yield f"{', '.join(cannot)} cannot list {shown}"
-    if gpu_names and all(catalog().get(name) is None for name in gpu_names) and len(cannot) < len(coverages):
+    unlisted = [name for name in gpu_names if name != NO_GPU and catalog().get(name) is None]
+    if unlisted and len(unlisted) == len(gpu_names) and len(cannot) < len(coverages):
         yield f"no offer is called {shown}, which is not in gpuwatch's catalogue"
     for one in coverages:
         if rows := sum(one.skipped.values()):

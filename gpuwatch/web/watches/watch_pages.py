@@ -209,7 +209,8 @@ def _answer(view: View, status: WatchStatus, week: MatchingPrices) -> Markup:
     if block is not None and approval is None and status.state != "paused":
         text = _("<b>It does not rent, because {why}.</b> Otherwise it would take {offer}.")
         best = status.matches[0]
-        offer = hardware(best.offer.gpu, best.offer.gpu_count)
+        count = best.offer.gpu_count
+        offer = hardware(best.offer.gpu, count) if count else _("a machine without GPUs")
         rate = rate_text(best.price.price_microusd_hour)
         offer = _("{offer} at {rate}/h").format(offer=offer, rate=rate)
         return filled(text, why=why_not(watch, block, status.under_since), offer=offer)

@@ -46,7 +46,8 @@ class UtilisationGuard:
 
     def fault(self, launch: Launch, instance: Instance, spec: LaunchSpec | None, now: datetime) -> EndCause | None:
         """Store a sample and report waste; return an end cause if it is idle. A failing store disables nothing else."""
-        sample = UtilisationSample(now, utilisation_percent(instance))
+        percent = utilisation_percent(instance) if launch.gpu_count else None
+        sample = UtilisationSample(now, percent)
         try:
             self._utilisation.add(launch.launch_id, sample)
             if spec is None or sample.percent is None:
