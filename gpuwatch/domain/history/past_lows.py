@@ -59,7 +59,7 @@ class HourlyLows(msgspec.Struct, frozen=True):
 
     lows: Sequence[int]
     days: int
-    hours: Sequence[int] = ()  # the hour of each, since 1970
+    hours: Sequence[int] = ()  # the hour of each, since 1970; of one price, the earliest first
 
 
 def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now: datetime) -> PastLimit:

@@ -81,6 +81,7 @@ def test_every_resource_has_each_field_of_its_command(live: LiveDaemon) -> None:
     yearly.write_text(JOB + 'schedule = "0 0 29 2 *"\nwithin = "1h"\n')
     assert live.home.run("job", "submit", str(job), str(yearly)).returncode == 0
     wait_for(lambda: approved(live), every_s=1.0)
+    live.market.publish(gpu="H100 SXM", count=1, usd_hour=9.0)  # the offer that was rented is on sale no longer
     for resource, command in COMMANDS.items():
         (first, *_) = wait_for(lambda name=resource: loopback_client.items(live.url, name))
         printed: Any = json.loads(live.home.run(*command, "--json").stdout)

@@ -341,7 +341,7 @@ class SqlHourlyLows:
 
 
 def _compact(lows: Mapping[int, int]) -> HourlyLows:
-    hours = sorted(lows, key=lambda hour: lows[hour])
+    hours = sorted(lows, key=lambda hour: (lows[hour], hour))
     return HourlyLows(
         lows=array("q", (lows[hour] for hour in hours)),
         days=-(-(max(hours) - min(hours) + 1) // 24),

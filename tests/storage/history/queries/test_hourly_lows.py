@@ -28,6 +28,8 @@ def test_each_hour_counts_once_with_its_lowest_price_over_all_counts(database: D
     live = found["vastai", OfferKind.LIVE, "H100 SXM", False]
     assert list(live.lows[:2]) == [2_000_000, 2_500_000]
     assert live.days == 1
-    assert found["vastai", OfferKind.LIVE, "H100 SXM", True].lows[0] == 1_000_000
+    spot = found["vastai", OfferKind.LIVE, "H100 SXM", True]
+    assert list(spot.lows) == [1_000_000, 1_000_000]
+    assert spot.hours[0] < spot.hours[1]  # of one price, the earliest first: every database says the same
     assert SqlHourlyLows(database).hourly_lows({"A100"}, now - timedelta(days=30), now) == {}
     assert SqlHourlyLows(database).hourly_lows(None, now - timedelta(days=30), now) == found
