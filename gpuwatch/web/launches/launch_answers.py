@@ -12,6 +12,7 @@ from markupsafe import Markup
 from gpuwatch.app.reader_text import clock_text, percent, reader_clock, span
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.launches.instances.end_rules import RUNTIME_LEAST, RUNTIME_SHARE
+from gpuwatch.domain.launches.interruption import is_taken_back
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.money import hourly_text
 from gpuwatch.domain.market.offer import clean
@@ -133,7 +134,8 @@ def _running_answer(machine: RunningMachine, now: datetime) -> Markup:
     left = span((machine.ends_at - now).total_seconds())
     found = filled(text, so_far=so_far, most=dollars(machine.most_microusd), clock=clock(machine.ends_at), left=left)
     if (taken := _taken_back(machine.launch, now)) is not None:
-        return found + Markup(" {}").format(taken)
+        first, second = (taken, found) if is_taken_back(machine.launch.interruption) else (found, taken)
+        return Markup("{} {}").format(first, second)
     if machine.used_percent is not None:
         busy = _("The GPU is {percent} busy.").format(percent=percent(machine.used_percent / 100))
         found += Markup(" {}").format(busy)
@@ -261,7 +263,8 @@ _PREFIXES: Sequence[tuple[str, tuple[str, str, str]]] = (
 def launch_timeline(machine: RunningMachine, events: Sequence[LaunchEvent], now: datetime) -> list[TimelineEntry]:
     """Return what is to come, now, and what was, newest first."""
     launch = machine.launch
-    entries = [] if launch.is_over else [*_ahead(machine, now), TimelineEntry(text=_("Now"), icon="right")]
+    ahead = sorted(_ahead(machine, now), key=lambda entry: entry.at or now, reverse=True)
+    entries = [] if launch.is_over else [*ahead, TimelineEntry(text=_("Now"), icon="right")]
     return [*entries, *(_entry(launch, event) for event in reversed(events))]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.app.reader_text import percent, span
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.money.reclaim import reclaim_of
+from gpuwatch.domain.launches.money.reclaim import BAD_MACHINE, reclaim_of
 from gpuwatch.domain.market.money import MICRO, dollars, hourly_text, rate_text, unit_hourly_text, usd
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.watches.launch_spec import PriceIncreasePolicy, VerificationMode
@@ -26,7 +26,7 @@ def launch_facts(details: LaunchDetails) -> list[tuple[str, str | Markup]]:
     """Return label and text of each fact."""
     launch, spec = details.launch, None if details.watch is None else details.watch.launch
     facts: list[tuple[str, str | Markup]] = [(_("Machine"), _machine(launch)), (_("Price"), _price(launch))]
-    if launch.running_at is not None and spec is not None:
+    if launch.running_at is not None and spec is not None and not launch.ended_because(*BAD_MACHINE):
         facts.append((_("Checked"), _checked(spec.verify)))
     ends = list(_ends(details.watch, launch))
     if ends:
