@@ -54,14 +54,15 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         statement_s: longer than any wait for a lock; a network that drops packets reports no error.
-        idle_s: a writer that is idle for this long is ended: a stopped process would keep its locks.
+        idle_s: a writer that is idle for this long is ended: a stopped process would keep its locks. Longer than a busy
+            machine stalls, shorter than others wait for a lock.
         connections: of a pool that never grows, and does not test a connection before each use; None: SQLAlchemy's own.
     """
 
     connect_s: int = 10
     lock_s: float = 30.0
     statement_s: float = 40.0
-    idle_s: float = 10.0
+    idle_s: float = 20.0
     connections: int | None = None
 
     @property
