@@ -20,6 +20,7 @@ from gpuwatch.domain.launches.money.bids_and_relocation import Relocation, Remai
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.market.money import MICRO, dollars, threshold_microusd, usd
 from gpuwatch.domain.market.offer import priced_units
+from gpuwatch.domain.market.traffic import Traffic
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.decide import Match
@@ -173,6 +174,7 @@ class MoveFacts(msgspec.Struct, frozen=True, kw_only=True):
         moved_at: when it moved before.
         ran_before_h: hours for which its earlier runs ran.
         limit_usd_gpu_hour: the job's limit once the old machine is paid.
+        traffic: what a price of the job's watch contains, which is compared with that limit.
     """
 
     now: datetime
@@ -181,6 +183,7 @@ class MoveFacts(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_at: datetime | None = None
     moved_at: tuple[datetime, ...] = ()
     ran_before_h: float = 0.0
+    traffic: Traffic | None = None
     zone: str = "UTC"
 
 
@@ -265,16 +268,16 @@ def _work(job: Job, run: JobRun, launch: Launch, hours: FigureRange, facts: Move
 
 def _too_little(job: Job, launch: Launch, found: Relocation, hours: FigureRange, facts: MoveFacts) -> Iterator[str]:
     """Yield why the best move is not worth it, or would put the job at risk."""
-    wanted, price = job.definition.relocate, found.match.price.price_microusd_hour
+    wanted, offer, price = job.definition.relocate, found.match.offer, found.match.price.rent_microusd_hour
     assert wanted is not None
+    price += 0 if facts.traffic is None else facts.traffic.microusd_hour(offer)
     if found.saving_microusd <= 0 or found.share < wanted.min_saving:
         saves = (
             f"save {dollars(found.saving_microusd / MICRO)} ({found.share:.0%})"
             if found.saving_microusd > 0
             else "cost more"
         )
-        where = found.match.offer.provider
-        yield f"moving to {where} would {saves}; min_saving is {wanted.min_saving:.0%}"
+        yield f"moving to {offer.provider} would {saves}; min_saving is {wanted.min_saving:.0%}"
     if price > threshold_microusd(facts.limit_usd_gpu_hour, launch.gpu_count):
         yield "the offer is over the limit that the job would have after the move"
     # twice the time of the start: a first order may fail

@@ -25,17 +25,23 @@ class TrafficPrices(Protocol):
 
 
 class Traffic(NamedTuple):
-    """The traffic of one launch, and the time over which its cost is spread."""
+    """The traffic of one launch, and the time over which its cost is spread, for a price per hour."""
 
     download_gb: float
     upload_gb: float
-    runtime_s: float
+    runtime_s: float = _HOUR_S
+
+    def microusd(self, prices: TrafficPrices) -> int:
+        """Return its whole cost; a direction without a known price adds nothing."""
+        return round(self._cost(prices))
 
     def microusd_hour(self, prices: TrafficPrices) -> int:
-        """Return its cost per hour of the whole offer; a direction without a known price adds nothing."""
+        """Return its cost per hour of the whole offer."""
+        return round(self._cost(prices) * _HOUR_S / self.runtime_s)
+
+    def _cost(self, prices: TrafficPrices) -> float:
         cost = self.download_gb * (microusd_gb(prices.download_usd_gb) or 0)
-        cost += self.upload_gb * (microusd_gb(prices.upload_usd_gb) or 0)
-        return round(cost * _HOUR_S / self.runtime_s)
+        return cost + self.upload_gb * (microusd_gb(prices.upload_usd_gb) or 0)
 
     def unpriced(self, prices: TrafficPrices) -> tuple[str, ...]:
         """Return the directions whose price is unknown, which is not the same as free."""

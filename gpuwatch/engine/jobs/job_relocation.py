@@ -106,9 +106,11 @@ class JobRelocation:
         after = msgspec.structs.replace(job, spent_microusd=job.spent_microusd + paid)
         earlier = [one for one in self._parts.jobs.runs(job.job_id) if one.run_number < run.run_number]
         spans = [one.ended_at - one.started_at for one in earlier if one.ended_at and one.started_at]
+        waits = waiting_job_watch(after, price_cap(after), now)
         facts = MoveFacts(
             now=now,
-            limit_usd_gpu_hour=self._parts.limit_now(waiting_job_watch(after, price_cap(after), now), now),
+            limit_usd_gpu_hour=self._parts.limit_now(waits, now),
+            traffic=waits.traffic,
             ends_at=None if seen.sample is None else seen.sample.ends_at,
             checkpoint_at=self._monitor.written_at(job.job_id),
             moved_at=tuple(one.ended_at for one in earlier if one.step == RELOCATED and one.ended_at is not None),
@@ -182,7 +184,7 @@ def _move(run: JobRun, launch: Launch, found: Relocation, now: datetime) -> JobM
         provider=launch.provider,
         usd_hour=launch.price_microusd_hour / MICRO,
         to_provider=found.match.offer.provider,
-        to_usd_hour=found.match.price.price_microusd_hour / MICRO,
+        to_usd_hour=found.match.price.rent_microusd_hour / MICRO,
         stay_usd=found.cost_here_microusd / MICRO,
         move_usd=found.cost_there_microusd / MICRO,
         saving_usd=found.saving_microusd / MICRO,

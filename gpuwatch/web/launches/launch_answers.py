@@ -184,7 +184,7 @@ def _rate(launch: Launch) -> Markup:
 def cheaper_text(found: Relocation, wanted: RelocateSpec) -> str:
     """Return the sentences about a cheaper machine of the same kind: its price, the saving, the conclusion."""
     offer, ends_at = found.match.offer, reader_clock().now + found.work.left
-    price = hourly_text(found.match.price.price_microusd_hour)
+    price = hourly_text(found.match.price.rent_microusd_hour)
     where = ", ".join(filter(None, (provider_title(offer.provider), clean(offer.region or offer.country or "", 60))))
     there = _("Such a machine costs {price} at {where}.").format(price=price, where=where)
     if found.saving_microusd <= 0:

@@ -138,7 +138,7 @@ def _cheaper_elsewhere(view: View, details: LaunchDetails) -> str | None:
         return None
     (status,) = watch_statuses(view.settings, [watch])
     found = cheapest_move(launch, launched_work(launch, watch.job, view.now), status.matches, view.now)
-    if found is None or found.match.price.price_microusd_hour >= launch.price_microusd_hour:
+    if found is None or found.match.price.rent_microusd_hour >= launch.price_microusd_hour:
         return None
     return cheaper_text(found, watch.relocate or RelocateSpec())
 

@@ -12,6 +12,7 @@ from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_definition import CheckpointSpec
 from gpuwatch.domain.jobs.job_watch import MoveFacts, MoveVerdict, judged_move, watch_for_a_move
 from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.domain.market.traffic import Traffic
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import JobRelocateSpec
@@ -76,6 +77,18 @@ def test_it_stays_where_the_move_is_not_worth_it_or_a_risk(
 ) -> None:
     found = judged(a_runner(**job), usd_hour, **facts).stays
     assert found == stays or (stays is not None and found is not None and found.startswith(stays))
+
+
+def test_the_limit_after_the_move_contains_traffic_as_the_job_s_prices_do() -> None:
+    """At 2 $/h the rent fits under 2.05 $; with 30 GB at 10 ct over 30 h in it, the price does not."""
+    limit = {"limit_usd_gpu_hour": Decimal("2.05")}
+    offer = changed(quote().offer, download_usd_gb=0.1)
+    there = [changed(quote(), offer=offer)]
+    facts = {"now": NOW, "checkpoint_at": NOW - timedelta(minutes=10)} | limit
+    assert judged_move(a_runner(), RUN, LAUNCH, there, MoveFacts(**facts)).stays is None
+    moved = MoveFacts(**facts, traffic=Traffic(30.0, 0.0, 30 * 3600.0))
+    stays = judged_move(a_runner(), RUN, LAUNCH, there, moved).stays
+    assert stays == "the offer is over the limit that the job would have after the move"
 
 
 def test_work_since_the_checkpoint_is_done_again_and_a_move_waits_for_one_that_is_not_older_than_its_interval() -> None:

@@ -3,8 +3,9 @@
 A bid is in micro-dollars an hour, listed, for the GPUs only.
 
 The comparison is about the cost of the remaining work: on the current instance, and on a new one with its set-up, with
-the minimum billing and the billing steps of both. The old instance would end first, so the two never run together. A
-launch of a watch is never moved, only reported; a job may move (`jobs.job_watch`).
+the minimum billing and the billing steps of both. Hours are compared without traffic on both sides. Traffic is counted
+once: here the upload that is still to come, there the download again and the upload. The old instance would end first,
+so the two never run together. A launch of a watch is never moved, only reported; a job may move (`jobs.job_watch`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gpuwatch.domain.launches.launch import Launch, LaunchState, Promise
 from gpuwatch.domain.launches.money.launch_costs import billed_time
 from gpuwatch.domain.market.money import MICRO, microusd
 from gpuwatch.domain.market.offer import priced_units
+from gpuwatch.domain.market.traffic import Traffic
 from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.watches.computed_limits import bid_ceiling_microusd, bid_for_price
 from gpuwatch.domain.watches.decide import Match, current_quotes
@@ -120,11 +122,11 @@ def relocation(launch: Launch, watch: Watch, offers: Iterable[Match], now: datet
 
 def cheapest_move(launch: Launch, work: RemainingWork, offers: Iterable[Match], now: datetime) -> Relocation | None:
     """Compare a running launch with the cheapest offer of its own GPU, count and rental type; None: there is none."""
-    same = [match for match in current_quotes(offers, now) if _is_alike(match, launch)]
-    best = min(same, key=lambda match: match.price.price_microusd_hour, default=None)
-    if best is None or work.left <= timedelta(0) or not launch.price_microusd_hour or launch.running_at is None:
+    if work.left <= timedelta(0) or not launch.price_microusd_hour or launch.running_at is None:
         return None
-    return _compared(launch, work, best, now - launch.running_at)
+    lived = now - launch.running_at
+    same = (_compared(launch, work, match, lived) for match in current_quotes(offers, now) if _is_alike(match, launch))
+    return min(same, key=lambda found: found.cost_there_microusd, default=None)
 
 
 def _is_alike(match: Match, launch: Launch) -> bool:
@@ -132,18 +134,22 @@ def _is_alike(match: Match, launch: Launch) -> bool:
     return (offer.gpu, offer.gpu_count, offer.spot) == (launch.gpu, launch.gpu_count, launch.spot)
 
 
-def _compared(launch: Launch, work: RemainingWork, best: Match, lived: timedelta) -> Relocation:
+def _compared(launch: Launch, work: RemainingWork, match: Match, lived: timedelta) -> Relocation:
     before = billed_time(launch.promised, lived + work.ending)  # its minimum and its last step are billed
     stays = billed_time(launch.promised, lived + work.left) - lived
-    price = best.price
+    price, rent = match.price, match.price.rent_microusd_hour
     new = Promise(min_billing_s=price.min_billing_s, billing_step_s=price.billing_step_s)
     there = billed_time(new, work.setup + work.repeated + work.left)
-    moved = _cost(before - lived, launch.price_microusd_hour) + _cost(there, price.price_microusd_hour)
+    moved = _cost(before - lived, launch.price_microusd_hour) + _cost(there, rent)
+    promised = launch.promised
+    again = Traffic(promised.download_gb, promised.upload_gb)
+    unknown = tuple(f"the price of its {direction} there is unknown" for direction in again.unpriced(match.offer))
+    to_come = Traffic(0.0, promised.upload_gb).microusd(promised)
     return Relocation(
-        match=best,
-        cost_here_microusd=_cost(stays, launch.price_microusd_hour),
-        cost_there_microusd=moved,
-        work=work,
+        match=match,
+        cost_here_microusd=_cost(stays, launch.price_microusd_hour) + to_come,
+        cost_there_microusd=moved + again.microusd(match.offer),
+        work=msgspec.structs.replace(work, assumed=(*work.assumed, *unknown)),
     )
 
 

@@ -82,7 +82,7 @@ class GuardAlerts:
             provider_there=offer.provider,
             machine=offer.machine_id or offer.offer_id,
             offer=offer.offer_id,
-            price=price_text(usd(found.match.price.price_microusd_hour)),
+            price=price_text(usd(found.match.price.rent_microusd_hour)),
             step=int(found.share / _SAVING_STEP),
             share=found.share,
             saving=dollars(usd(found.saving_microusd)),

@@ -12,7 +12,8 @@ from gpuwatch.domain.launches.money.bids_and_relocation import relocation
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.launch_spec import RelocateSpec
+from gpuwatch.domain.watches.launch_spec import LaunchSpec, RelocateSpec
+from gpuwatch.domain.watches.match import price_for
 from tests.builders import NOON, a_match, a_watch, an_offer, changed, seen_at
 from tests.domain.launches.guard_values import a_running_launch
 
@@ -56,6 +57,23 @@ def test_a_started_hour_is_paid_here_and_a_minimum_there() -> None:
     assert relocation(begun, WATCH, [quote(0.5)], AFTER_2H) is None
     dear = changed(quote(2.0), price=changed(quote(2.0).price, min_billing_s=24 * 3600.0))
     assert relocation(launch(), WATCH, [dear], AFTER_2H) is None, "48 $ are more than 40 $"
+
+
+def test_traffic_is_counted_once_on_both_sides_and_never_as_rent() -> None:
+    """Ten hours at 4 $ and 50 GB up at 2 ct; there 10.1 h at 3.50 $, 100 GB down and 50 GB up at 1 ct."""
+    gb = {"download_gb": 100.0, "upload_gb": 50.0}
+    begun = launch(promised=Promise(download_usd_gb=0.02, upload_usd_gb=0.02, **gb))
+    watch = changed(WATCH, **gb, launch=LaunchSpec(max_runtime_s=12 * 3600.0), relocate=RelocateSpec(min_saving=0.1))
+    offer = changed(quote(3.5).offer, download_usd_gb=0.01, upload_usd_gb=0.01)
+    there = changed(quote(3.5), offer=offer, price=price_for(watch, offer, {}))
+    assert there.price.price_microusd_hour == 3_625_000, "1.50 $ over 12 h are in the compared price"
+    found = relocation(begun, watch, [there], AFTER_2H)
+    assert found is not None
+    assert (found.cost_here_microusd, found.cost_there_microusd) == (41_000_000, 36_850_000)
+    assert found.work.assumed == ("the new machine is as fast as this one", "its set-up takes as long")
+    unknown = relocation(begun, watch, [quote(3.0, download_usd_gb=None, upload_usd_gb=0.01)], AFTER_2H)
+    assert unknown is not None
+    assert unknown.work.assumed[-1] == "the price of its download there is unknown"
 
 
 def test_the_set_up_of_the_watchs_job_is_done_again() -> None:
