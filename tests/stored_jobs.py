@@ -11,7 +11,16 @@ import msgspec
 
 from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState, JobTransition
+from gpuwatch.domain.jobs.job import (
+    MOVE_EVENT,
+    RELOCATED,
+    Job,
+    JobEvent,
+    JobMove,
+    JobRun,
+    JobState,
+    JobTransition,
+)
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.settings import Settings
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
@@ -85,6 +94,18 @@ def moved(settings: Settings, job: Job, states: Sequence[JobState], at: datetime
     steps = [JobTransition(to_state=state, at=at) for state in states]
     steps[-1] = msgspec.structs.replace(steps[-1], changes=changes)
     return _record(settings, job, steps)
+
+
+def relocated(settings: Settings, job: Job, saving_usd: float, *, run_number: int = 1, times: int = 1) -> None:
+    """Let this run have moved to a cheaper machine; `times`: how often it was decided, as after a crash."""
+    move = JobMove(
+        at=real_now(), run_number=run_number, provider="vastai", usd_hour=4.0, to_provider="runpod", to_usd_hour=2.0,
+        stay_usd=2 * saving_usd, move_usd=saving_usd, saving_usd=saving_usd, rests_on="",
+    )  # fmt: skip
+    detail = msgspec.to_builtins(move)
+    for _ in range(times):
+        event = JobEvent(job_id=job.job_id, run_number=run_number, at=move.at, kind=MOVE_EVENT, detail=detail)
+        with_run(settings, JobRun(job_id=job.job_id, run_number=run_number, launch_id="k" * 12, step=RELOCATED), event)
 
 
 def with_run(settings: Settings, run: JobRun, event: JobEvent | None = None) -> None:

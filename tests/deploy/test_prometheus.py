@@ -20,7 +20,7 @@ from gpuwatch.app.setup.metric_specs import METRICS
 from gpuwatch.emulator import Delays, Marketplace
 from tests.checkout import ROOT
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
-from tests.stored_jobs import a_running_job
+from tests.stored_jobs import a_running_job, relocated
 from tests.telegram_double import telegram
 from tests.web.served import served
 
@@ -93,11 +93,13 @@ def test_every_panel_has_data_after_a_run_that_rents(tmp_path: Path) -> None:
 def test_every_panel_of_jobs_has_data_while_one_runs(tmp_path: Path) -> None:
     with served(tmp_path) as web, _prometheus(tmp_path, int(web.url.rpartition(":")[2])) as ask:
         job = a_running_job(web.context.settings, tmp_path)
+        relocated(web.context.settings, job, 3.5, run_number=2)
         (tmp_path / "weekly.toml").write_text(RECURRING)
         submit_jobs(web.context.settings, [tmp_path / "weekly.toml"])
         wait_for(lambda: all(map(ask, expressions(board="jobs"))))
         (found,) = ask("gpuwatch_job_progress_ratio")
         assert (found["metric"]["job_name"], found["value"][1]) == (job.name, "0.25")
+        assert [one["value"][1] for one in ask("gpuwatch_job_moves_saving_usd")] == ["3.5"]
 
 
 def _with_quota(home: Home) -> None:

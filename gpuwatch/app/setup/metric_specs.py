@@ -52,6 +52,8 @@ _JOB_METRICS = (
         ("job_name",),
     ),
     MetricSpec("gpuwatch_job_checkpoint_interval_seconds", _GAUGE, "Configured checkpoint interval", ("job_name",)),
+    MetricSpec("gpuwatch_job_moves", _GAUGE, "Moves of the job to cheaper machines", ("job_name",)),
+    MetricSpec("gpuwatch_job_moves_saving_usd", _GAUGE, "Saving of these moves, as expected by each", ("job_name",)),
     MetricSpec("gpuwatch_job_tokens_per_second", _GAUGE, "Speed last reported by the command", ("job_name",)),
     MetricSpec("gpuwatch_job_loss", _GAUGE, "Loss last reported by the command", ("job_name",)),
     MetricSpec("gpuwatch_job_gpu_utilization_ratio", _GAUGE, "Last measured GPU utilisation, 0 to 1", ("job_name",)),

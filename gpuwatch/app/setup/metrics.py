@@ -267,7 +267,11 @@ def job_values(store: Database, now: datetime) -> Values:
         values.setdefault("gpuwatch_job_series_next_timestamp_seconds", {})[labels] = series.next_at.timestamp()
         values.setdefault("gpuwatch_job_series_missed", {})[labels] = float(series.missed)
         values.setdefault("gpuwatch_job_series_skipped", {})[labels] = float(series.skipped)
+    moves = repository.moves([job.job_id for job in on_instance])
     for job in on_instance:
+        saved = [move.saving_usd for (job_id, _), move in moves.items() if job_id == job.job_id]
+        values.setdefault("gpuwatch_job_moves", {})[(job.name,)] = float(len(saved))
+        values.setdefault("gpuwatch_job_moves_saving_usd", {})[(job.name,)] = sum(saved, 0.0)
         job_values_ = _values_of_job(job, runs.get(job.job_id), samples.get(job.job_id), checkpoints.get(job.job_id))
         for name, value in job_values_.items():
             values.setdefault(name, {})[(job.name,)] = value

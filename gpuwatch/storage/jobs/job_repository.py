@@ -10,7 +10,19 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobEvent, JobRun, JobState, JobTransition, apply_transition
+from gpuwatch.domain.jobs.job import (
+    MOVE_EVENT,
+    ON_AN_INSTANCE,
+    RELOCATED,
+    Job,
+    JobEvent,
+    JobMove,
+    JobRun,
+    JobState,
+    JobTransition,
+    apply_transition,
+    move_in,
+)
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_series import JobSeries
 from gpuwatch.domain.launches.life.owner_decisions import pause_refusal
@@ -195,6 +207,25 @@ class SqlJobRepository:
                 rows = connection.execute(select(job_event).where(job_event.c.id.in_(newest)))
                 newest_rows += [_event_of(row) for row in rows]
         return newest_rows
+
+    def moves(self, job_ids: Collection[str]) -> dict[tuple[str, int], JobMove]:
+        """Return the moves of these jobs to cheaper machines, by job id and the run that ended. Raises StoreError."""
+        is_of_run = and_(job_run.c.job_id == job_event.c.job_id, job_run.c.run_number == job_event.c.run_number)
+        made: dict[tuple[str, int], JobMove] = {}
+        all_ids = list(job_ids)
+        with self._database.read() as connection:
+            for start in range(0, len(all_ids), _IDS_PER_QUERY):
+                query = (
+                    select(job_event)
+                    .join(job_run, is_of_run)
+                    .where(job_event.c.job_id.in_(all_ids[start : start + _IDS_PER_QUERY]))
+                    .where(job_event.c.kind == MOVE_EVENT, job_run.c.step == RELOCATED)
+                    .order_by(job_event.c.id)
+                )
+                for event in map(_event_of, connection.execute(query)):
+                    if (move := move_in(event)) is not None:
+                        made[event.job_id, event.run_number] = move  # decided again after a crash: the newest counts
+        return made
 
     def runs_on_an_instance(self) -> list[JobRun]:
         """Return the newest run of each job that is on an instance. Raises StoreError."""

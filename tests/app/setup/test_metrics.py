@@ -18,7 +18,7 @@ from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
 from gpuwatch.storage.setup.database import Database
 from tests.domain.forecasts.test_price_forecasts import scored, stated
-from tests.stored_jobs import a_running_job, a_sample, moved, sampled
+from tests.stored_jobs import a_running_job, a_sample, moved, relocated, sampled
 from tests.web.served import settings_in
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -136,6 +136,18 @@ def test_jobs_are_counted_and_one_on_an_instance_says_how_it_does(tmp_path: Path
     assert [one[f"gpuwatch_job_{name}"] for name in measured] == [0.25, 12_000.0, 1.25, 0.55, 3.3]
     assert one["gpuwatch_job_checkpoint_interval_seconds"] == 1200.0
     exposition(MetricValues(values=found))
+
+
+def test_moves_to_cheaper_machines_are_counted_once_each(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    job = a_running_job(settings, tmp_path)
+    found = MetricsReader().read(settings, real_now()).values
+    assert found["gpuwatch_job_moves"] == found["gpuwatch_job_moves_saving_usd"] == {(job.name,): 0.0}
+    relocated(settings, job, 3.5, times=2)
+    relocated(settings, job, 1.5, run_number=2)
+    found = MetricsReader().read(settings, real_now()).values
+    assert found["gpuwatch_job_moves"] == {(job.name,): 2.0}
+    assert found["gpuwatch_job_moves_saving_usd"] == {(job.name,): 5.0}
 
 
 def test_a_job_whose_forecast_ends_after_its_deadline_is_late_and_one_that_is_over_is_not_named(tmp_path: Path) -> None:
