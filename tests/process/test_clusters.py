@@ -230,6 +230,24 @@ def test_no_capacity_queues_the_job_again(new_cluster: Callable[..., Cluster]) -
     assert (found["retries_left"], found["spent_usd"]) == (1, 0.0)
 
 
+def test_spot_first_asks_for_spot_machines_while_the_deadline_allows(new_cluster: Callable[..., Cluster]) -> None:
+    """Again after no capacity, and for any machine once it is late; without a deadline it is refused in one line."""
+    cluster = new_cluster()
+    for name, more in (("endless", ""), ("train", 'deadline = "20h"'), ("late", 'deadline = "65m"')):
+        text = JOB.format(nodes=2, limit="max_price = 2.5", more=f"hours = 1\n{more}")
+        (cluster.home.folder / f"{name}.toml").write_text(text.replace("{ gpu", '{ spot = "first", gpu'))
+    refused = cluster.home.run("jobs", "submit", "endless.toml")
+    assert (refused.returncode, "needs a deadline on clusters" in refused.stderr) == (2, True)
+    with cluster.home.daemon():
+        assert cluster.home.run("jobs", "submit", "train.toml").returncode == 0
+        cluster.dstack.set(cluster.name(), "failed", reason="failed_to_start_due_to_no_capacity")
+        wait_for(lambda: len(cluster.dstack.made()) == 2)
+        assert cluster.home.run("jobs", "submit", "late.toml").returncode == 0
+        wait_for(lambda: len(cluster.dstack.made()) == 3)
+    asked = [(run["task"]["env"][0], run["task"]["spot_policy"]) for run in reversed(cluster.dstack.all())]
+    assert asked == [("GPUWATCH_JOB=train", "spot")] * 2 + [("GPUWATCH_JOB=late", "auto")]
+
+
 def test_a_failed_command_fails_the_job(new_cluster: Callable[..., Cluster]) -> None:
     """It ended before it was observed: it ran, so it is not repeated."""
     cluster = new_cluster()

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec import Meta
 
 from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.job_building import min_billing_h
-from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_watch import START_H, latest_start, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.jobs.queue import QueuedJob, group_states, saving_usd, schedule
 from gpuwatch.domain.jobs.shared_instance import Merge, SharedInstances, holders_of, launches_of
 from gpuwatch.domain.launches.life.admission import BlockReason
-from gpuwatch.domain.market.json_view import rfc3339
-from gpuwatch.domain.market.money import MICRO, price_text
+from gpuwatch.domain.market.json_view import JsonView, Moment, rfc3339
+from gpuwatch.domain.market.money import MICRO, dollars, price_text
 from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
@@ -38,16 +39,20 @@ ASSUMED = (
 )
 
 
-class SpotFirst(msgspec.Struct, frozen=True, kw_only=True):
-    """The two costs of a job with `spot = "first"`, at the cheapest offers; None: none is known.
+class SpotFirst(JsonView, frozen=True, kw_only=True):
+    """The two costs of the work left of a job with `spot = "first"`, at the cheapest offers."""
 
-    Attributes:
-        until: until when it waits for a spot offer; None: for `spot_for`, from the first offer on demand.
-    """
+    until: Annotated[
+        Moment | None, Meta(description="It waits for a spot offer; null: for spot_for, from the first on demand.")
+    ]
+    spot_usd: Annotated[float | None, Meta(description="As spot; null: no offer is known.")]
+    on_demand_usd: Annotated[float | None, Meta(description="On demand, at once; null: no offer is known.")]
 
-    until: datetime | None
-    spot_usd: float | None
-    on_demand_usd: float | None
+    def text(self, zone: tzinfo) -> str:
+        """Return it in one line."""
+        spot, on_demand = ("unknown" if usd is None else dollars(usd) for usd in (self.spot_usd, self.on_demand_usd))
+        until = "for spot_for" if self.until is None else f"until {format_moment(self.until, zone)}"
+        return f"waits for a spot offer {until}: about {spot} as spot, {on_demand} on demand"
 
 
 class PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,29 +137,36 @@ def planned_start(queued: QueuedJob, status: WatchStatus | None, now: datetime, 
         rents_now=rents_now,
         when=queued.waits or _wait_text(job, status, (limit, cap, cheapest), now, zone),
         saving_usd=saving_usd(job, cheapest),
-        predicted_usd=job.spent_microusd / MICRO
-        + price * priced_units(job.definition.resources.gpu_count_min) * work_hours_left(job),
+        predicted_usd=job.spent_microusd / MICRO + price * _gpu_hours_left(job),
         spot_first=None if status is None else _spot_first(job, status),
     )
+
+
+def spot_first_of(settings: Settings, job: Job, now: datetime) -> SpotFirst | None:
+    """Its two costs, while a job waits for its first machine or the next one; None: it has another `spot`, or runs.
+
+    Raises StoreError.
+    """
+    if job.definition.resources.spot is not SpotPolicy.FIRST or job.state not in {JobState.QUEUED, JobState.PREEMPTED}:
+        return None
+    return _spot_first(job, _statuses(settings, [job], now)[job.job_id])
 
 
 def _spot_first(job: Job, status: WatchStatus) -> SpotFirst | None:
     if status.watch.spot is not SpotPolicy.FIRST:
         return None
     spot_usd, on_demand_usd = (_cost_usd(job, status.cheapest.get(is_spot)) for is_spot in (True, False))
-    return SpotFirst(until=status.watch.spot_until, spot_usd=spot_usd, on_demand_usd=on_demand_usd)
+    return SpotFirst.of(until=status.watch.spot_until, spot_usd=spot_usd, on_demand_usd=on_demand_usd)
 
 
 def _cost_usd(job: Job, match: Match | None) -> float | None:
     """The cost of the work left there; None: there is no offer."""
-    if match is None:
-        return None
-    return (
-        match.price_microusd_gpu_hour
-        / MICRO
-        * priced_units(job.definition.resources.gpu_count_min)
-        * work_hours_left(job)
-    )
+    return None if match is None else match.price_microusd_gpu_hour / MICRO * _gpu_hours_left(job)
+
+
+def _gpu_hours_left(job: Job) -> float:
+    spec = job.definition
+    return spec.nodes * priced_units(spec.resources.gpu_count_min) * work_hours_left(job)
 
 
 def _block(status: WatchStatus) -> str | None:
@@ -196,10 +208,6 @@ def _wait_text(
     return f"when an offer is at or under ${price_text(limit)}; {seen}"
 
 
-def _spot_first_json(costs: SpotFirst) -> dict[str, Any]:
-    return {"until": rfc3339(costs.until), "spot_usd": costs.spot_usd, "on_demand_usd": costs.on_demand_usd}
-
-
 def job_plan_json(plan: JobPlan) -> dict[str, Any]:
     """JSON of `gpuwatch jobs plan`. Prices in USD per GPU-hour."""
     return {
@@ -222,7 +230,7 @@ def job_plan_json(plan: JobPlan) -> dict[str, Any]:
                 "when": start.when,
                 "saving_usd": round(start.saving_usd, 6),
                 "predicted_usd": round(start.predicted_usd, 6),
-                "spot_first": None if start.spot_first is None else _spot_first_json(start.spot_first),
+                "spot_first": None if start.spot_first is None else start.spot_first.json(),
             }
             for start in plan.starts
         ],

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch.app.jobs.job_files import check_inputs
+from gpuwatch.app.jobs.job_plan import SpotFirst, spot_first_of
 from gpuwatch.app.watches.watch_selection import known_job
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.cluster_task import is_cluster, unfit_for_cluster
@@ -47,12 +48,18 @@ RETRIABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.PAUSED})
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """One job with its runs and events, oldest first. `cluster`: the name of its newest run at dstack."""
+    """One job with its runs and events, oldest first.
+
+    Attributes:
+        cluster: the name of its newest run at dstack.
+        spot_first: its two expected costs, while it waits for a spot offer first.
+    """
 
     job: Job
     runs: tuple[JobRun, ...]
     events: tuple[JobEvent, ...]
     cluster: str | None = None
+    spot_first: SpotFirst | None = None
 
     @property
     def log_is_at(self) -> str | None:
@@ -266,7 +273,13 @@ def job_details(settings: Settings, name_or_id: str) -> JobDetails:
         job = known_job(repository, name_or_id)
         runs, events = repository.runs(job.job_id), repository.events(job.job_id)
         launch = SqlLaunchRepository(store).get(job.launch_id) if is_cluster(job) and job.launch_id else None
-    return JobDetails(job=job, runs=tuple(runs), events=tuple(events), cluster=None if launch is None else launch.label)
+    return JobDetails(
+        job=job,
+        runs=tuple(runs),
+        events=tuple(events),
+        cluster=None if launch is None else launch.label,
+        spot_first=spot_first_of(settings, job, real_now()),
+    )
 
 
 class JobDetailsView(JobView, frozen=True, kw_only=True):
@@ -278,6 +291,7 @@ class JobDetailsView(JobView, frozen=True, kw_only=True):
     cluster: str | None
     moves: Annotated[tuple[JobMove, ...], Meta(description="Moves to cheaper machines, oldest first.")]
     relocation: Annotated[str | None, Meta(description="What was last found out about a cheaper machine.")]
+    spot_first: Annotated[SpotFirst | None, Meta(description="Two expected costs, while it waits and spot is first.")]
     runs: tuple[JobRunView, ...]
     events: tuple[JobEventView, ...]
 
@@ -291,6 +305,7 @@ def details_view(details: JobDetails) -> JobDetailsView:
         cluster=details.cluster,
         moves=tuple(details.moves),
         relocation=details.advice,
+        spot_first=details.spot_first,
         sample=None if sample is None else sample_view(sample),
         definition=definition_json(job.definition),
         runs=tuple(JobRunView.of(run) for run in details.runs),

@@ -79,7 +79,8 @@ def _job_reply(context: ChatContext, job: Job) -> ChatReply:
     zone = ZoneInfo(context.settings.timezone)
     sample = details.newest_sample
     facts = [] if sample is None else sample_facts(sample, lambda at: format_moment(at, zone))
-    items = [("state", f": {_line(details.job)}"), *((label, f": {text}") for label, text in facts)]
+    spot = [] if details.spot_first is None else [("spot", f": {details.spot_first.text(zone)}")]
+    items = [("state", f": {_line(details.job)}"), *spot, *((label, f": {text}") for label, text in facts)]
     return listing(f"Job {details.job.name}", items, [job_buttons(context, details.job)])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -19,7 +20,6 @@ from gpuwatch.domain.market.money import dollars, per_gpu_hour
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.app.jobs.job_plan import SpotFirst
     from gpuwatch.app.jobs.job_simulate import PolicyResult
     from gpuwatch.settings import Settings
 
@@ -55,12 +55,6 @@ def _amount(usd: float | None) -> str | None:
     return None if usd is None else dollars(usd)
 
 
-def _spot_first_line(costs: SpotFirst, timezone: str) -> str:
-    spot, on_demand = (dollars(usd) if usd is not None else "unknown" for usd in (costs.spot_usd, costs.on_demand_usd))
-    until = "for spot_for" if costs.until is None else f"until {local(costs.until, timezone)}"
-    return f"waits for a spot offer {until}: about {spot} as spot, {on_demand} on demand"
-
-
 _POLICY_COLUMNS = (
     left("policy", lambda result: _TITLES[result.policy]),
     right("cost", lambda result: _amount(result.usd)),
@@ -94,7 +88,7 @@ def plan(as_json: bool, settings: Settings) -> None:
     table(_START_COLUMNS, job_plan.starts, timezone=settings.timezone)
     for start in job_plan.starts:
         if start.spot_first is not None:
-            click.echo(f"{start.queued.job.name}: {_spot_first_line(start.spot_first, settings.timezone)}")
+            click.echo(f"{start.queued.job.name}: {start.spot_first.text(ZoneInfo(settings.timezone))}")
     for merge in job_plan.merges:
         names = ", ".join(job.name for job in merge.jobs)
         saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.separate_usd)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -213,6 +214,7 @@ def _print_details(details: JobDetails, timezone: str) -> None:
         ("launch", job.launch_id or "–"),
         *kept_facts(spec),
         ("runs", f"{job.run_number}; {job.retries_left} retries left"),
+        *([("spot", details.spot_first.text(ZoneInfo(timezone)))] if details.spot_first else []),
         *(("moved", f"{local(move.at, timezone)} {move_text(move)}") for move in details.moves),
         *([("relocate", f"{spec.relocate.action}: {details.advice or 'nothing found yet'}")] if spec.relocate else []),
     )

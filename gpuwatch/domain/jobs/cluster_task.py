@@ -15,7 +15,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
-from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch
+from gpuwatch.domain.jobs.job_watch import latest_spot_wait, max_runtime_s, price_cap, waiting_job_watch
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, OfferPrice
@@ -26,7 +26,7 @@ from gpuwatch.domain.watches.orchestrator_task import LEAST_MEMORY, STEP_USD, mo
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 
 TOOL: Final = "dstack"  # the provider name of its launches
-_SPOT: Final = {SpotPolicy.NO: "on-demand", SpotPolicy.ONLY: "spot", SpotPolicy.ANY: "auto", SpotPolicy.FIRST: "auto"}
+_SPOT: Final = {SpotPolicy.NO: "on-demand", SpotPolicy.ONLY: "spot", SpotPolicy.ANY: "auto"}
 
 
 def is_cluster(job: Job) -> bool:
@@ -93,7 +93,7 @@ def dstack_task(job: Job, launch: Launch) -> dict[str, Any]:
         "env": [*env, *spec.secret_env],
         "commands": [*([spec.setup] if spec.setup else []), spec.script if spec.script is not None else spec.command],
         "resources": resources,
-        "spot_policy": _SPOT[watch.spot],
+        "spot_policy": _spot_policy(job, launch),
         "max_price": launch.most_microusd_hour / nodes / MICRO,
         "max_duration": f"{int(launch.max_runtime_s or 0)}s",
         "idle_duration": "0s",  # machines end with their run
@@ -104,6 +104,15 @@ def dstack_task(job: Job, launch: Launch) -> dict[str, Any]:
     return task
 
 
+def _spot_policy(job: Job, launch: Launch) -> str:
+    """Spot machines alone while the job can wait for them; the launch's own time keeps its task the same."""
+    spot = job.definition.resources.spot
+    if spot is not SpotPolicy.FIRST:
+        return _SPOT[spot]
+    until = latest_spot_wait(job)
+    return "spot" if until is not None and launch.intended_at < until else "auto"
+
+
 def unfit_for_cluster(spec: JobDefinition) -> str | None:
     """Why dstack cannot run this job, in one line; None: it can."""
     left_out = [key for key in ("inputs", "results", "checkpoint", "pilot") if getattr(spec, key)]
@@ -111,6 +120,8 @@ def unfit_for_cluster(spec: JobDefinition) -> str | None:
         return f"{', '.join(left_out)}: not supported on clusters; use setup and command"
     if spec.resources.action.value == "ask":
         return 'action = "ask": dstack chooses the machines of a cluster, so there is no offer to approve'
+    if spec.resources.spot is SpotPolicy.FIRST and spec.deadline_s is None and spec.deadline_at is None:
+        return 'resources.spot = "first": needs a deadline on clusters; only dstack sees the offers that start spot_for'
     if spec.resources.min_reputation is not None:
         return "resources.min_reputation: dstack chooses the machines of a cluster and does not support it"
     unknown = [name for name in spec.resources.providers or () if not names_at(name).get(TOOL)]

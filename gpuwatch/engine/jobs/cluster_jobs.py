@@ -30,13 +30,14 @@ from gpuwatch.domain.launches.life.launch_events import (
 )
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.money import MICRO, dollars, usd
+from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts.launch_alerts import job_alert
 from gpuwatch.engine.jobs.job_parts import record_step
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
 from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
-from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.engine.setup.failpoint import failpoint, pace
 from gpuwatch.errors import JobConflict, OutcomeUnknown, ProviderError, ProviderUnreachable, SettingsError, StoreError
 from gpuwatch.ports import UnitOfWorkFactory
 from gpuwatch.ports.jobs import ClusterLauncher, ClusterRun
@@ -50,6 +51,7 @@ log = logging.getLogger(__name__)
 
 SETTLE_S = 120.0  # at least this long after an attempt: its client process may outlive a gpuwatch that died
 MOST_TRIES = 3
+_AGAIN_AFTER = timedelta(minutes=1)  # after an attempt that found no machines (assumed)
 COST_WITHIN = timedelta(minutes=10)  # after the end of a run: how long to retry the query for its cost
 _LOST = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STOPPING})
 _OPEN = frozenset({JobState.RENTING, JobState.PREPARING, JobState.RUNNING, JobState.FETCHING})
@@ -139,6 +141,8 @@ class ClusterJobs:
         why = why or waits_for(job, states)
         if why is None and not is_open(job.definition.active, now, self._terms.zone):
             why = "waiting for its active windows"
+        if why is None and self._found_none(job, now):
+            return
         if why is None:
             try:
                 self._parts.variables(job)
@@ -169,6 +173,13 @@ class ClusterJobs:
         detail = {"engine": TOOL, "run": launch.label}
         step = JobTransition(to_state=JobState.RENTING, at=now, reason=None, changes=changes, detail=detail)
         self._submit(self._jobs.record(job, step), launch, now)
+
+    def _found_none(self, job: Job, now: datetime) -> bool:
+        """Whether dstack found no machines for it a moment ago: each attempt is a run there, and a launch here."""
+        before = self._launches.get(job.launch_id or "")
+        tried = before is not None and before.running_at is None and before.provider == TOOL
+        ended_at = before.ended_at if before is not None and tried else None
+        return ended_at is not None and is_recent(ended_at, now, _AGAIN_AFTER / pace())
 
     def _submit(self, job: Job, launch: Launch, now: datetime) -> None:
         """Submit the task of a reserved launch. If the outcome is uncertain, look it up before anything else."""

@@ -19,7 +19,7 @@ from gpuwatch.app.jobs.job_output import log_part, result_file, whole_log
 from gpuwatch.app.jobs.job_series import listed_series, request_series_end, series_details
 from gpuwatch.app.jobs.jobs import RETRIABLE, JobDetails, job_details, listed_jobs
 from gpuwatch.app.launches.launches import launch_details
-from gpuwatch.app.reader_text import span
+from gpuwatch.app.reader_text import clock_text, span
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_definition import is_store
 from gpuwatch.domain.jobs.queue import queue_order
@@ -145,7 +145,7 @@ def _show_job(view: View) -> Mapping[str, Any]:
         "results": results[:_RESULTS],
         "results_left_out": max(0, len(results) - _RESULTS),
         "size_text": size_text,
-        "facts": [*_facts(job), *_move_facts(details)],
+        "facts": [*_facts(job), *_spot_facts(details), *_move_facts(details)],
         "can_retry": job.state in RETRIABLE,
     }
 
@@ -197,6 +197,21 @@ def _facts(job: Job) -> list[tuple[str, str]]:
     if spec.depends_on:
         facts.append((_("After"), ", ".join(map(plain_name, spec.depends_on))))
     return facts
+
+
+def _spot_facts(details: JobDetails) -> Iterator[tuple[str, str]]:
+    """Yield until when it waits for a spot machine, and what the rest of its work costs both ways."""
+    costs = details.spot_first
+    if costs is None:
+        return
+    spot, on_demand = (_("unknown") if one is None else dollars(one) for one in (costs.spot_usd, costs.on_demand_usd))
+    if costs.until is None:
+        text = _("for {time} once there is a machine on demand; about {spot} as spot, {on_demand} on demand")
+        time = span(details.job.definition.resources.spot_for_s)
+    else:
+        text = _("until {time}; about {spot} as spot, {on_demand} on demand at once")
+        time = clock_text(costs.until)
+    yield _("Spot only"), text.format(time=time, spot=spot, on_demand=on_demand)
 
 
 def _move_facts(details: JobDetails) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 
 import msgspec
@@ -73,6 +74,22 @@ def test_the_same_launch_has_the_same_task() -> None:
     assert task["resources"] == {"gpu": {"count": 8, "name": ["A100"], "memory": "72GB.."}, "disk": "100GB.."}
     assert (task["spot_policy"], task["name"]) == ("auto", f"gpuwatch-{'a' * 12}-bbbbbbbb-jobaaaa2")
     assert "backends" not in task
+
+
+def test_spot_first_asks_for_spot_machines_until_the_latest_start_on_demand() -> None:
+    """Twenty hours of work and twelve minutes to start, before a deadline in thirty hours."""
+    job = msgspec.structs.replace(a_cluster(spot=SpotPolicy.FIRST), deadline=NOON + timedelta(hours=30))
+    launch = launched(job)
+
+    def policy(after: timedelta, job: Job = job) -> str:
+        return str(dstack_task(job, msgspec.structs.replace(launch, intended_at=NOON + after))["spot_policy"])
+
+    assert policy(timedelta(hours=9, minutes=47)) == "spot"
+    assert policy(timedelta(hours=9, minutes=48)) == "auto"
+    assert policy(timedelta(0), msgspec.structs.replace(job, deadline=None)) == "auto", "of a gpuwatch before"
+    spec = msgspec.structs.replace(job.definition, nodes=2)
+    assert "needs a deadline" in str(unfit_for_cluster(spec))
+    assert unfit_for_cluster(msgspec.structs.replace(spec, deadline_s=36_000.0)) is None
 
 
 @pytest.mark.parametrize(

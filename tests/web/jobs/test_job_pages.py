@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpuwatch.app.jobs.jobs import submit_jobs
+import pytest
+
+from gpuwatch.app.jobs.job_plan import job_plan_json, plan_jobs
+from gpuwatch.app.jobs.jobs import details_view, job_details, submit_jobs
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import JobRun, JobState, JobTransition
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import open_database
 from tests.builders import NOON
+from tests.storage.stored_answers import an_answer, an_offer
 from tests.stored_jobs import a_running_job, moved
 from tests.web.served import PAGE, served
 
@@ -51,6 +56,32 @@ def test_the_queue_and_a_job_are_shown_and_markup_of_a_host_is_text(tmp_path: Pa
         assert web.client.get("/jobs/nope", headers=PAGE).status_code == 404
         items = web.client.get("/api/v1/jobs").json()["items"]
         assert [item["name"] for item in items] == ["next", "train"]
+
+
+def test_a_job_with_spot_first_shows_both_costs_while_it_waits(tmp_path: Path) -> None:
+    """Six hours; the page, the command's JSON and `jobs plan` read the same offers of the store."""
+    with served(tmp_path) as web:
+        settings = web.context.settings
+        store = open_database(settings.database_url)
+        for usd_hour, is_spot in ((1.0, True), (2.0, False)):
+            answer = an_answer(an_offer(str(usd_hour), usd_hour, spot=is_spot), observed_at=real_now())
+            SqlHistoryRecorder(store).record(answer, lane="sweep", gpu="H100 SXM", spot=is_spot)
+        store.close()
+        text = JOB.replace('"H100" }', '"H100", spot = "first" }\nhours = 6\n')
+        (tmp_path / "train.toml").write_text(text + 'deadline = "20h"\n')
+        (tmp_path / "open.toml").write_text(text)
+        job, without = submit_jobs(settings, [tmp_path / "train.toml", tmp_path / "open.toml"]).jobs
+        found = details_view(job_details(settings, job.job_id)).json()["spot_first"]
+        planned, _ = job_plan_json(plan_jobs(settings))["jobs"]
+        assert found == planned["spot_first"]
+        assert (found["spot_usd"], found["on_demand_usd"]) == (pytest.approx(7.2), pytest.approx(14.4))
+        page = web.client.get(f"/jobs/{job.job_id}", headers=PAGE).text
+        text = r"<dt>Spot only</dt><dd>until [^<]+; about \$7.20 as spot, \$14.40 on demand at once</dd>"
+        assert re.search(text, page)
+        page = web.client.get(f"/jobs/{without.job_id}", headers=PAGE).text
+        assert "once there is a machine on demand; about $7.20 as spot, $14.40 on demand<" in page
+        moved(settings, job, (JobState.RENTING,), real_now())
+        assert details_view(job_details(settings, job.job_id)).spot_first is None
 
 
 def test_the_first_sentence_of_the_list_says_what_runs_and_what_waits(tmp_path: Path) -> None:
