@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ from gpuwatch.ports import AccountLookup
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.instances.obligation import Obligation
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.launches.guarding.keeper import Keeper
     from gpuwatch.ports import Alert, Launcher
     from gpuwatch.ports.http import HttpClient
@@ -57,7 +59,26 @@ def obligation_file(settings: Settings, now: Callable[[], datetime] = real_now) 
     from gpuwatch.storage.launches.obligation_file import ObligationFile, obligation_path
 
     path = obligation_path(settings.database_url, lambda: state_folder(os.environ))
-    return ObligationFile(path, now, lambda launch: key_hash(settings, launch.provider, launch.launch_id))
+    watches = {watch.name: watch for watch in settings.watches}
+    return ObligationFile(
+        path,
+        now,
+        lambda launch: key_hash(settings, launch.provider, launch.launch_id),
+        lambda launch: _keep_s(launch, watches),
+    )
+
+
+def _keep_s(launch: Launch, watches: Mapping[str, Watch]) -> float:
+    """For how long its disk is kept after the end of its run, in seconds; 0: it is destroyed then."""
+    from gpuwatch import providers
+    from gpuwatch.domain.launches.life.kept_disks import kept_after_end_s
+    from gpuwatch.domain.launches.life.launch_events import on_end_keep_s
+    from gpuwatch.domain.launches.life.launch_record import governing_watch
+
+    keeps = launch.provider in providers.names() and not providers.info(launch.provider).cannot_keep_disk(
+        is_spot=launch.spot
+    )
+    return kept_after_end_s(launch, on_end_keep_s(governing_watch(launch, watches)) if keeps else None)
 
 
 def key_hash(settings: Settings, provider: str, launch_id: str) -> str | None:

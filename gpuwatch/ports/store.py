@@ -67,6 +67,9 @@ class ObligationReader(Protocol):
     def reopen(self, obligation: Obligation) -> None:
         """Reopen it: its instance exists. Raises StoreError."""
 
+    def note_disk_kept(self, obligation: Obligation) -> None:
+        """Move its end: it was stopped, and its disk is kept for `keep_s` from its end on. Raises StoreError."""
+
     def note_report(self, obligation: Obligation) -> None:
         """Record what its owner was alerted about, for the next keeper. Raises StoreError."""
 

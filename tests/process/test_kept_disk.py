@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from gpuwatch.domain.launches.instances.obligation import encode_line, read_obligation_lines
 from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.storage.launches.obligation_file import FILE_NAME
 from tests.process.audit import Audit, Limits, launches
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
 from tests.telegram_double import TelegramDouble
@@ -134,6 +140,68 @@ def test_after_a_kill_the_keeper_destroys_the_disk_at_its_end(market: Marketplac
     with home.daemon(**hangs):
         wait_for(lambda: not market.instances())
     assert faults(market, home) == []
+
+
+def go_back(home: Home, by: timedelta) -> None:
+    """Let the launch have begun earlier by this, in its row and in the keeper's file, while no daemon runs."""
+    columns = ("intended_at_ms", "requested_at_ms", "running_at_ms")
+    changes = ", ".join(f"{one} = {one} - {by // timedelta(milliseconds=1)}" for one in columns)
+    with closing(sqlite3.connect(home.folder / "gpuwatch.db")) as database, database:
+        database.execute(f"UPDATE launch SET {changes}")
+    path = home.folder / FILE_NAME
+    (one,) = read_obligation_lines(path.read_bytes().splitlines(keepends=True)).open.values()
+    assert one.ends_at is not None
+    earlier = replace(one, ends_at=one.ends_at - by, ordered_at=one.ordered_at - by)
+    path.write_bytes(encode_line(earlier))
+
+
+def killed_while_it_runs(home: Home) -> None:
+    with home.daemon() as child:
+        running_id(home)
+        wait_for(lambda: b"instance_id" in (home.folder / FILE_NAME).read_bytes())
+        child.kill()
+        child.wait()
+
+
+def days_from_start(home: Home) -> float:
+    return float(launches(home.database_url)[0]["max_runtime_s"]) / 86_400
+
+
+def test_an_end_that_passes_while_gpuwatch_is_down_keeps_the_disk_all_the_same(
+    market: Marketplace, tmp_path: Path
+) -> None:
+    """Also if it dies again at its first stop. Its disk is kept from that end on, not from the return on."""
+    home = Home(tmp_path, market.url, action=keeping("2d"), max_runtime="2h")
+    killed_while_it_runs(home)
+    go_back(home, timedelta(hours=5))
+    die(home, "launch.before_halt")
+    with home.daemon() as child:
+        wait_for(lambda: is_kept(home))
+        assert (status(market), days_from_start(home)) == (["stopped"], pytest.approx(2 + 2 / 24))
+        child.kill()
+        child.wait()
+    go_back(home, timedelta(days=2))
+    with home.daemon():
+        wait_for(lambda: home.states() == ["ended"])
+    assert market.instances() == []
+
+
+def test_the_keeper_alone_stops_it_at_its_end_and_the_daemon_takes_that_up(
+    market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, market.url, action=keeping("2d"), max_runtime="2h", extra=notify_by(double))
+    killed_while_it_runs(home)
+    go_back(home, timedelta(hours=5))
+    for results in (["stopped"], []):
+        done = home.run("keep", "--json")
+        assert done.returncode == 0, done.stderr
+        assert [one["result"] for one in json.loads(done.stdout)["overdue"]] == results
+    assert status(market) == ["stopped"]
+    assert sum("the keeper stopped it" in message.text for message in double.shown) == 1
+    with home.daemon():
+        wait_for(lambda: is_kept(home))
+        assert (status(market), days_from_start(home)) == (["stopped"], pytest.approx(2 + 2 / 24))
+    assert len(market.ledger.creates) == 1
 
 
 STOPPING = ("launch.before_halt", "launch.after_halt", "running.before_record", "running.after_record")

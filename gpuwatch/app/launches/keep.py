@@ -32,6 +32,7 @@ class EndResult(StrEnum):
     """What became of an overdue instance."""
 
     ENDED = "ended"
+    STOPPED = "stopped"
     EXTENDED = "extended"
     ABSENT = "absent"
     FAILED = "failed"
@@ -46,7 +47,12 @@ class KeptView(JsonView, frozen=True, kw_only=True):
     instance_id: str | None
     label: str
     should_have_ended_at: Moment
-    result: Annotated[EndResult, Meta(description="`absent`: the provider shows none; `extended`: its end was later.")]
+    result: Annotated[
+        EndResult,
+        Meta(
+            description="`stopped`: its disk is kept; `absent`: the provider shows none; `extended`: its end was later."
+        ),
+    ]
     error: Annotated[str | None, Meta(description="Why it could not be ended.")]
 
 
@@ -99,7 +105,7 @@ def _kept(ending: Ending, left: Obligation | None) -> KeptView:
     if left is None:
         result = EndResult.ENDED
     elif left.ends_at is not None and one.ends_at is not None and left.ends_at > one.ends_at:
-        result = EndResult.EXTENDED
+        result = EndResult.EXTENDED if left.keep_s == one.keep_s else EndResult.STOPPED
     elif ending.is_absent:
         result = EndResult.ABSENT
     else:

@@ -25,8 +25,10 @@ def keep(as_json: bool, config: str | None) -> int:
     Does nothing while a daemon's keeper works here. Neither the database nor valid settings are needed; a later end
     that the database proves wins. `gpuwatch service install` also installs the timer.
 
-    Exit codes: 0 nothing is overdue, or all of it has ended, 1 something could not be ended, 2 the settings name no
-    database, 3 the keeper's file cannot be read.
+    With on_end = "stop" it stops the machine and keeps its disk.
+
+    Exit codes: 0 nothing is overdue, or all of it has ended or is stopped, 1 something could not be ended, 2 the
+    settings name no database, 3 the keeper's file cannot be read.
     """
     from gpuwatch.app.launches.keep import keep as end_overdue
     from gpuwatch.bootstrap.settings_loading import load_for_keeping
@@ -56,6 +58,7 @@ def _line(one: KeptView) -> str:
     what = f"launch {one.launch_id} ({one.watch}) at {one.provider}: {instance}"
     texts = {
         "ended": "ended",
+        "stopped": "stopped; its disk is kept",
         "extended": "was extended, and goes on",
         "absent": "does not exist; nothing to end",
         "failed": f"could not be ended: {one.error}; end it at the provider",

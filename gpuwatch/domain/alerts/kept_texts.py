@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from gpuwatch.domain.alerts.alert import AlertKind
-from gpuwatch.domain.alerts.launch_texts import about_launch
+from gpuwatch.domain.alerts.alert import AlertKind, Severity
+from gpuwatch.domain.alerts.launch_texts import DOCTOR, about_launch
 
 _START = "Start it again: gpuwatch launches start {launch}"
 _DESTROY = "Destroy the disk, and all that is on it: gpuwatch launches stop {launch}"
@@ -40,6 +40,14 @@ KEPT_ENDS_SOON = about_launch(
     facts=_DISK,
     did="Nothing yet.",
     can_do=(_START, "Keep it longer: gpuwatch launches extend {launch} --by 1d"),
+)
+KEEPER_STOPPED = about_launch(
+    "its end passed; the keeper stopped it and keeps its disk",
+    "Its end at {end} passed, and gpuwatch had not recorded that it stopped. Its disk is billed.",
+    kind=AlertKind.END,
+    severity=Severity.CRITICAL,
+    did="{provider} shows it as stopped. The disk is destroyed at {kept_until}.",
+    can_do=(DOCTOR, _START, _DESTROY),
 )
 NOT_HALTED = about_launch(
     "it could not be stopped; it still runs and is billed",

@@ -11,10 +11,12 @@ class KeptDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A machine that is to be stopped with its disk kept or, with `is_starting`, started again.
 
     Attributes:
-        keep_s: how long the disk is kept, from the proof that it stopped on; while it is started again: what is left.
+        keep_s: how long the disk is kept, from the proof that it stopped on, or from the end of its run if that is
+            earlier; while it is started again: what is left.
         why: why it was stopped, as the rest of a sentence.
         stopped_at: when a list first showed it stopped; None: not yet.
         runtime_s: while it is started again: how long it may run then.
+        is_late: its stop began after the end of its run, because gpuwatch was away then: it is destroyed if that fails.
     """
 
     keep_s: float
@@ -22,3 +24,4 @@ class KeptDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stopped_at: datetime | None = None
     is_starting: bool = False
     runtime_s: float | None = None
+    is_late: bool = False

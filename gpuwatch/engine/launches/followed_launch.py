@@ -61,6 +61,7 @@ class FollowedLaunch(msgspec.Struct, kw_only=True):
     stopping_since_s: float | None = None
     acknowledged_s: float | None = None  # the provider accepted a destroy, the latest time
     lists_after_destroy: int = 0  # consecutive ones without it
+    is_halt_sent: bool = False  # a stop that keeps its disk, the first time
 
     # what the guard found
     verification: VerificationProgress = msgspec.field(default_factory=VerificationProgress)

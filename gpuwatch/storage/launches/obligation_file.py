@@ -23,6 +23,7 @@ from gpuwatch.domain.launches.instances.obligation import (
     as_extended,
     changes,
     compacted,
+    disk_kept,
     earliest_end,
     encode_line,
     is_extended,
@@ -79,6 +80,7 @@ class ObligationFile:
     Args:
         now: the wall clock.
         key_hash: returns the hash of the key that is used for a launch; see `Obligation`.
+        keep_s: returns for how long a launch's disk is kept after the end of its run; see `Obligation`.
     """
 
     def __init__(
@@ -86,10 +88,12 @@ class ObligationFile:
         path: Path,
         now: Callable[[], datetime],
         key_hash: Callable[[Launch], str | None] = lambda launch: None,
+        keep_s: Callable[[Launch], float] = lambda launch: 0.0,
     ) -> None:
         self.path = path
         self._now = now
         self._key_hash = key_hash
+        self._keep_s = keep_s
         self._lock = threading.Lock()  # of this object alone: threads of the tasks, or the keeper, never both
         self._read = ReadObligations()
         self._position: tuple[int, int] = (-1, 0)  # the file's inode, and the offset up to which it was read
@@ -138,6 +142,11 @@ class ObligationFile:
             closed = msgspec.structs.replace(obligation, is_over=True, over_at=self._now(), by_keeper=True)
             self._append(closed)
 
+    def note_disk_kept(self, obligation: Obligation) -> None:
+        """Record that it was stopped at its end, with its disk kept. Raises StoreError."""
+        with self._lock:
+            self._append(disk_kept(obligation))
+
     def note_report(self, obligation: Obligation) -> None:
         """Record what its owner was alerted about. Raises StoreError."""
         with self._lock:
@@ -155,7 +164,7 @@ class ObligationFile:
         if launch.is_by_command:  # the keeper cannot end what the command rented
             return
         recorded = self._read.newest(launch.launch_id)
-        updated = obligation_of(launch, recorded, self._now(), hook_s, key_hash)
+        updated = obligation_of(launch, recorded, self._now(), hook_s, key_hash, self._keep_s(launch))
         is_later = is_later or is_extended(recorded, updated.runtime_s)
         updated = as_extended(recorded, updated) if is_later else earliest_end(recorded, updated)
         is_relevant = not launch.dry_run and updated.revision >= self._read.least_revision(launch.launch_id)

@@ -31,6 +31,7 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         runtime_s: its `max_runtime` with all extensions; None: none, or an older gpuwatch wrote the line.
         is_ending: the daemon has begun to end it.
         hook_s: how long `before_stop` may take before it is destroyed; 0 without that hook.
+        keep_s: at `ends_at` it is stopped and its disk kept for so long; 0: it is destroyed then.
         revision: version of the launch's row; an older one never replaces a newer one.
         is_over: it is closed.
         over_at: when it was closed; None: it is open, or it never had a known instance.
@@ -56,6 +57,7 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     runtime_s: float | None = None
     is_ending: bool = False
     hook_s: float = 0.0
+    keep_s: float = 0.0
     revision: int = 0
     is_over: bool = False
     over_at: datetime | None = None
@@ -158,7 +160,12 @@ def reopened_obligation(closed: Obligation) -> Obligation:
 
 
 def obligation_of(
-    launch: Launch, before: Obligation | None, now: datetime, hook_s: float = 0.0, key_hash: str | None = None
+    launch: Launch,
+    before: Obligation | None,
+    now: datetime,
+    hook_s: float = 0.0,
+    key_hash: str | None = None,
+    keep_s: float = 0.0,
 ) -> Obligation:
     """The obligation that follows from a launch, with the launch's own end; `earliest_end` adds what the file knows.
 
@@ -166,6 +173,7 @@ def obligation_of(
         before: the obligation in the file, open or closed; None: none yet.
         hook_s: how long `before_stop` may take, if the watch is known; otherwise the value of the file is kept.
         key_hash: hash of the ordering key; None: the value of the file is kept.
+        keep_s: how long its disk is kept after the end of its run.
     """
     is_ending = launch.state is LaunchState.STOPPING
     same_key = before is not None and before.provider == launch.provider  # it may have continued at another provider
@@ -191,6 +199,7 @@ def obligation_of(
         runtime_s=launch.max_runtime_s,
         is_ending=is_ending,
         hook_s=hook_s,
+        keep_s=keep_s,
         revision=launch.version,
         is_over=launch.is_over,
         over_at=now if launch.is_over and launch.instance_id else None,
@@ -240,6 +249,13 @@ def moved_by_extension(before: Obligation, runtime_s: float, revision: int) -> O
     later = before.ends_at + timedelta(seconds=runtime_s - before.runtime_s)
     moved = msgspec.structs.replace(before, ends_at=later, runtime_s=runtime_s, revision=revision)
     return as_extended(before, moved)
+
+
+def disk_kept(before: Obligation) -> Obligation:
+    """The obligation of an instance that was stopped at its end: its disk is destroyed once it was kept long enough."""
+    assert before.runtime_s is not None
+    later = moved_by_extension(before, before.runtime_s + before.keep_s, before.revision)
+    return msgspec.structs.replace(later, keep_s=0.0)
 
 
 def _end_under_way(before: Obligation | None) -> datetime | None:

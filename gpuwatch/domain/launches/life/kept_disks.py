@@ -3,6 +3,7 @@
 The launch stays `running`, and its slot and its row stay; `Launch.kept` says what is wanted, `Launch.condition` what
 the provider shows. So a request that a crash swallowed is sent again at the next listing, and sending it twice does no
 harm. Only the proof that it stopped moves its end to that of `keep_disk_for`: until then the end of its run applies.
+If gpuwatch was away at that end, the stop begins when it is back, and has two minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from gpuwatch.domain.alerts import kept_texts as texts
 from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.instances.end_rules import EndCause, billed_rates, stopped_rates
+from gpuwatch.domain.launches.instances.end_rules import EndCause, billed_rates, overdue, stopped_rates
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.kept_disk import KeptDisk
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
@@ -62,16 +63,61 @@ def begins_to_halt(launch: Launch, terms: WatchTerms, now: datetime) -> EndCause
     return (EndReason.MAX_RUNTIME, "") if begins_at is not None and now >= begins_at else None
 
 
+def kept_after_end_s(launch: Launch, on_end_s: float | None) -> float:
+    """Return for how many seconds after the end of its run its disk is kept; 0: it is destroyed at that end.
+
+    Args:
+        on_end_s: `keep_disk_for` with `on_end = "stop"`; None: its watch destroys it, or its provider keeps no disks.
+    """
+    end, kept = latest_end(launch), launch.kept
+    if launch.state is not LaunchState.RUNNING:
+        return 0.0
+    if kept is None:
+        return on_end_s or 0.0 if launch.condition is None else 0.0
+    if not kept.is_starting:
+        return kept.keep_s if kept.stopped_at is None else 0.0
+    was_kept = timedelta(0) if end is None else (launch.condition_since or end) + timedelta(seconds=kept.keep_s) - end
+    return max(on_end_s or 0.0, was_kept.total_seconds())  # trying to start it must not end its disk earlier
+
+
 def keeps_disk_at(launch: Launch, fault: EndCause, terms: WatchTerms, now: datetime) -> bool:
-    """Return whether this end stops it with its disk kept. Past its end, nothing may go on: it is destroyed."""
-    end = latest_end(launch)
-    is_running = launch.state is LaunchState.RUNNING and launch.kept is None and launch.condition is None
-    return terms.keep_s is not None and is_running and fault[0] in _KEEPING and (end is None or now < end)
+    """Return whether this end begins to stop it with its disk kept; otherwise it is destroyed.
+
+    Nothing goes on past its end that this process tried to stop before. What it finds later, it tries to stop once.
+    """
+    if fault[0] not in _KEEPING or not _is_disk_wanted(launch, terms, now):
+        return False
+    kept = launch.kept
+    return kept is None or kept.is_starting or not (kept.is_late or terms.is_halt_sent)
+
+
+def at_end_of_run(launch: Launch, state: InstanceState | None, terms: WatchTerms, now: datetime) -> EndCause | None:
+    """Return an end cause if its time is over, or if it cannot be stopped.
+
+    Args:
+        state: as listed; None: no list shows it.
+    """
+    due = overdue(launch, now)
+    if due is not None and launch.kept is not None and _is_disk_wanted(launch, terms, now):
+        if state is InstanceState.STOPPED:
+            return None  # that is the proof
+        due = None if launch.kept.is_late else due
+    return due or _not_stopped(launch, terms, now)
+
+
+def _is_disk_wanted(launch: Launch, terms: WatchTerms, now: datetime) -> bool:
+    end, keep_s = latest_end(launch), kept_after_end_s(launch, terms.keep_s)
+    return keep_s > 0 and (end is None or now < end + timedelta(seconds=keep_s))
 
 
 def halting(launch: Launch, why: str, keep_s: float, clock: ClockReading) -> TransitionResult:
     """Begin to stop it. Its GPUs are billed until a list shows that it stopped."""
-    changes = {"kept": KeptDisk(keep_s=keep_s, why=why), "condition_since": clock.now}
+    end = latest_end(launch)
+    kept = KeptDisk(keep_s=keep_s, why=why, is_late=end is not None and clock.at_least >= end)
+    changes: dict[str, Any] = {}
+    if launch.kept is not None and launch.kept.is_starting:  # it runs, but no list in time had shown that
+        changes |= _condition(launch, None, (launch.listed_microusd_hour, launch.price_microusd_hour), clock)
+    changes |= {"kept": kept, "condition_since": clock.now}
     step = Transition(to_state=LaunchState.RUNNING, cause=f"stopping it with its disk kept: {why}", changes=changes)
     return TransitionResult(step, (Halt(launch.instance_id or ""),))
 
@@ -102,29 +148,34 @@ def halt_again(launch: Launch, clock: ClockReading, terms: WatchTerms) -> Transi
     within = HALT_WITHIN + timedelta(seconds=terms.hook_s)
     if clock.at_least - (launch.condition_since or clock.at_least) <= within:
         return TransitionResult(None, (Halt(launch.instance_id or ""),))
-    if launch.kept.stopped_at is not None:
-        return NO_TRANSITION  # `not_stopped` ends it
+    if launch.kept.stopped_at is not None or launch.kept.is_late:
+        return NO_TRANSITION  # `at_end_of_run` ends it
     notify = Notification(texts.NOT_HALTED, {"why": launch.kept.why, "minutes": within // timedelta(minutes=1)})
     changes = {"kept": None, "condition_since": None}
     step = Transition(to_state=LaunchState.RUNNING, cause="it could not be stopped", changes=changes, notify=notify)
     return TransitionResult(step)
 
 
-def not_stopped(launch: Launch, now: datetime) -> EndCause | None:
-    """Return an end cause if it was stopped, runs again unasked, and cannot be stopped."""
-    if not launch.is_halted or launch.is_kept or launch.kept is None or launch.kept.stopped_at is None:
+def _not_stopped(launch: Launch, terms: WatchTerms, now: datetime) -> EndCause | None:
+    """Return an end cause if it should be stopped by now, and cannot be."""
+    kept = launch.kept
+    if not launch.is_halted or launch.is_kept or kept is None or (kept.stopped_at is None and not kept.is_late):
         return None
-    is_long = now - (launch.condition_since or now) > HALT_WITHIN
+    within = HALT_WITHIN + timedelta(seconds=terms.hook_s if kept.is_late else 0.0)
+    is_long = now - (launch.condition_since or now) > within
     return (EndReason.NOT_STOPPED, "its GPUs are billed") if is_long else None
 
 
 def _stopped(launch: Launch, kept: KeptDisk, instance: Instance, clock: ClockReading) -> TransitionResult:
-    """Only its disk is billed from now on. The first time, its end becomes that of `keep_disk_for`."""
+    """Only its disk is billed from now on. The first time, its end becomes that of `keep_disk_for`.
+
+    That counts from the end of its run at the latest, whenever gpuwatch finds it stopped.
+    """
     changes: dict[str, Any] = _condition(launch, InstanceCondition.STOPPED, stopped_rates(launch, instance), clock)
     if kept.stopped_at is None:
         changes |= {
             "kept": replace(kept, stopped_at=clock.now),
-            "max_runtime_s": _ran_s(launch, clock.now) + kept.keep_s,
+            "max_runtime_s": _ran_s(launch, min(clock.now, latest_end(launch) or clock.now)) + kept.keep_s,
         }
     notify = Notification(texts.STOPPED_KEEPING, {"why": kept.why})
     return _step("stopped, its disk is kept", changes, notify, instance)

@@ -172,6 +172,7 @@ class WatchTerms(msgspec.Struct, frozen=True, kw_only=True):
     on_increase: PriceIncreasePolicy = PriceIncreasePolicy.ALERT
     keep_s: float | None = None  # at the end of its runtime and when idle, its disk is kept for so long
     hook_s: float = 0.0  # how long a stop may wait for `before_stop`
+    is_halt_sent: bool = False  # this process has tried to stop it
 
 
 def watch_terms(watch: Watch | None, launch: Launch, keeps_disks: bool = False) -> WatchTerms:
@@ -194,9 +195,14 @@ def watch_terms(watch: Watch | None, launch: Launch, keeps_disks: bool = False) 
         bid=spec.bid,
         relaunch=spec.relaunch,
         on_increase=spec.on_price_increase,
-        keep_s=watch.keep_disk_for_s if keeps_disks and watch.on_end is EndPolicy.STOP else None,
+        keep_s=on_end_keep_s(watch) if keeps_disks else None,
         hook_s=longest_hook_s(spec),
     )
+
+
+def on_end_keep_s(watch: Watch | None) -> float | None:
+    """Return for how long its watch keeps the disk at the end of a run, in seconds; None: it destroys it."""
+    return None if watch is None or watch.on_end is not EndPolicy.STOP else watch.keep_disk_for_s
 
 
 class Notification(msgspec.Struct, frozen=True):

@@ -24,20 +24,20 @@ from gpuwatch.domain.launches.instances.end_rules import (
     billed_rates,
     end_cause,
     late_start,
-    overdue,
     stopped_rates,
 )
 from gpuwatch.domain.launches.interruption import is_taken_back
 from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
 from gpuwatch.domain.launches.life.interruptions import noticed, with_notice
 from gpuwatch.domain.launches.life.kept_disks import (
+    at_end_of_run,
     begins_to_halt,
     halt_again,
     halting,
     keep_requested,
     keeps_disk_at,
+    kept_after_end_s,
     kept_listed,
-    not_stopped,
 )
 from gpuwatch.domain.launches.life.launch_events import (
     NO_TRANSITION,
@@ -112,7 +112,7 @@ def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: W
 
 def _end_cause(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> EndCause | None:
     if launch.kept is not None:  # that it does not run is no reason
-        return overdue(launch, clock.at_least) or not_stopped(launch, clock.at_least)
+        return at_end_of_run(launch, instance.state, terms, clock.at_least)
     found = end_cause(launch, instance, clock.at_least, terms.ceiling_microusd)
     return found or begins_to_halt(launch, terms, clock.at_least)
 
@@ -276,8 +276,8 @@ def _unlisted(launch: Launch, event: InstanceUnlisted, clock: ClockReading, term
         return NO_TRANSITION  # the owner decides
     if launch.state is LaunchState.REQUESTED:
         return _UNKNOWN
-    due = late_start(launch, "it is in no list", clock.at_least) or overdue(launch, clock.at_least)
-    due = due or _if_alive(launch, event.fault) or not_stopped(launch, clock.at_least)
+    due = late_start(launch, "it is in no list", clock.at_least) or at_end_of_run(launch, None, terms, clock.at_least)
+    due = due or _if_alive(launch, event.fault)
     if due is not None:
         return _at_its_end(launch, due, clock, terms)
     if event.verdict is AbsenceVerdict.ABSENT:
@@ -347,7 +347,7 @@ def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms:
 
     An overdue instance is destroyed by its id; a lost one is held.
     """
-    due = overdue(launch, clock.at_least) or _if_alive(launch, event.fault) or not_stopped(launch, clock.at_least)
+    due = at_end_of_run(launch, None, terms, clock.at_least) or _if_alive(launch, event.fault)
     if due is not None:
         return _at_its_end(launch, due, clock, terms)
     if launch.is_halted and not launch.is_kept:
@@ -361,8 +361,8 @@ def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms:
 
 # --- the end ----------------------------------------------------------------------------------------------------------
 def _at_its_end(launch: Launch, fault: EndCause, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    if terms.keep_s is not None and keeps_disk_at(launch, fault, terms, clock.at_least):
-        return halting(launch, fault[0].text(fault[1]), terms.keep_s, clock)
+    if keeps_disk_at(launch, fault, terms, clock.at_least):
+        return halting(launch, fault[0].text(fault[1]), kept_after_end_s(launch, terms.keep_s), clock)
     return _ending(launch, *fault)
 
 

@@ -12,12 +12,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S, launch_id_in
 from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.instances.end_rules import overdue
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import WATCH_ENDED, Launch, LaunchConflict, LaunchState
-from gpuwatch.domain.launches.life.kept_disks import halt_begins_at
+from gpuwatch.domain.launches.life.kept_disks import halt_begins_at, kept_after_end_s
 from gpuwatch.domain.launches.life.launch_events import (
     BidRaised,
     ClockReading,
@@ -190,7 +192,8 @@ class LaunchReconciler:
 
     def _terms(self, launch: Launch) -> WatchTerms:
         keeps_disks = isinstance(self._launcher, DiskKeeper) and (self._keeps_spot_disks or not launch.spot)
-        return watch_terms(governing_watch(launch, self._watches), launch, keeps_disks)
+        terms = watch_terms(governing_watch(launch, self._watches), launch, keeps_disks)
+        return replace(terms, is_halt_sent=self._followed.of(launch).is_halt_sent)
 
     @property
     def reconciled(self) -> bool:
@@ -279,9 +282,13 @@ class LaunchReconciler:
         return self._last_read
 
     def _end_unread(self, launch: Launch, now: datetime) -> None:
-        """End a launch that is stopping or overdue. Nothing can prove its end now, so its destroy is repeated."""
+        """End a launch that is stopping or overdue. Nothing can prove its end now, so its destroy is repeated.
+
+        One whose disk is to be kept then is left to the keeper, which stops it without the rows.
+        """
         due = overdue(launch, self._clock.at_least(launch, now))
-        why = None if due is None else due[0].text()
+        is_kept = kept_after_end_s(launch, self._terms(launch).keep_s) > 0
+        why = None if due is None or is_kept else due[0].text()
         if launch.state is LaunchState.STOPPING:
             why = launch.end_reason or "its end was requested"
         if why is None or launch.instance_id is None or self._ender.was_just_acknowledged(launch):

@@ -84,6 +84,7 @@ class InstanceEnder:
         if not self._may_destroy(launch, now) or not isinstance(self._launcher, DiskKeeper):
             return
         failpoint("launch.before_halt")
+        self._followed.of(launch).is_halt_sent = True
         try:
             self._launcher.stop_instance(instance_id)
             failpoint("launch.after_halt")

@@ -2,7 +2,8 @@
 
 It is the second line of defence. The reconciler ends instances on time. If the file still shows an instance as open
 well after its end, the keeper ends it by its id, or by its label while the id is unknown. It touches nothing else,
-takes no shared lock, and never waits: each instance is ended on a thread of its own. Until `watch_ended` is over, it
+takes no shared lock, and never waits: each instance is ended on a thread of its own. Where the owner keeps the disk at
+the end, it stops the instance; one that does not stop within seconds is destroyed. Until `watch_ended` is over, it
 watches obligations that it closed itself because the provider denied the instance, and those that the daemon closed
 while the daemon does not follow that provider; an instance that reappears is ended.
 
@@ -19,14 +20,15 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.alerts.alert import AlertSpec
+from gpuwatch.domain.alerts.kept_texts import KEEPER_STOPPED
 from gpuwatch.domain.alerts.launch_texts import KEEPER_CANNOT_END, KEEPER_ENDED
-from gpuwatch.domain.launches.instance import launch_id_in
+from gpuwatch.domain.launches.instance import Instance, InstanceState, launch_id_in
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import WATCH_ENDED
 from gpuwatch.domain.market.money import price_text, usd
 from gpuwatch.engine.launches.guarding.instance_lists import look_up
-from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, is_refusal
-from gpuwatch.ports import Alert, Launcher
+from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError, is_refusal
+from gpuwatch.ports import Alert, DiskKeeper, Launcher
 from gpuwatch.ports.store import ObligationReader
 from gpuwatch.redaction import redact
 
@@ -37,6 +39,8 @@ ALONE_AFTER_S = 30.0  # without a daemon here: with a timer of a minute, less th
 AGAIN_S = 15.0
 LOOKUP_EVERY_S = 60.0  # between two lookups of an instance whose id is unknown, or that was gone
 WATCH_AFTER_S = LOOKUP_EVERY_S / 2  # a starting daemon needs some time to follow
+STOP_WITHIN_S = 30.0  # for a stop that keeps its disk; with the time above, an instance runs two minutes past its end
+STOP_AGAIN_S = 5.0
 GONE_AFTER = 3  # consecutive lookups that do not find it
 FAILING_S = 45.0  # errors that last this long are reported; a refusal is reported at once
 REPEAT_S = 3600.0
@@ -74,6 +78,7 @@ class _Work(msgspec.Struct):
     is_lasting: bool = False
     failing_since_s: float | None = None
     reported_failing_s: float | None = None
+    stopping_since_s: float | None = None  # the first stop that keeps its disk
     not_found: int = 0  # consecutive lookups
 
 
@@ -234,6 +239,10 @@ class Keeper:
             work.next_s = self._monotonic() + AGAIN_S
             return
         launcher = self._launcher_for(one)
+        if not work.is_acknowledged and self._keeps_disk(one, work, launcher, now):
+            work.failing_since_s, work.error, work.is_lasting = None, None, False
+            work.next_s = self._monotonic() + STOP_AGAIN_S
+            return
         left = self._to_destroy(one, work, launcher)
         work.is_absent = not left
         if left:
@@ -247,11 +256,36 @@ class Keeper:
         work.failing_since_s, work.error, work.is_lasting = None, None, False
         work.next_s = self._monotonic() + (AGAIN_S if work.is_acknowledged else LOOKUP_EVERY_S)
 
+    def _keeps_disk(self, one: Obligation, work: _Work, launcher: Launcher, now: datetime) -> bool:
+        """Stop it with its disk kept, if its owner wants that; False: it must be destroyed now."""
+        if not one.keep_s or one.is_ending or one.instance_id is None or one.ends_at is None or one.runtime_s is None:
+            return False
+        kept_until = one.ends_at + timedelta(seconds=one.keep_s)
+        if now >= kept_until or not isinstance(launcher, DiskKeeper):
+            return False
+        if _is_stopped(one.instance_id, launcher):
+            self._obligations.note_disk_kept(one)
+            if work.stopping_since_s is not None:
+                until = f"{kept_until:%Y-%m-%d %H:%M:%S} UTC"
+                self._alert(KEEPER_STOPPED, one, self._daemon_fault(), now, kept_until=until, launch=one.launch_id)
+            return True
+        tick_s = self._monotonic()
+        work.stopping_since_s = tick_s if work.stopping_since_s is None else work.stopping_since_s
+        if tick_s - work.stopping_since_s > STOP_WITHIN_S:
+            return False
+        try:
+            launcher.stop_instance(one.instance_id)
+        except (OrderError, ProviderError) as error:
+            log.warning("keeper: cannot stop launch %s: %s", one.launch_id, error)
+            return not is_refusal(error)
+        log.warning("keeper: stopped instance %s of launch %s, overdue", one.instance_id, one.launch_id)
+        return True
+
     def _check_reappeared(self, one: Obligation, work: _Work, now: datetime) -> None:
         """Reopen a closed obligation whose instance exists after a provider denied it. Raises GpuwatchError."""
         work.next_s = self._monotonic() + LOOKUP_EVERY_S
         launcher = self._launcher_for(one)
-        is_there = self._labelled(one, launcher) if one.instance_id is None else _exists(one.instance_id, launcher)
+        is_there = self._labelled(one, launcher) if one.instance_id is None else _find(one.instance_id, launcher)
         if is_there:
             log.error("keeper: the instance of launch %s is listed again", one.launch_id)
             self._obligations.reopen(one)
@@ -322,18 +356,28 @@ class Keeper:
         )
 
 
-def _exists(instance_id: str, launcher: Launcher) -> bool:
-    """Whether the provider shows it. Raises ProviderError: no answer."""
+def _find(instance_id: str, launcher: Launcher) -> Instance | None:
+    """Return it as the provider shows it; None: it shows none. Raises ProviderError: no answer."""
     answer = look_up(launcher, instance_id)
     if answer.is_known:
-        return answer.instance is not None
-    return any(each.instance_id == instance_id for each in launcher.list_instances())
+        return answer.instance
+    return next((each for each in launcher.list_instances() if each.instance_id == instance_id), None)
+
+
+def _is_stopped(instance_id: str, launcher: Launcher) -> bool:
+    """Whether the provider shows it as stopped; False: it does not, or does not answer."""
+    try:
+        found = _find(instance_id, launcher)
+    except ProviderError as error:
+        log.warning("keeper: stopping instance %s again: %s", instance_id, error)
+        return False
+    return found is not None and found.state is InstanceState.STOPPED
 
 
 def _is_gone(instance_id: str, launcher: Launcher) -> bool:
     """Whether the provider no longer shows it; False: it does, or does not answer."""
     try:
-        return not _exists(instance_id, launcher)
+        return _find(instance_id, launcher) is None
     except ProviderError as error:
         log.warning("keeper: destroying instance %s again: %s", instance_id, error)
         return False

@@ -18,7 +18,7 @@ from gpuwatch.domain.launches.launch import (
     new_launch,
 )
 from gpuwatch.domain.launches.life.admission import active_check, free_slot_number
-from gpuwatch.domain.launches.life.kept_disks import HALT_WITHIN, kept_fields, started_again
+from gpuwatch.domain.launches.life.kept_disks import HALT_WITHIN, kept_after_end_s, kept_fields, started_again
 from gpuwatch.domain.launches.life.launch_events import (
     ClockReading,
     Destroy,
@@ -43,6 +43,7 @@ HOUR = 3600.0
 DAY = 24 * HOUR
 RENTS = a_watch(action=Action.LAUNCH, disk_gb=720.0, launch=LaunchSpec(max_runtime_s=2 * HOUR, ready_within_s=900.0))
 KEEPS = WatchTerms(keep_s=DAY)
+SENT = WatchTerms(keep_s=DAY, is_halt_sent=True)
 DISK_MICROUSD_HOUR = 100_000
 
 
@@ -142,12 +143,63 @@ def test_on_end_stop_begins_early_enough_to_be_proven_before_the_end() -> None:
     assert without.kept is None
 
 
-def test_what_is_not_stopped_at_its_end_is_destroyed() -> None:
+def test_what_this_process_could_not_stop_until_its_end_is_destroyed() -> None:
     launch, _ = apply(running(), listed(InstanceState.RUNNING), 2 * HOUR - 60)
-    ending, outcome = apply(launch, listed(InstanceState.RUNNING), 2 * HOUR)
+    ending, outcome = apply(launch, listed(InstanceState.RUNNING), 2 * HOUR, SENT)
     assert (ending.state, outcome.effects) == (LaunchState.STOPPING, (Destroy("7"),))
-    late, outcome = apply(running(), listed(InstanceState.RUNNING), 2 * HOUR)
-    assert (late.state, outcome.effects) == (LaunchState.STOPPING, (Destroy("7"),))
+    without, outcome = apply(running(), listed(InstanceState.RUNNING), 2 * HOUR, WatchTerms())
+    assert (without.state, outcome.effects) == (LaunchState.STOPPING, (Destroy("7"),))
+
+
+def test_what_is_found_past_its_end_is_stopped_and_its_disk_kept_from_that_end_on() -> None:
+    """gpuwatch was away at the end. The stop has two minutes: nothing may go on."""
+    late, outcome = apply(running(), listed(InstanceState.RUNNING), 5 * HOUR)
+    assert (late.is_halted, outcome.effects) == (True, (Halt("7"),))
+    again, outcome = apply(late, listed(InstanceState.RUNNING), 5 * HOUR + 60, SENT)
+    assert (again, outcome.effects) == (late, (Halt("7"),))
+    assert apply(late, ListUnavailable(AbsenceVerdict.UNPROVEN), 5 * HOUR + 60, SENT)[1].effects == (Halt("7"),)
+    kept, _ = apply(late, listed(InstanceState.STOPPED), 5 * HOUR + 90, SENT)
+    assert kept.is_kept
+    assert latest_end(kept) == NOON + timedelta(hours=2, days=1)
+    for event in (listed(InstanceState.RUNNING), ListUnavailable(AbsenceVerdict.UNPROVEN)):
+        ending, outcome = apply(late, event, 5 * HOUR + 121, SENT)
+        assert (ending.ended_because(EndReason.NOT_STOPPED), outcome.effects) == (True, (Destroy("7"),))
+
+
+def test_after_the_time_for_which_its_disk_is_kept_it_is_destroyed_wherever_it_is_found() -> None:
+    for state in (InstanceState.RUNNING, InstanceState.STOPPED):
+        assert apply(running(), listed(state), 2 * HOUR + DAY)[0].state is LaunchState.STOPPING
+        asked, _ = apply(running(), KeepRequested(DAY, "stopped by the owner"), 60)
+        assert apply(asked, listed(state), 2 * HOUR + DAY)[0].state is LaunchState.STOPPING
+
+
+def test_a_stop_under_way_when_gpuwatch_went_away_is_taken_up_or_recorded_past_the_end() -> None:
+    asked, _ = apply(running(), KeepRequested(DAY, "stopped by the owner"), 60)
+    kept, _ = apply(asked, listed(InstanceState.STOPPED), 5 * HOUR, WatchTerms())
+    assert kept.is_kept
+    assert latest_end(kept) == NOON + timedelta(hours=2, days=1)
+    late, outcome = apply(asked, listed(InstanceState.RUNNING), 5 * HOUR, WatchTerms())
+    assert (late.is_halted, outcome.effects) == (True, (Halt("7"),))
+    assert apply(late, listed(InstanceState.RUNNING), 5 * HOUR + 121)[0].state is LaunchState.STOPPING
+
+
+def test_a_start_that_nobody_followed_does_not_end_its_disk_earlier() -> None:
+    launch = started_again(stopped(), HOUR, NOON + timedelta(hours=5))
+    back, _ = apply(launch, listed(InstanceState.STOPPED), 10 * HOUR, WatchTerms())
+    assert (back.is_kept, latest_end(back)) == (True, latest_end(stopped()))
+    late, outcome = apply(launch, listed(InstanceState.RUNNING), 10 * HOUR, WatchTerms())
+    assert (late.is_halted, late.is_kept, outcome.effects) == (True, False, (Halt("7"),))
+    kept, _ = apply(late, listed(InstanceState.STOPPED), 10 * HOUR + 30, SENT)
+    assert (kept.is_kept, latest_end(kept)) == (True, latest_end(stopped()))
+
+
+def test_the_keeper_keeps_a_disk_after_the_end_of_a_run_alone() -> None:
+    assert kept_after_end_s(running(), DAY) == DAY
+    assert kept_after_end_s(running(), None) == 0
+    assert kept_after_end_s(running(state=LaunchState.STARTING), DAY) == 0
+    assert kept_after_end_s(running(condition=InstanceCondition.OUTBID), DAY) == 0
+    assert kept_after_end_s(stopped(), DAY) == 0
+    assert kept_after_end_s(apply(running(), KeepRequested(HOUR, "x"), 60)[0], None) == HOUR
 
 
 def test_an_idle_one_is_stopped_and_other_ends_destroy_it() -> None:
