@@ -31,7 +31,7 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         runtime_s: its `max_runtime` with all extensions; None: none, or an older gpuwatch wrote the line.
         is_ending: the daemon has begun to end it.
         hook_s: how long `before_stop` may take before it is destroyed; 0 without that hook.
-        keep_s: at `ends_at` it is stopped and its disk kept for so long; 0: it is destroyed then.
+        keep_s: at `ends_at` it is stopped, and its disk is kept for this many seconds; 0: it is destroyed then.
         revision: version of the launch's row; an older one never replaces a newer one.
         is_over: it is closed.
         over_at: when it was closed; None: it is open, or it never had a known instance.
