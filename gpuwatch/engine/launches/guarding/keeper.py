@@ -26,6 +26,7 @@ from gpuwatch.domain.launches.instance import Instance, InstanceState, launch_id
 from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import WATCH_ENDED
 from gpuwatch.domain.market.money import price_text, usd
+from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.engine.launches.guarding.instance_lists import look_up
 from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError, is_refusal
 from gpuwatch.ports import Alert, DiskKeeper, Launcher
@@ -39,8 +40,7 @@ ALONE_AFTER_S = 30.0  # without a daemon here: with a timer of a minute, less th
 AGAIN_S = 15.0
 LOOKUP_EVERY_S = 60.0  # between two lookups of an instance whose id is unknown, or that was gone
 WATCH_AFTER_S = LOOKUP_EVERY_S / 2  # a starting daemon needs some time to follow
-STOP_WITHIN_S = 30.0  # for a stop that keeps its disk; with the time above, an instance runs two minutes past its end
-STOP_AGAIN_S = 5.0
+STOP_WITHIN_S, STOP_AGAIN_S = 30.0, 5.0  # for a stop that keeps its disk: with the time above, two minutes in all
 GONE_AFTER = 3  # consecutive lookups that do not find it
 FAILING_S = 45.0  # errors that last this long are reported; a refusal is reported at once
 REPEAT_S = 3600.0
@@ -266,8 +266,8 @@ class Keeper:
         if _is_stopped(one.instance_id, launcher):
             self._obligations.note_disk_kept(one)
             if work.stopping_since_s is not None:
-                until = f"{kept_until:%Y-%m-%d %H:%M:%S} UTC"
-                self._alert(KEEPER_STOPPED, one, self._daemon_fault(), now, kept_until=until, launch=one.launch_id)
+                fields = {"kept_until": format_moment(kept_until), "launch": one.launch_id}
+                self._alert(KEEPER_STOPPED, one, self._daemon_fault(), now, **fields)
             return True
         tick_s = self._monotonic()
         work.stopping_since_s = tick_s if work.stopping_since_s is None else work.stopping_since_s
