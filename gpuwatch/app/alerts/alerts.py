@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, 
 from gpuwatch.domain.alerts.alert import AlertView, view_fields
 from gpuwatch.domain.alerts.service_texts import TEST
 from gpuwatch.domain.market.json_view import JsonView, Moment
-from gpuwatch.domain.watches.owner_names import owned_name
+from gpuwatch.domain.watches.owner_names import Purpose, owned_name
 from gpuwatch.engine.alerts.page_links import with_page_links
 from gpuwatch.errors import DeliveryError, UsageError
 from gpuwatch.ports import AlertKind, MovableChannel, Severity
@@ -98,9 +99,12 @@ def silence(
     """Silence the alerts about offers of a watch for a while, or of each watch of a group.
 
     Raises:
-        UsageError: no such watch or group.
+        UsageError: no such watch or group; or a job, which sends no alerts about offers.
         StoreError: nothing was written, or not all watches of a group are silenced.
     """
+    if watch is not None and Purpose.of(watch).job is not None:
+        pause = f"gpuwatch watches pause {shlex.quote(watch)}"
+        raise UsageError(f"{watch} sends no alerts about offers, so there is nothing to silence; to pause it: {pause}")
     now = real_now()
     until = now + timedelta(seconds=for_s)
     new = [Silence(watch=name, at=now, until=until) for name in require_watches(settings, watch, group)]

@@ -11,7 +11,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 from gpuwatch.app.jobs.jobs import RETRIABLE, check_runnable, open_jobs_read_only, owned_definition
 from gpuwatch.app.launches.stop import request_stop, stop
 from gpuwatch.app.owner_audit import audit_event
-from gpuwatch.app.watches.watch_selection import known_job
+from gpuwatch.app.watches.watch_selection import known_job, known_run
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.domain.jobs.job import Job, JobState, JobTransition, new_job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
@@ -126,7 +126,7 @@ def retry_job(
         check_runnable(settings, definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
-        job = known_job(repository, name_or_id)
+        job = known_run(store, name_or_id, begun=False)
         if definition is not None and definition.name != plain_name(job.name):
             raise UsageError(f"{file} defines job {definition.name!r}, not {job.name!r}")
         if job.state not in RETRIABLE and not job.is_over:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.jobs.jobs import job_details, open_jobs_read_only
-from gpuwatch.app.watches.watch_selection import known_job
+from gpuwatch.app.jobs.jobs import JobDetails, job_details, open_jobs_read_only
+from gpuwatch.app.watches.watch_selection import known_job, known_run
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.job_building import jobs_folder
 from gpuwatch.domain.jobs.job import Job, JobState
@@ -42,13 +42,14 @@ def job_log(settings: Settings, name_or_id: str, run_number: int | None, tail: i
     """The log of a run, or its last lines.
 
     Args:
+        name_or_id: a recurring job's name stands for its newest run with a machine.
         run_number: None: the newest.
 
     Raises:
         UsageError: no such job or run.
         StoreError: the store cannot be read.
     """
-    details = job_details(settings, name_or_id)
+    details = _details(settings, name_or_id)
     job = details.job
     number = _run_of(job, run_number)
     path = _path(settings, job, number)
@@ -70,7 +71,7 @@ def follow_log(settings: Settings, name_or_id: str, tail: int | None) -> Iterato
     """The lines of the newest run as they arrive, then those of later runs, until the job is over or paused."""
     with open_store_read_only(settings) as store:
         repository = SqlJobRepository(store)
-        job = known_job(repository, name_or_id)
+        job = known_run(store, name_or_id, begun=True)
         number, position, started = job.run_number, 0, ""
         if tail is not None:
             lines = job_log(settings, job.job_id, number, None).lines
@@ -174,6 +175,13 @@ def result_file(settings: Settings, name_or_id: str, run_number: int, name: str)
     return path, path.name
 
 
+def _details(settings: Settings, name_or_id: str) -> JobDetails:
+    """The job whose output is meant: of a recurring job, that of its newest run with a machine."""
+    with open_store_read_only(settings) as store:
+        job = known_run(store, name_or_id, begun=True)
+    return job_details(settings, job.job_id)
+
+
 def _run_of(job: Job, run_number: int | None) -> int:
     if run_number is not None and not 1 <= run_number <= job.run_number:
         raise UsageError(f"job {job.name!r} has no run {run_number}; its newest is {job.run_number}")
@@ -190,5 +198,5 @@ def _size(path: Path) -> int:
 
 def job_results(settings: Settings, name_or_id: str) -> tuple[Job, list[dict[str, Any]]]:
     """The fetched and verified results of all runs, each with its `run_number`. Raises UsageError, StoreError."""
-    details = job_details(settings, name_or_id)
+    details = _details(settings, name_or_id)
     return details.job, [{"run_number": run.run_number, **result} for run in details.runs for result in run.results]

@@ -11,13 +11,16 @@ from zoneinfo import ZoneInfo
 from msgspec import Meta
 
 from gpuwatch.app.owner_audit import audit_event
-from gpuwatch.app.watches.watch_selection import require_watches
+from gpuwatch.app.watches.watch_selection import job_watch_name, require_watches
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.setup.durations import format_moment
-from gpuwatch.domain.watches.owner_names import owned_name
+from gpuwatch.domain.watches.owner_names import JOB_PREFIX, Purpose, owned_name
+from gpuwatch.errors import ResourceNotFound
 from gpuwatch.storage.alerts.pauses import PauseTable, SqlPauseRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.series_repository import SqlSeriesRepository
 
 if TYPE_CHECKING:
     from gpuwatch.ports import OutboxAlert
@@ -36,7 +39,7 @@ def pause(
     """Stop all daemons on this database from renting anything new. Running instances continue.
 
     Args:
-        watch: None: all watches, or those of the group.
+        watch: a watch, or an open or recurring job as `job:NAME`; None: all watches, or those of the group.
         for_s: None: until `resume`.
         group: pause each of its watches; one that joins later is not paused.
 
@@ -44,13 +47,10 @@ def pause(
         Whether this changed anything, and what is paused.
 
     Raises:
-        UsageError: no such watch or group. A typo must not leave the watch renting.
+        UsageError: no such watch, job or group. A typo must not leave the watch renting.
         StoreError: nothing was written, or not all watches of a group are paused.
     """
-    names: Sequence[str | None] = [None]
-    if watch is not None or group is not None:
-        names = require_watches(settings, watch, group)
-    now = real_now()
+    names, now = _names(settings, watch, group), real_now()
     until = None if for_s is None else now + timedelta(seconds=for_s)
 
     def audit(name: str | None) -> OutboxAlert:
@@ -84,12 +84,32 @@ def resume(settings: Settings, watch: str | None, *, actor: str, group: str | No
 
 
 def _paused_names(settings: Settings, pauses: PauseTable, watch: str | None, group: str | None) -> Sequence[str | None]:
+    if watch is not None and group is None:
+        stored = job_watch_name(settings, watch) or owned_name(settings.owner, watch)
+        if stored in {*(one.watch for one in pauses.by_hand), *(one.watch for one in pauses.breakers)}:
+            return [stored]  # of a watch that may be gone from the settings, or of a job that is over
+    return _names(settings, watch, group)
+
+
+def _names(settings: Settings, watch: str | None, group: str | None) -> Sequence[str | None]:
+    """The stored names of what is paused together; None: all renting. Raises UsageError: there is no such thing."""
     if watch is None and group is None:
         return [None]
-    stored = None if watch is None else owned_name(settings.owner, watch)
-    if group is None and stored in {*(one.watch for one in pauses.by_hand), *(one.watch for one in pauses.breakers)}:
-        return [stored]  # of a watch that may be gone from the settings
-    return require_watches(settings, watch, group)
+    if watch is None or group is not None:
+        return require_watches(settings, watch, group)
+    with open_store_read_only(settings) as store:
+        jobs = [one.watch_name for one in SqlJobRepository(store).open_jobs()]
+        jobs += [one.watch_name for one in SqlSeriesRepository(store).every()]
+    if (job := job_watch_name(settings, watch)) is not None:
+        if job not in jobs:
+            raise ResourceNotFound(f"there is no open job {Purpose.of(job).job!r}; see: gpuwatch jobs list")
+        return [job]
+    try:
+        return require_watches(settings, watch, None)
+    except ResourceNotFound:
+        if job_watch_name(settings, JOB_PREFIX + watch) not in jobs:
+            raise
+        raise ResourceNotFound(f"there is no watch {watch!r}; the job of that name is {JOB_PREFIX}{watch}") from None
 
 
 def _resumed(watch: str | None) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpuwatch import settings
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
-from gpuwatch.domain.watches.owner_names import owned_name
+from gpuwatch.domain.watches.owner_names import Purpose, owned_name
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import ResourceNotFound, UsageError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
     from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+    from gpuwatch.storage.setup.database import Database
 
 
 GPU_AND_PRICE = "--gpu and --max-price require each other, for example --gpu H100 --max-price 3.50"
@@ -54,6 +55,12 @@ def require_watch(settings: Settings, name: str) -> str:
     if stored not in watch_names and name not in watch_names:
         raise no_such_watch(name, watch_names)
     return stored
+
+
+def job_watch_name(settings: Settings, name: str) -> str | None:
+    """The name under which the job that `job:NAME` names is stored as a watch; None: a watch is meant."""
+    job = Purpose.of(name).job
+    return None if job is None else Purpose.of_job(owned_name(settings.owner, job)).watch
 
 
 def require_group(settings: Settings, group: str) -> str:
@@ -96,6 +103,29 @@ def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
     if matching is None:
         raise ResourceNotFound(f"there is no job {name_or_id!r}; see: gpuwatch jobs list")
     return matching
+
+
+def known_run(store: Database, name_or_id: str, *, begun: bool) -> Job:
+    """A job by its id or name; the name of a recurring job stands for its newest run.
+
+    Args:
+        begun: prefer the newest run that had a machine, if there is one.
+
+    Raises:
+        UsageError: there is none, or it had no run yet.
+    """
+    from gpuwatch.storage.jobs.job_repository import SqlJobRepository  # noqa: PLC0415 - most commands need no jobs
+    from gpuwatch.storage.jobs.series_repository import SqlSeriesRepository  # noqa: PLC0415
+
+    jobs, series = SqlJobRepository(store), SqlSeriesRepository(store).find(name_or_id)
+    is_meant = series is not None and (series.ended_at is None or jobs.find_job(name_or_id) is None)
+    if series is None or not is_meant:
+        return known_job(jobs, name_or_id)
+    runs = jobs.runs_of_series(series.name)
+    newest = next(reversed([run for run in runs if run.run_number and begun] or runs), None)
+    if newest is None:
+        raise ResourceNotFound(f"recurring job {name_or_id!r} had no run yet; see: gpuwatch jobs series")
+    return newest
 
 
 def select_watches(settings: Settings, names: Sequence[str], group: str | None = None) -> list[Watch]:

@@ -254,7 +254,7 @@ class _StatusInputs:
 
     def _paused(self, name: str) -> str | None:
         for pause in self._pauses.in_force(self._now):
-            if pause.watch in {None, name}:
+            if pause.binds(name):
                 return pause.why or ("renting is paused" if pause.watch is None else "this watch is paused")
         breaker = self._pauses.breaker_of(name)
         return None if breaker is None or breaker.is_closed else breaker.why

@@ -14,7 +14,7 @@ from gpuwatch.app.watches.pauses import resume as resume_renting
 from gpuwatch.app.watches.watch_selection import no_such_watch, require_group
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, simple_reply
 from gpuwatch.domain.setup.durations import format_moment, parse_duration
-from gpuwatch.domain.watches.owner_names import owned_name
+from gpuwatch.domain.watches.owner_names import Purpose, owned_name
 from gpuwatch.engine.alerts.alert_buttons import SILENCE_FOR, ButtonAction, SignedButton, subject_key
 from gpuwatch.errors import UsageError
 
@@ -135,6 +135,8 @@ def _scope(context: ChatContext, argument: str) -> _Scope:
         return _Scope(None, None, for_s)
     if (group := _group(context, text)) is not None:
         return _Scope(None, group, for_s)
+    if text not in known and Purpose.of(text).job is not None:
+        return _Scope(text, None, for_s)
     text = text if text in known else owned_name(context.settings.owner, text)
     if text not in known and text not in _paused_watches(context):
         raise no_such_watch(text, known)

@@ -180,7 +180,7 @@ def cancel(name: str, as_json: bool, settings: Settings) -> int:
 @json_option
 @settings_option
 def retry(name: str, file: Path | None, as_json: bool, settings: Settings) -> None:
-    """Queue a failed, cancelled or paused job again; it resumes from its last checkpoint."""
+    """Queue a failed, cancelled or paused job again, or a recurring job's newest run, from its last checkpoint."""
     from gpuwatch.app.jobs.job_actions import not_retriable, retry_job
     from gpuwatch.domain.jobs.job import job_view
 
@@ -238,12 +238,17 @@ def _detail_text(event: JobEvent) -> str:
 @json_option
 @stopping_settings_option
 def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_json: bool, settings: Settings) -> None:
-    """Show the output of a job's command. While the job runs, gpuwatch fetches it about once a minute."""
+    """Show the output of a job's command; of a recurring job, that of its newest run.
+
+    While the job runs, gpuwatch fetches it about once a minute.
+    """
     from gpuwatch.app.jobs.job_output import follow_log, job_log
 
     if follow and (as_json or run_number is not None):
         raise UsageError("--follow shows the newest run: omit --json and --run")
     log = job_log(settings, name, run_number, tail)
+    if log.job.series == name:
+        note(f"the newest run is {log.job.name}")
     if log.is_at is not None:
         note(f"gpuwatch did not fetch it; see: {log.is_at}")
     elif follow:
@@ -268,7 +273,7 @@ def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_j
 @json_option
 @stopping_settings_option
 def results(name: str, as_json: bool, settings: Settings) -> None:
-    """List the result files of a job, fetched and verified by size and hash."""
+    """List the result files of a job, or of a recurring job's newest run, fetched and verified by size and hash."""
     from gpuwatch.app.jobs.job_output import job_results
 
     job, files = job_results(settings, name)

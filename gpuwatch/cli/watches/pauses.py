@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 def pause(
     watch: str | None, group: str | None, for_s: float | None, why: str, as_json: bool, settings: Settings
 ) -> None:
-    """Stop renting, for all watches, one WATCH or a group. Running instances continue and stay under guard."""
+    """Stop renting, for all watches, one WATCH, a job (job:NAME) or a group.
+
+    Running instances continue and stay under guard.
+    """
     from gpuwatch.app.watches.pauses import pause as switch_off
 
     _, paused = switch_off(settings, watch, for_s, why, actor=command_actor(), group=group)

@@ -19,7 +19,7 @@ from gpuwatch.domain.jobs.job import Job, new_job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.setup.cron import CronSchedule, next_after, parse_cron
-from gpuwatch.domain.watches.owner_names import Purpose
+from gpuwatch.domain.watches.owner_names import RUN_MARK, Purpose
 
 TIMES_MAX = 10_000  # counted at once: a week of a schedule of every minute
 
@@ -126,7 +126,7 @@ def run_of(series: JobSeries, step: SeriesStep, job_id: str, now: datetime, zone
     if step.planned_at is None or step.begins_at is None:
         return None
     spec, day = series.definition, step.planned_at.astimezone(zone).strftime("%Y-%m-%d-%H%M")
-    name = f"{series.name}@{day}"
+    name = f"{series.name}{RUN_MARK}{day}"
     definition = msgspec.structs.replace(
         spec,
         name=name,

@@ -71,6 +71,8 @@ def host_names(launches: Sequence[Launch]) -> Mapping[str, tuple[str, ...]]:
 def launch_called(launches: Sequence[Launch], name: str) -> Launch:
     """Return the launch with this id, or the only active one of the watch or job with this name, or of this host name.
 
+    The name of a recurring job stands for its run that is active.
+
     Raises:
         ResourceNotFound: there is none.
         UsageError: several of its launches are active, or none.
@@ -79,7 +81,7 @@ def launch_called(launches: Sequence[Launch], name: str) -> Launch:
     for launch in launches:
         if launch.launch_id == name:
             return launch
-    named = [one for one in launches if name in {one.watch, one.purpose.job, _short_name(one)}]
+    named = [one for one in launches if name in {one.watch, one.purpose.job, one.purpose.series, _short_name(one)}]
     active = [one for one in named if not one.is_over]
     found = [one for one in active if login_of(one) is not None] or active
     if len(found) == 1:

@@ -13,6 +13,7 @@ import re
 import msgspec
 
 JOB_PREFIX = "job:"  # of the name under which a job is stored
+RUN_MARK = "@"  # between the name of a recurring job and the time of a run; in no job's own name
 RENT_NAME = "rent:now"  # under which the launches of `gpuwatch rent` are stored
 OWNER_PATTERN = r"^[A-Za-z0-9_-]{0,16}$"
 _MARK = "::"
@@ -59,6 +60,12 @@ class Purpose(msgspec.Struct, frozen=True):
     def of_job(cls, job: str) -> Purpose:
         """The purpose of what is rented for the job of this name."""
         return cls(JOB_PREFIX + job, job)
+
+    @property
+    def series(self) -> str | None:
+        """The name of the recurring job of which it is a run, `NAME@TIME`; None: it is none."""
+        name, mark, _ = (self.job or "").partition(RUN_MARK)
+        return name if mark else None
 
     @property
     def is_rent_now(self) -> bool:

@@ -53,10 +53,17 @@ def test_the_name_of_a_watch_stands_only_while_one_of_its_launches_runs() -> Non
 
 def test_a_launch_is_found_by_id_and_by_a_name_that_only_one_has() -> None:
     over = a_running(launch_id="f" * 12, watch="old", state=LaunchState.ENDED)
-    launches = [reachable("b"), reachable("d", "job:train"), a_running(launch_id="g" * 12, watch="train"), over]
+    of_series = reachable("e", "job:nightly@2026-12-05-0200")
+    launches = [
+        of_series,
+        reachable("b"),
+        reachable("d", "job:train"),
+        a_running(launch_id="g" * 12, watch="train"),
+        over,
+    ]
     for name, found in (
         ("b" * 12, "b"), (f"gpuwatch-{'b' * 12}", "b"), ("h100-night", "b"), ("gpuwatch-h100-night", "b"),
-        ("job:train", "d"), ("train", "d"), ("f" * 12, "f"),
+        ("job:train", "d"), ("train", "d"), ("f" * 12, "f"), ("nightly", "e"), ("nightly@2026-12-05-0200", "e"),
     ):  # fmt: skip
         with case(name):
             assert launch_called(launches, name).launch_id == found * 12

@@ -39,6 +39,7 @@ from gpuwatch.domain.launches.rent_terms import RentTerms, rent_watch
 from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.domain.watches.watch import ChecklistPolicy, Watch
 
 QUIET_AFTER_DENIAL = timedelta(hours=24)  # after a denial, unless the watch is re-armed
@@ -228,8 +229,14 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         return self.until is None or now < self.until
 
     def binds(self, watch: str | None) -> bool:
-        """Return whether it applies to this watch; None: to renting in general."""
-        return self.watch is None or self.watch == watch
+        """Return whether it applies to this watch; None: to renting in general.
+
+        The pause of a recurring job applies to all its runs.
+        """
+        if self.watch is None or self.watch == watch:
+            return True
+        series = None if watch is None else Purpose.of(watch).series
+        return series is not None and self.watch == Purpose.of_job(series).watch
 
     def text(self, zone: tzinfo = UTC) -> str:
         """One sentence without a full stop."""
