@@ -145,6 +145,8 @@ def test_every_file_of_the_package_is_inside(wheel: Path) -> None:
     ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuwatch").rglob("*") if _is_source(path)}
     assert {
         "gpuwatch/domain/market/gpu-catalog.csv",
+        "gpuwatch/domain/market/gpu-figures.csv",
+        "gpuwatch/domain/market/machine-networks.csv",
         "gpuwatch/domain/plan/architectures/language-models.csv",
         "gpuwatch/providers/vastai/gpu-names.txt",
         "gpuwatch/locale/ru/LC_MESSAGES/gpuwatch.mo",

@@ -333,8 +333,7 @@ def _terms(
         f"{hours:g} hours are charged at once" if hours else "",
         "the price may change" if at(row, "prices", "isVariable") is True else "",
         "little stock" if stock == "low" else "",
-        # word-check: allow - a value of the JSON
-        "its stock is told in a word that is not known" if stock not in _IN_STOCK else "",
+        "its stock is stated in an unknown word" if stock not in _IN_STOCK else "",
         "" if found.gpu.certain else found.gpu.reason,
         rate.note,
     ]
@@ -344,6 +343,7 @@ def _terms(
         fungible=False,
         tax_included=None,
         gpu_fraction=min(gpu_fraction(cloud_id), gpu_fraction(found.gpu_wire)),
+        network_gbps=number(row.get("interconnect"), 0, 1e6) or None,
         prepaid=True if hours else None,
         min_billing_s=hours * 3600 if hours else None,
         currency=rate.currency,

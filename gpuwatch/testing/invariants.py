@@ -15,7 +15,8 @@ from gpuwatch.ports.declarations import ProviderInfo
 _ID_LENGTH: Final = 64  # as in the store's columns
 _NON_NEGATIVE: Final = (
     "quoted_disk_gb", "disk_usd_gb_month", "min_bid_usd_hour", "fee_rate", "vcpu", "ram_gib", "disk_free_gb",
-    "download_mbps", "upload_mbps", "download_usd_gb", "upload_usd_gb", "cuda_max", "ports", "nvlink_gbps", "dlperf",
+    "disk_mb_s", "download_mbps", "upload_mbps", "download_usd_gb", "upload_usd_gb", "cuda_max", "ports",
+    "nvlink_gbps", "dlperf",
 )  # fmt: skip
 _TEXT_FIELDS: Final = (
     "gpu", "gpu_family", "gpu_wire", "offer_id", "machine_id", "host_id", "region", "cpu_arch", "driver",

@@ -110,6 +110,8 @@ def current_offers(
         and (offer_filter.has_count(offer.gpu_count) or not offer.gpu_count)
         and (offer.verified is True or not offer_filter.verified)
     )
+    if offer_filter.when is not None:
+        priced = tuple(one for one in priced if offer_filter.meets_condition(*one))
     most = offer_filter.max_price_usd_gpu_hour
     if most is not None:
         priced = tuple(

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gpuwatch.bootstrap import build_adapters, monotonic, open_http, real_now
 from gpuwatch.domain.market.json_view import JsonView, Moment
+from gpuwatch.domain.market.links import network_gbps
 from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer, OfferKind, arch_of, priced_units
 from gpuwatch.domain.market.traffic import Traffic
@@ -30,6 +31,7 @@ class OfferTermsView(JsonView, frozen=True, kw_only=True):
     """Rare properties of an offer; null: not stated."""
 
     interconnect: str | None  # between its GPUs
+    network_gbps: Annotated[float | None, Meta(description="Gbit/s of each machine to the others.")]
     multi_node: bool | None
     prepaid: bool | None
     tax_included: bool | None
@@ -66,6 +68,7 @@ class OfferView(JsonView, frozen=True, kw_only=True):
     vcpu: float | None
     ram_gib: float | None
     disk_free_gb: float | None
+    disk_mb_s: float | None
     download_mbps: float | None
     upload_mbps: float | None
     download_usd_gb: float | None
@@ -117,7 +120,7 @@ def offer_view(offer: Offer, price: OfferPrice, **more: Any) -> OfferView:
         commission=price.commission_rate,
         price_usd_gpu_hour=price.price_microusd_hour / MICRO / priced_units(offer.gpu_count),
         cpu_arch=arch_of(offer),
-        terms=OfferTermsView.of(offer.terms, interconnect=offer.link),
+        terms=OfferTermsView.of(offer.terms, interconnect=offer.link, network_gbps=network_gbps(offer)),
         **more,
     )
 

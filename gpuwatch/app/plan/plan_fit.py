@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _POLL_WITHIN_S = 30.0
-_OF_OFFERS = ("provider", "spot", "listed", "any_price")
+_OF_OFFERS = ("provider", "spot", "listed", "when", "any_price")
 
 
 class FitPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ def _read_offers(request: FitRequest, settings: Settings) -> CurrentOffers:
         kind = "listed"
     else:
         kind = "all" if request.listed or (request.data is not None and not provider) else "live"
-    filter_ = offer_filter((), spot=request.spot, kind=kind, disk_gb=disk_gb(request))
+    filter_ = offer_filter((), spot=request.spot, kind=kind, disk_gb=disk_gb(request), when=request.when)
     data, within_s = None if request.data is None else Path(request.data), _POLL_WITHIN_S if request.poll else None
     try:
         return current_offers(settings, filter_, (provider,) if provider else (), data, within_s)

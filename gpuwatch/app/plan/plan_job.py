@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.workload import Workload
     from gpuwatch.settings import Settings
 
-_OFFERS_ONLY = ("gpu", "count", "provider", "verified", "listed", "poll", "timeout", "data", "limit", "any_price")
+_OFFERS_ONLY = (
+    *("gpu", "count", "provider", "verified", "when", "listed", "poll", "timeout", "data", "limit"), "any_price",
+)  # fmt: skip
 _CANDIDATES_ONLY = ("commission", "disk_usd_gb_month", "download_usd_gb", "upload_usd_gb", "min_billing")
 
 
@@ -128,6 +130,7 @@ def plan_on_offers(settings: Settings, request: JobRequest) -> OfferPlan:
         disk_gb=needs.disk_gb,
         verified=request.verified,
         kind="all" if request.listed else "live",
+        when=request.when,
     )
     data = None if request.data is None else Path(request.data)
     market = current_offers(settings, filter_, request.provider, data, request.timeout if request.poll else None)

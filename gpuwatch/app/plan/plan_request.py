@@ -57,6 +57,7 @@ BUY_OPTIONS = {
 _JOB_FILE_KEYS = {
     ("hours",): "hours", ("limit", "max_usd"): "max_cost",
     ("resources", "gpu"): "gpu", ("resources", "gpu_count"): "count", ("resources", "providers"): "provider",
+    ("resources", "when"): "when",
     ("resources", "spot"): "spot", ("resources", "verified"): "verified", ("resources", "disk_gb"): "disk_gb",
     ("resources", "download_gb"): "download_gb", ("resources", "upload_gb"): "upload_gb",
 }  # fmt: skip

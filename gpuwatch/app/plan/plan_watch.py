@@ -227,6 +227,7 @@ def offer_clauses(request: JobRequest, plan: OfferPlan, job_offers: Sequence[Job
             [offer.provider for offer in offers], reliability_floor(offers[0], is_polled=plan.market.is_polled)
         ),
         "verified": request.verified or None,
+        "when": request.when,
     })  # fmt: skip
 
 
@@ -365,6 +366,7 @@ def fit_watch(name: str, request: FitRequest, plan: FitPlan) -> str | None:
         "disk_gb": disk_gb(request),
         "min_vram_gib": None if memory_gib is None else floor(memory_gib * MEMORY),
         **host_clauses([priced.provider or ""], reliability_floor(priced, is_polled=request.poll)),
+        "when": request.when,
     }
     return watch_toml({"[[watch]]": clauses})
 

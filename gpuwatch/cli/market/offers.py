@@ -63,6 +63,7 @@ class OfferOptions(msgspec.Struct, frozen=True):
     kind: str
     disk_gb: float | None
     verified: bool
+    when: str | None
 
 
 class ListLayout(msgspec.Struct, frozen=True):
@@ -88,6 +89,7 @@ _offer_options = as_struct(
     ),
     click.option("--disk-gb", type=Between(min=1), default=None, help="Include a disk of this size in the price."),
     VERIFIED,
+    click.option("--when", default=None, metavar="TEXT", help='A condition as in a watch: "ecc and disk_bw >= 1000".'),
 )
 _layout_options = as_struct(
     "layout",

@@ -1,7 +1,7 @@
 """What a GPU can do by its data sheet, and which part of a GPU a spelling names. Pure.
 
-The figures are in `gpu-catalog.csv`, with the sources of each row. Slices of GPUs (MIG instances, vGPUs, machines with
-a part of a card) do not count as GPUs.
+The figures are in `gpu-catalog.csv` and `gpu-figures.csv`, with the sources of each row (`card_sources`). Slices of
+GPUs (MIG instances, vGPUs, machines with a part of a card) do not count as GPUs.
 
 source: NVIDIA's MIG profile tables and vGPU type names; EC2, Azure and Google Cloud instance types, read 2026-11.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from csv import DictReader
 from functools import cache
 from typing import Final
@@ -17,8 +18,11 @@ from typing import Final
 import msgspec
 
 _TENSOR_CORES = frozenset(
-    {"Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell", "Blackwell Ultra"}
-)  # NVIDIA's name; AMD's and Intel's matrix units do the same work
+    {
+        *("Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell", "Blackwell Ultra"),
+        *("CDNA 3", "Da Vinci", "BR1xx", "Big Island"),
+    }
+)  # NVIDIA's name; the matrix units of others do the same work
 # The 32-bit rate as a share of the 16-bit rate. NVIDIA's data sheets: TF32 is half since Ampere (A100 156 of 312
 # TFLOP/s, H100 494.7 of 989.5, B200 1,125 of 2,250), as is P100's 32-bit rate (10.6 of 21.2); Volta and Turing reach
 # an eighth (V100 15.7 of 125, T4 8.1 of 65). AMD's: a quarter on CDNA 1 and 2 (MI250X 95.7 of 383), then an eighth
@@ -70,6 +74,12 @@ class GpuSpecs(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth_gb_s: float | None  # of its memory
     power_w: float | None
     nvlink: bool  # between all cards of a machine; a bridge between pairs does not count
+    has_no_link: bool = False  # nothing but PCIe joins it with others
+    link_gb_s: float | None = None  # to the other GPUs over NVLink or the like, both directions together
+    cuda_cores: float | None = None  # AMD's are called stream processors
+    boost_mhz: float | None = None
+    ecc: bool | None = None  # memory with error correction, as a feature of the card
+    datacenter_card: bool | None = None  # made, and by its driver's licence allowed, for data centers
 
     @property
     def fp32_tflops(self) -> float | None:
@@ -89,12 +99,26 @@ class GpuSpecs(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def gpu_specs() -> dict[str, GpuSpecs]:
     """Return all rows of the catalog by canonical name; read once."""
-    path = os.path.join(os.path.dirname(__file__), "gpu-catalog.csv")
-    lines = __spec__.loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]
-    return {row["canonical_name"]: _specs(row) for row in DictReader(lines)}
+    more = more_figures()
+    return {
+        name: _specs(row, more.get(name, {}))
+        for row in catalog_rows("gpu-catalog.csv")
+        if (name := row["canonical_name"])
+    }
 
 
-def _specs(row: dict[str, str]) -> GpuSpecs:
+def more_figures() -> dict[str, dict[str, str]]:
+    """Figures that only a few questions need, and their sources: apart, because every start reads the catalogue."""
+    return {row["canonical_name"]: row for row in catalog_rows("gpu-figures.csv")}
+
+
+def catalog_rows(file: str) -> Iterator[dict[str, str]]:
+    """Return the rows of a file of the catalogue, in its order."""
+    path = os.path.join(os.path.dirname(__file__), file)
+    return DictReader(__spec__.loader.get_data(path).decode().splitlines())  # type: ignore[union-attr]
+
+
+def _specs(row: dict[str, str], more: dict[str, str]) -> GpuSpecs:
     return GpuSpecs(
         name=row["canonical_name"],
         family=row["family"],
@@ -107,7 +131,16 @@ def _specs(row: dict[str, str]) -> GpuSpecs:
         bandwidth_gb_s=_number(row["mem_bandwidth_gb_s"]),
         power_w=_number(row["tdp_w"]),
         nvlink=row["nvlink"] == "yes",
+        has_no_link=(row["vendor"], row["nvlink"], row["form_factor"]) == ("nvidia", "no", "PCIe"),
+        link_gb_s=_number(more.get("link_gb_s", "")),
+        cuda_cores=_number(more.get("cuda_cores", "")),
+        boost_mhz=_number(more.get("boost_mhz", "")),
+        ecc=_YES_OR_NO.get(more.get("ecc", "")),
+        datacenter_card=_YES_OR_NO.get(more.get("datacenter_card", "")),
     )
+
+
+_YES_OR_NO: Final = {"yes": True, "no": False}
 
 
 def _number(text: str) -> float | None:

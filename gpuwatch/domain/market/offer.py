@@ -65,6 +65,7 @@ class OfferTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fungible: bool = False  # stock and not one machine: several launches may use the same offer
     gpu_fraction: float = 1.0  # below 1: a slice (MIG, vGPU), which no watch accepts as a GPU
     interconnect: str | None = None  # between the GPUs, if known: "NVLink", "PCIe"
+    network_gbps: float | None = None  # Gbit/s of each machine to the others of its cluster, if stated
     multi_node: bool | None = None  # part of a cluster of several machines
     machines: int = 1  # number of machines that are rented and ended together
     prepaid: bool | None = None  # paid in advance (a day, a month) or for a term
@@ -159,6 +160,7 @@ class Offer(ListedOffer, frozen=True, kw_only=True, gc=False):
     ram_gib: float | None = None
     cpu_arch: str | None = None
     disk_free_gb: float | None = None
+    disk_mb_s: float | None = None  # measured, MB/s
     download_mbps: float | None = None
     upload_mbps: float | None = None
     cuda_max: float | None = None

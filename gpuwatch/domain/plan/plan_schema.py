@@ -97,6 +97,9 @@ class OfferKeys(Table):
     gpu: Words = Field(default=(), description="Only offers with this GPU; may be repeated.")
     spot: Literal["no", "only", "any"] = Field(default="no", description="Spot (interruptible) offers.")
     listed: Switch = Field(default=False, description="Include list prices, without proof of stock.")
+    when: Line | None = Field(
+        default=None, description='A condition on the offer, as in a watch: "ecc and disk_bw >= 1000".'
+    )
     any_price: Switch = Field(default=False, description="Rank implausibly cheap offers with the others.")
     poll: Switch = Field(default=False, description="Poll the providers instead of reading the store.")
     data: str | None = Field(default=None, description="Read the newest poll of this file instead of the store.")

@@ -116,7 +116,13 @@ def card_specs_of(name: str) -> GpuSpecs | None:
         fp16_tflops=_least([sheet.fp16_tflops for sheet in sheets]),
         fp8_tflops=_least([sheet.fp8_tflops for sheet in sheets]),
         bandwidth_gb_s=_least([sheet.bandwidth_gb_s for sheet in sheets]),
+        power_w=_most([sheet.power_w for sheet in sheets]),
         nvlink=all(sheet.nvlink for sheet in sheets),
+        link_gb_s=_least([sheet.link_gb_s for sheet in sheets]),
+        cuda_cores=_least([sheet.cuda_cores for sheet in sheets]),
+        boost_mhz=_least([sheet.boost_mhz for sheet in sheets]),
+        ecc=_common([sheet.ecc for sheet in sheets]),
+        datacenter_card=_common([sheet.datacenter_card for sheet in sheets]),
     )
 
 
@@ -144,6 +150,15 @@ def _sheets(name: str) -> list[GpuSpecs]:
 def _least(figures: Sequence[float | None]) -> float | None:
     known = [figure for figure in figures if figure is not None]
     return min(known) if known and len(known) == len(figures) else None
+
+
+def _most(figures: Sequence[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return max(known) if known and len(known) == len(figures) else None
+
+
+def _common(answers: Sequence[bool | None]) -> bool | None:
+    return answers[0] if len(set(answers)) == 1 else None
 
 
 def has_fast_link(gpu: GpuSpecs, stated: bool | None = None) -> bool:

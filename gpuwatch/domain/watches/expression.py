@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.links import gpu_link, network_gbps
 from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer, arch_of, priced_units
 from gpuwatch.domain.market.places import country_of, wanted_place
@@ -38,6 +39,8 @@ _OTHER_NAMES: Final = {
     **dict.fromkeys(("max_price", "price_per_gpu"), "gpu_price"),
     **dict.fromkeys(("gpus", "num_gpus", "count"), "gpu_count"),
     "cores": "vcpu",
+    **dict.fromkeys(("gpu_mem_bw", "bandwidth", "mem_bandwidth"), "gpu_bw"),
+    **dict.fromkeys(("tdp", "power"), "watts"),
     "interruptible": "spot",
 }
 _WORDS: Final = frozenset({"and", "or", "not", "in", "true", "false"})  # in any case
@@ -83,9 +86,9 @@ def _country(offer: Offer, _price: OfferPrice) -> str | None:
     return country_of(offer.region, offer.country)
 
 
-def _tflops(offer: Offer, _price: OfferPrice) -> float | None:
-    specs = card_specs_of(offer.gpu)
-    return None if specs is None else specs.fp16_tflops
+def _of_card(figure: str) -> Callable[[Offer, OfferPrice], object]:
+    """A figure of the card by its data sheet; of the possible cards the guaranteed one, if the name leaves it open."""
+    return lambda offer, _: getattr(card_specs_of(offer.gpu), figure, None)
 
 
 FACTS: Final[dict[str, Fact]] = {
@@ -94,7 +97,13 @@ FACTS: Final[dict[str, Fact]] = {
     "gpu_ram": Fact("number", "GiB per GPU, as advertised", _gpu_ram, True),
     "gpu_price": Fact("number", "USD per GPU-hour, with commission", _gpu_price, True),
     "price": Fact("number", "USD per hour, with commission", lambda _, price: _usd(price.price_microusd_hour), True),
-    "tflops": Fact("number", "dense FP16 TFLOP/s per GPU, from its data sheet", _tflops, True),
+    "tflops": Fact("number", "dense FP16 TFLOP/s per GPU, from its data sheet", _of_card("fp16_tflops"), True),
+    "gpu_bw": Fact("number", "GB/s of a GPU's memory, from its data sheet", _of_card("bandwidth_gb_s"), True),
+    "cuda_cores": Fact("number", "CUDA cores, or stream processors, per GPU", _of_card("cuda_cores"), True),
+    "clock": Fact("number", "MHz of a GPU under load (boost), from its data sheet", _of_card("boost_mhz"), True),
+    "watts": Fact("number", "W of a GPU under load, from its data sheet", _of_card("power_w"), True),
+    "ecc": Fact("yes or no", "GPU memory with error correction, by its data sheet", _of_card("ecc"), True),
+    "datacenter_card": Fact("yes or no", "a card for data centers, not for games", _of_card("datacenter_card"), True),
     "provider": Fact("text", "name of the provider", lambda offer, _: offer.provider, True),
     "region": Fact("text", "region in the provider's spelling", lambda offer, _: offer.region, True),
     "country": Fact("text", "ISO 3166 code, name, or group such as EU", _country, True),
@@ -103,11 +112,14 @@ FACTS: Final[dict[str, Fact]] = {
     "verified": Fact("yes or no", "the provider has verified the host", lambda offer, _: offer.verified, True),
     "datacenter": Fact("yes or no", "in a data center", lambda offer, _: offer.datacenter),
     "nvlink": Fact("yes or no", "connected by NVLink", lambda offer, _: offer.nvlink),
+    "interconnect": Fact("text", "link between its GPUs: NVLink, PCIe, …", lambda offer, _: gpu_link(offer)),
+    "inter_node_gbps": Fact("number", "Gbit/s of each machine to others", lambda offer, _: network_gbps(offer)),
     "static_ip": Fact("yes or no", "with a static IP address", lambda offer, _: offer.static_ip),
     "cpu_arch": Fact("text", "x86_64 or arm64", lambda offer, _: arch_of(offer)),
     "vcpu": Fact("number", "vCPUs of the offer", lambda offer, _: offer.vcpu),
     "ram": Fact("number", "GiB of main memory", lambda offer, _: offer.ram_gib),
     "disk": Fact("number", "GB of free disk at the host", lambda offer, _: offer.disk_free_gb),
+    "disk_bw": Fact("number", "MB/s of the disk, as the provider measured it", lambda offer, _: offer.disk_mb_s),
     "download": Fact("number", "Mbit/s", lambda offer, _: offer.download_mbps),
     "upload": Fact("number", "Mbit/s", lambda offer, _: offer.upload_mbps),
     "cuda": Fact("number", "highest CUDA version of the driver", lambda offer, _: offer.cuda_max),

@@ -20,10 +20,11 @@ import msgspec
 
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.money import Commission, listed_ceiling_usd, price_of, threshold_microusd
+from gpuwatch.domain.market.money import Commission, OfferPrice, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.domain.market.offer import NO_GPU, Offer, OfferKind, is_slice
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.expression import holds, parse
 from gpuwatch.domain.watches.match import rank
 from gpuwatch.engine.market.watch_search import PAGE_ROWS, highest_priced, search_cheapest, why_incomplete
 from gpuwatch.errors import ProviderDown, ProviderError, ResourceNotFound, UsageError
@@ -43,11 +44,16 @@ class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: float | None = None
     verified: bool = False
     kinds: frozenset[OfferKind] = frozenset(OfferKind)
+    when: str | None = None  # a condition, as in a watch
 
     @property
     def wants_no_gpu(self) -> bool:
         """Whether it is about machines without GPUs."""
         return self.gpu_names == (NO_GPU,)
+
+    def meets_condition(self, offer: Offer, price: OfferPrice) -> bool:
+        """Whether the condition certainly holds for an offer."""
+        return self.when is None or holds(parse(self.when), offer, price) is True
 
     def has_count(self, gpu_count: int) -> bool:
         """Whether an offer has an accepted number of GPUs."""
@@ -83,6 +89,7 @@ def offer_filter(  # noqa: PLR0913 one for each option of the command
     disk_gb: float | None = None,
     verified: bool = False,
     kind: str = "all",
+    when: str | None = None,
 ) -> OfferFilter:
     """Build the filter from a command's options. Raises UsageError: one line that states what was expected."""
     low, high = _counts(count)
@@ -100,7 +107,17 @@ def offer_filter(  # noqa: PLR0913 one for each option of the command
         disk_gb=disk_gb,
         verified=verified,
         kinds=frozenset(OfferKind) if kind == "all" else frozenset({OfferKind(kind)}),
+        when=_condition(when),
     )
+
+
+def _condition(text: str | None) -> str | None:
+    if text is not None:
+        try:
+            parse(text)
+        except ValueError as fault:
+            raise UsageError(f"--when {text!r}: {fault}") from None
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -231,6 +248,8 @@ def _fits(match: Match, wanted: OfferFilter) -> bool:
         most = threshold_microusd(wanted.max_price_usd_gpu_hour, offer.gpu_count)
         if match.price.price_microusd_hour > most:
             return False
+    if not wanted.meets_condition(offer, match.price):
+        return False
     return offer.rentable and (offer.verified is True or not wanted.verified)
 
 

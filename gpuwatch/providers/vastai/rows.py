@@ -37,6 +37,7 @@ class VastRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cpu_ram: float | None = None
     cuda_max_good: float | None = None
     direct_port_count: int | None = None
+    disk_bw: float | None = None
     disk_space: float | None = None
     dlperf: float | None = None
     dph_total: float
@@ -234,6 +235,7 @@ class RowReader:
             ram_gib=_shared_values[row.cpu_ram / _MIB if _positive(row.cpu_ram) and row.cpu_ram else None],
             cpu_arch=clean_word(row.cpu_arch) or None if row.cpu_arch else None,
             disk_free_gb=_in_range(row.disk_space, 1e9),
+            disk_mb_s=_positive(row.disk_bw),
             download_mbps=_positive(row.inet_down),
             upload_mbps=_positive(row.inet_up),
             download_usd_gb=_shared_values[_in_range(row.inet_down_cost, MAX_USD_HOUR)],

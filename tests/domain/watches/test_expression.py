@@ -48,6 +48,11 @@ def priced(**changes: Any) -> tuple[Offer, OfferPrice]:
         ("gpu_count == 1 or gpu_count == 2 and spot", True),
         ("verified", True),
         ("tflops > 900", True),
+        ("gpu_bw == 3350 and cuda_cores >= 16896 and clock > 1900 and watts <= 700", True),
+        ("ecc and datacenter_card", True),
+        ("disk_bw >= 100", None),
+        ("inter_node_gbps > 100", None),
+        ("interconnect == 'nvlink'", None),
         ("gpu == 'h100_sxm5'", True),  # a spelling of a provider, as in `gpu`
         ("gpu in ('A100', 'NVIDIA H100 80GB HBM3')", True),
         ("gpu == 'H100 PCIe'", False),

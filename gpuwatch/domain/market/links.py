@@ -1,0 +1,47 @@
+"""Links of an offer: between the GPUs of a machine, and between machines. Pure.
+
+The rates between machines are in `machine-networks.csv`, by the clouds' names of machine types, each with its source.
+"""
+
+from __future__ import annotations
+
+import os
+from csv import DictReader
+from functools import cache
+from typing import Final
+
+from gpuwatch.domain.market.gpu_cards import gpu_specs
+from gpuwatch.domain.market.offer import Offer
+
+_NAMES: Final = {"nvlink": "NVLink", "sxm": "NVLink", "pcie": "PCIe", "infinity": "Infinity Fabric"}
+
+
+def gpu_link(offer: Offer) -> str | None:
+    """Return the link between the GPUs: "NVLink", "PCIe", or as the provider names another one.
+
+    What the provider does not state follows from the card if it has no other link. None: one GPU, or unknown.
+    """
+    stated = offer.link
+    if stated is not None:
+        plain = stated.casefold()
+        return next((name for start, name in _NAMES.items() if plain.startswith(start)), stated)
+    specs = gpu_specs().get(offer.gpu)
+    return "PCIe" if offer.gpu_count > 1 and specs is not None and specs.has_no_link else None
+
+
+def network_gbps(offer: Offer) -> float | None:
+    """Return the rate between machines of this kind, Gbit/s for each machine, as the provider or its cloud states it.
+
+    None: unknown, as for all marketplaces, whose machines have no such network.
+    """
+    if offer.terms.network_gbps is not None:
+        return offer.terms.network_gbps
+    name = offer.terms.instance_type
+    return None if name is None else _networks().get(name.casefold())
+
+
+@cache
+def _networks() -> dict[str, float]:
+    path = os.path.join(os.path.dirname(__file__), "machine-networks.csv")
+    lines = __spec__.loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]
+    return {row["instance_type"].casefold(): float(row["gbps"]) for row in DictReader(lines)}
