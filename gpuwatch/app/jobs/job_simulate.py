@@ -6,9 +6,11 @@ import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -25,7 +27,9 @@ from gpuwatch.domain.history.price_series import (
     last_hour,
     series_of,
 )
-from gpuwatch.domain.jobs.job import new_job
+from gpuwatch.domain.jobs.job import Job, new_job
+from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_series import JobSeries, new_series, replayed_steps, run_of
 from gpuwatch.domain.jobs.job_watch import latest_spot_wait, price_cap, work_hours_left
 from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
@@ -33,6 +37,7 @@ from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.domain.watches.watch import AutoPrice, SpotPolicy, Watch
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.series_repository import SqlSeriesRepository
 
 if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.auto_limit import LimitSchedule
@@ -45,6 +50,9 @@ ASSUMED = (
     "limits are those of max_price = auto, from the prices known by then, renewed once a day; hours are whole",
     "limits are computed as if no forecast had been scored; the daemon heeds that record (gpuwatch forecasts scores)",
     "interruptions, set-up, disk above the default and traffic are left out of all three",
+    "recurring jobs: gpuwatch ran in the hours with prices; a time in a gap is made up for or missed, as in the daemon",
+    'relocate = "move": judged once an hour as in the daemon; a machine starts within 12 minutes and is billed by the '
+    "second, and the newest checkpoint is as old as its interval",
 )
 _RENEW_H = 24
 _DRAWS = 2000
@@ -68,6 +76,8 @@ class PolicyResult(msgspec.Struct, frozen=True, kw_only=True):
     """One policy. Costs are totals over the jobs that ran under all policies.
 
     Attributes:
+        skipped: runs of recurring jobs that came while another one was open.
+        moves: to cheaper machines, and what they saved compared with staying.
         saved: the share that the queue saves compared with it; None: it is the queue, or nothing was compared.
         saved_low, saved_high: 95 % interval from resampled days of submission.
     """
@@ -76,8 +86,11 @@ class PolicyResult(msgspec.Struct, frozen=True, kw_only=True):
     usd: float
     usd_gpu_hour: float
     late: int
+    skipped: int
     over_limit: int
     median_wait_h: float
+    moves: int = 0
+    moves_saved_usd: float = 0.0
     saved: float | None = None
     saved_low: float | None = None
     saved_high: float | None = None
@@ -91,6 +104,7 @@ class QueueSimulation(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None
     jobs: int
     left_out: int  # too few polls between submission and deadline
+    missed: int  # times of recurring jobs in hours without prices
     compared: int  # ran under every policy, in time or late
     policies: tuple[PolicyResult, ...]
 
@@ -118,6 +132,16 @@ class _Market:
                 prices[at].append(price)
         medians = [round(median(hour_prices)) if hour_prices else None for hour_prices in prices]
         self.medians[key] = msgspec.structs.replace(lows, lows=medians)
+
+    def add_job(self, name: str, definition: JobDefinition) -> None:
+        """Add what a job may rent; for `spot = "first"` its spot offers alone, and for moves each kind of machine."""
+        watch = definition.resources
+        self.add(name, watch)
+        if watch.spot is SpotPolicy.FIRST:
+            self.add(_spot_key(name), msgspec.structs.replace(watch, spot=SpotPolicy.ONLY))
+        for (gpu, is_spot), key in (_alike_keys(name, watch) if _moves(definition) else {}).items():
+            spot = SpotPolicy.ONLY if is_spot else SpotPolicy.NO
+            self.add(key, msgspec.structs.replace(watch, gpu=(gpu,), gpu_names=(gpu,), spot=spot))
 
     def limit(self, job: SimulatedJob, hour: int) -> float:
         """The limit of `max_price = "auto"` at that time: only past hours count."""
@@ -147,15 +171,15 @@ def simulate(settings: Settings, request: SimulationRequest) -> QueueSimulation:
         SettingsError: a job file is wrong.
         StoreError: the store cannot be read.
     """
-    watches = _watches(settings, request)
-    gpus = tuple(dict.fromkeys(name for _, watch, _ in watches for name in watch.gpu_names))
+    subjects = _subjects(settings, request)
+    gpus = tuple(dict.fromkeys(name for one in subjects for name in one.definition.resources.gpu_names))
     scope = msgspec.structs.replace(request.scope, gpus=gpus or None)
     history = load_prices(settings, scope, request.since, request.until, request.data)
     market = _Market(history, settings)
-    jobs = (
-        _synthetic_jobs(history, request, market)
+    jobs, missed = (
+        (_synthetic_jobs(history, request, market), 0)
         if request.made_up is not None
-        else _replayed(watches, history, market)
+        else _replayed(subjects, history, market, ZoneInfo(settings.timezone))
     )
     covered = [job for job in jobs if is_covered(job, market.lows[job.market])]
     runs = {
@@ -169,58 +193,106 @@ def simulate(settings: Settings, request: SimulationRequest) -> QueueSimulation:
         until=moment_of(history.ends_s),
         jobs=len(jobs),
         left_out=len(jobs) - len(covered),
+        missed=missed,
         compared=len(completed),
         policies=tuple(_result(policy, runs, completed) for policy in QueuePolicy),
     )
 
 
-def _watches(settings: Settings, request: SimulationRequest) -> list[tuple[str, Watch, Any]]:
-    """The name, the watch and the job, for each job; empty for a synthetic queue."""
+def _subjects(settings: Settings, request: SimulationRequest) -> list[Job | JobSeries]:
+    """The jobs and recurring jobs to replay; empty for a synthetic queue."""
     if request.made_up is not None:
         return []
     if request.files:
         from gpuwatch.settings.validate import read_job_file  # noqa: PLC0415 pydantic
 
-        jobs = [new_job(read_job_file(file), "-", request.since) for file in request.files]
-    else:
-        with open_store_read_only(settings) as store:
-            jobs = SqlJobRepository(store).open_jobs()
+        zone = ZoneInfo(settings.timezone)
+        definitions = [read_job_file(file) for file in request.files]
+        return [
+            new_job(one, "-", request.since) if one.schedule is None else new_series(one, request.since, zone)
+            for one in definitions
+        ]
+    with open_store_read_only(settings) as store:
+        jobs: list[Job | JobSeries] = [job for job in SqlJobRepository(store).open_jobs() if job.series is None]
+        jobs += SqlSeriesRepository(store).every()  # with their open runs
     if not jobs:
         raise UsageError("no job is open; name job files, or use --jobs 1000 for a synthetic queue")
-    return [(job.name, job.definition.resources, job) for job in jobs]
+    return jobs
 
 
-def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory, market: _Market) -> list[SimulatedJob]:
-    """Submit each job once a day of the history, with the same time to its deadline."""
+def _replayed(
+    subjects: Sequence[Job | JobSeries], history: MarketHistory, market: _Market, zone: ZoneInfo
+) -> tuple[list[SimulatedJob], int]:
+    """Submit each job once a day of the history, and each recurring one at its times.
+
+    Returns:
+        The jobs, and how many times of recurring jobs were missed.
+    """
     if history.starts_s is None or history.ends_s is None:
-        return []
-    simulated = []
-    for name, watch, job in watches:
-        market.add(name, watch)
-        spot_market = f"{name}, spot" if watch.spot is SpotPolicy.FIRST else None
-        if spot_market is not None:
-            market.add(spot_market, msgspec.structs.replace(watch, spot=SpotPolicy.ONLY))
-        has_h = 3 * work_hours_left(job)  # without a deadline: three times its work (assumed)
-        if job.deadline is not None:
-            has_h = max(work_hours_left(job), (job.deadline - job.submitted_at).total_seconds() / HOUR_S)
-        for at in range(history.starts_s // HOUR_S, history.ends_s // HOUR_S, 24):
-            deadline = datetime.fromtimestamp((at + int(has_h)) * HOUR_S, UTC)
-            spot_until = latest_spot_wait(msgspec.structs.replace(job, deadline=deadline))
-            simulated.append(
-                SimulatedJob(
-                    name=f"{name}@{at}",
-                    market=name,
-                    gpus=watch.gpu_count_min,
-                    hours=work_hours_left(job),
-                    submitted_h=at,
-                    deadline_h=at + int(has_h),
-                    cap_usd_gpu_hour=float(price_cap(job)),
-                    priority=job.priority,
-                    spot_market=spot_market,
-                    spot_until_h=0.0 if spot_until is None else spot_until.timestamp() / HOUR_S,
-                )
-            )
-    return simulated
+        return [], 0
+    simulated, missed = [], 0
+    for one in subjects:
+        market.add_job(one.name, one.definition)
+        if isinstance(one, JobSeries):
+            begin, end = (datetime.fromtimestamp(at, UTC) for at in (history.starts_s, history.ends_s))
+            series, polled = new_series(one.definition, begin, zone), market.lows[one.name]
+            for now, step in replayed_steps(series, end, zone, partial(_resumes, polled)):
+                missed += 0 if step.missed is None else step.missed[2]
+                run = run_of(series, step, "-", now, zone)
+                if run is not None and run.deadline is not None:
+                    hour, deadline_h = (int(at.timestamp() // HOUR_S) for at in (now, run.deadline))
+                    simulated.append(_simulated_job(run, one.name, hour, deadline_h))
+            continue
+        has_h = 3 * work_hours_left(one)  # without a deadline: three times its work (assumed)
+        if one.deadline is not None:
+            has_h = max(work_hours_left(one), (one.deadline - one.submitted_at).total_seconds() / HOUR_S)
+        hours = range(history.starts_s // HOUR_S, history.ends_s // HOUR_S, 24)
+        simulated += [_simulated_job(one, one.name, at, at + int(has_h)) for at in hours]
+    return simulated, missed
+
+
+def _resumes(polled: PriceSeries, at: datetime) -> datetime | None:
+    """When gpuwatch saw a time: at once, or at the first hour with a poll."""
+    first = int(at.timestamp() // HOUR_S) - polled.first_hour
+    for index in range(max(0, first), len(polled.polled)):
+        if polled.polled[index]:
+            return max(at, polled.starts_at(index))
+    return None
+
+
+def _simulated_job(job: Job, market: str, submitted_h: int, deadline_h: int) -> SimulatedJob:
+    watch, moves = job.definition.resources, _moves(job.definition)
+    replayed = msgspec.structs.replace(job, deadline=datetime.fromtimestamp(deadline_h * HOUR_S, UTC))
+    spot_until = latest_spot_wait(replayed)
+    return SimulatedJob(
+        name=f"{market}@{submitted_h}" if job.planned_at is None else job.name,
+        market=market,
+        gpus=watch.gpu_count_min,
+        hours=work_hours_left(job),
+        submitted_h=submitted_h,
+        deadline_h=deadline_h,
+        cap_usd_gpu_hour=float(price_cap(job)),
+        priority=job.priority,
+        spot_market=_spot_key(market) if watch.spot is SpotPolicy.FIRST else None,
+        spot_until_h=0.0 if spot_until is None else spot_until.timestamp() / HOUR_S,
+        series=job.series,
+        moving=(job if job.deadline is None else replayed) if moves else None,
+        alike=_alike_keys(market, watch) if moves else {},
+    )
+
+
+def _moves(definition: JobDefinition) -> bool:
+    return definition.relocate is not None and definition.relocate.action == "move"
+
+
+def _spot_key(market: str) -> str:
+    return f"{market}, spot"
+
+
+def _alike_keys(market: str, watch: Watch) -> dict[tuple[str, bool], str]:
+    """The series of each kind of machine that a job may move within."""
+    types = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,)}.get(watch.spot, (False, True))
+    return {(gpu, is_spot): f"{market}, {gpu}, {is_spot}" for gpu in watch.gpu_names for is_spot in types}
 
 
 def _synthetic_jobs(history: MarketHistory, request: SimulationRequest, market: _Market) -> list[SimulatedJob]:
@@ -268,6 +340,9 @@ def _result(
         usd=usd,
         usd_gpu_hour=usd / gpu_hours if gpu_hours else 0.0,
         late=sum(simulated.is_late for simulated in simulated_jobs),
+        skipped=sum(simulated.is_skipped for simulated in simulated_jobs),
+        moves=sum(one.moves.count for one in simulated_jobs if one.moves is not None),
+        moves_saved_usd=sum(one.usd_stayed - one.usd for one in simulated_jobs),
         over_limit=sum(
             (simulated.usd_gpu_hour or 0.0) > simulated.job.cap_usd_gpu_hour + 1e-9 for simulated in simulated_jobs
         ),

@@ -62,6 +62,9 @@ _POLICY_COLUMNS = (
     right("queue saves", lambda result: None if result.saved is None else f"{100 * result.saved:.1f} %"),
     right("95 %", _saved_interval, drop=2),
     right("late", "late", ","),
+    right("skipped", lambda result: result.skipped or None, ",", drop=2, optional=True),
+    right("moves", lambda result: result.moves or None, ",", drop=2, optional=True),
+    right("moves save", lambda result: _amount(result.moves_saved_usd) if result.moves else None, optional=True),
     right("over limit", "over_limit", ",", drop=3),
     right("wait h", "median_wait_h", ".0f", drop=2),
 )
@@ -125,7 +128,8 @@ def simulate(
 ) -> int:
     """Replay a queue over recorded prices; compare with renting immediately and with the list price.
 
-    Each open job, or each FILE, is submitted once per day of the period, with the time left to its deadline.
+    Each open job, or each FILE, is submitted once per day of the period, with the time left to its deadline; a
+    recurring one at the times of its schedule.
     --jobs generates jobs of 1 to 24 hours on the GPUs with the most prices; deadlines are 2 to 6 times their hours.
 
     Exit codes: 0 done, 2 usage, 3 there are no prices.
@@ -147,6 +151,8 @@ def simulate(
     span = f"{local(simulation.since, settings.timezone)} to {local(simulation.until, settings.timezone)}"
     click.echo(f"{count_text(simulation.jobs, 'job')}, {parallel}, {span} ({simulation.source})")
     excluded = f"excluded: {simulation.left_out:,} without known prices"
+    if simulation.missed:
+        excluded += f"; missed times of recurring jobs: {simulation.missed:,}"
     click.echo(f"compared: {simulation.compared:,} that every policy ran; {excluded}")
     table(_POLICY_COLUMNS, simulation.policies)
     note("assumed: " + "; ".join(ASSUMED))

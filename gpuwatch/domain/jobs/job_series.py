@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Annotated
@@ -104,6 +104,21 @@ def due_step(series: JobSeries, now: datetime, zone: tzinfo, *, is_open: bool) -
         begins_at=now if is_late else newest,
         missed=(missed[0], missed[-1], len(missed)) if missed else None,
     )
+
+
+def replayed_steps(
+    series: JobSeries, until: datetime, zone: tzinfo, resumes: Callable[[datetime], datetime | None]
+) -> Iterator[tuple[datetime, SeriesStep]]:
+    """Yield what followed from each time up to `until`, as if no run was open, and when gpuwatch saw it.
+
+    Args:
+        resumes: the moment at which gpuwatch saw a time: that time itself, or when it ran again; None: it never did.
+    """
+    while series.next_at <= until and (now := resumes(series.next_at)) is not None:
+        step = due_step(series, now, zone, is_open=False)
+        assert step is not None
+        yield now, step
+        series = step.after
 
 
 def _counted(series: JobSeries, *, missed: int = 0, skipped: int = 0) -> JobSeries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,56 @@ def test_a_job_file_is_submitted_once_a_day(shell: Shell, h100_prices: Path) -> 
     assert ran.out.startswith("16 jobs, unlimited in parallel, 2025-10-19")
     assert "compared: " in ran.out
     assert "assumed: whatever was on offer could have been rented" in ran.err
+
+
+def test_a_recurring_job_is_replayed_at_its_times_and_one_run_at_a_time(shell: Shell, h100_prices: Path) -> None:
+    """Every six hours for fifteen days; a run of ten hours skips the next time, and its own file says the rest."""
+    text = JOB.replace('deadline = "2d"', 'schedule = "0 */6 * * *"\nwithin = "12h"')
+    (shell.folder / "often.toml").write_text(text)
+    (shell.folder / "long.toml").write_text(text.replace("hours = 4", "hours = 10"))
+    argv = ("jobs", "simulate", "--data", str(h100_prices), "--json")
+    often, long = (shell(*argv, f"{name}.toml").json for name in ("often", "long"))
+    assert 50 < often["jobs"] == long["jobs"] < 64, "not one a day"
+    at_once = {one["policy"]: one["skipped"] for one in long["policies"]}["cheapest_now"]
+    assert at_once == pytest.approx(long["jobs"] / 2, abs=4)
+    assert {one["policy"]: one["skipped"] for one in often["policies"]}["cheapest_now"] == 0
+    assert often["missed"] == 0
+    shown = shell(*argv[:-1], "long.toml")
+    assert "skipped" in shown.out
+
+
+def test_a_recurring_job_of_the_queue_is_replayed_without_its_open_run_twice(shell: Shell, h100_prices: Path) -> None:
+    shell.new_store()
+    (shell.folder / "daily.toml").write_text(JOB.replace('deadline = "2d"', 'schedule = "@daily"\nwithin = "12h"'))
+    shell("jobs", "submit", "daily.toml")
+    ran = shell("jobs", "simulate", "--data", str(h100_prices), "--since", "2025-10-01", "--json")
+    assert ran.code == Exit.DONE, ran.err
+    assert 14 <= ran.json["jobs"] <= 16
+
+
+def test_moves_of_a_job_are_replayed(shell: Shell, h100_prices: Path) -> None:
+    """Every price halves on 10-27 at noon: jobs of 48 hours that run then move once, if their file says so."""
+    cheaper = shell.folder / "cheaper.csv.gz"
+    with gzip.open(h100_prices, "rt") as rows, gzip.open(cheaper, "wt") as halved:
+        for row in rows:
+            head, _, price = row.strip().rpartition(",")
+            is_later = row[:13] >= "2025-10-27T12" and price[:1].isdigit()
+            halved.write(f"{head},{float(price) / 2:.4f}\n" if is_later else row)
+    text = JOB.replace('deadline = "2d"', 'checkpoint = { path = "ckpt" }\n').replace("hours = 4", "hours = 48")
+    found = {}
+    for relocate in ("move", "alert"):
+        (shell.folder / "train.toml").write_text(f'{text}relocate = "{relocate}"\n')
+        ran = shell("jobs", "simulate", "train.toml", "--data", str(cheaper), "--json").json
+        found[relocate] = {one["policy"]: one for one in ran["policies"]}
+    assert {name: one["moves"] for name, one in found["move"].items()} == {
+        "queue": 2,
+        "cheapest_now": 0,
+        "list_price": 0,
+    }
+    queue, stays = (found[one]["queue"] for one in ("move", "alert"))
+    assert (stays["moves"], stays["moves_saved_usd"]) == (0, 0.0)
+    assert queue["moves_saved_usd"] == pytest.approx(stays["usd"] - queue["usd"])
+    assert queue["moves_saved_usd"] > 20
 
 
 def test_an_open_job_is_replayed_on_the_store_and_without_prices_it_cannot_tell(shell: Shell) -> None:

@@ -10,7 +10,15 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.job_definition import JobFiles
-from gpuwatch.domain.jobs.job_series import TIMES_MAX, JobSeries, due_step, new_series, run_of, series_view
+from gpuwatch.domain.jobs.job_series import (
+    TIMES_MAX,
+    JobSeries,
+    due_step,
+    new_series,
+    replayed_steps,
+    run_of,
+    series_view,
+)
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.validate import read_job_file
 from gpuwatch.testing.suite import case
@@ -62,6 +70,24 @@ def test_a_late_start_within_its_time_runs_and_keeps_its_deadline() -> None:
     run = run_of(series, step, "jobaaaa2", now, BERLIN)
     assert run is not None
     assert (run.deadline, step.missed) == (FIRST + timedelta(hours=6), None)
+
+
+def test_times_of_the_past_are_replayed_as_the_daemon_would_have_met_them() -> None:
+    """It was off from before the second time until five hours after it, and from the fourth one for ten days."""
+    off = ((FIRST + WEEK, FIRST + WEEK + timedelta(hours=5)), (FIRST + 3 * WEEK, FIRST + 3 * WEEK + timedelta(days=10)))
+
+    def replayed(**changes: object) -> list[tuple[datetime, datetime | None, int]]:
+        def resumes(at: datetime) -> datetime | None:
+            return next((until for since, until in off if since <= at < until), at)
+
+        steps = replayed_steps(a_series(**changes), FIRST + 5 * WEEK, BERLIN, resumes)
+        return [(now, step.planned_at, step.missed[2] if step.missed else 0) for now, step in steps]
+
+    late = off[1][1]
+    first = [(FIRST, FIRST, 0), (off[0][1], FIRST + WEEK, 0), (FIRST + 2 * WEEK, FIRST + 2 * WEEK, 0)]
+    assert replayed() == [*first, (late, None, 2), (FIRST + 5 * WEEK, FIRST + 5 * WEEK, 0)]
+    assert replayed(catch_up=True)[3] == (late, FIRST + 4 * WEEK, 2)
+    assert len(list(replayed_steps(a_series(), FIRST + 5 * WEEK, BERLIN, lambda _: None))) == 0
 
 
 def test_times_past_their_within_are_missed_and_nothing_runs() -> None:

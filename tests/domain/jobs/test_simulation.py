@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gpuwatch.domain.history.price_series import PriceSeries
+from gpuwatch.domain.jobs.job_definition import CheckpointSpec
 from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
+from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.watches.launch_spec import JobRelocateSpec
+from tests.builders_jobs import a_definition, a_job
 
 Q = QueuePolicy
 
@@ -48,6 +54,46 @@ def test_spot_first_takes_spot_offers_until_its_time_and_then_any() -> None:
 
     assert started(lows) == (103, 1.2), "the spot offer of 102 is over the limit"
     assert started(both) == (105, 1.5)
+
+
+def test_a_run_of_a_recurring_job_is_skipped_while_another_one_is_open() -> None:
+    """At once each takes three hours; with the limit, the first one waits until 102, and the fourth to its deadline."""
+    runs = [job(str(at), submitted_h=at, deadline_h=at + 4, series="nightly") for at in (100, 101, 103, 106, 110)]
+    at_once = {one.job.name: (one.started_h, one.is_skipped, one.is_late) for one in run(Q.CHEAPEST_NOW, *runs)}
+    assert at_once == {
+        "100": (100, False, False), "101": (None, True, False), "103": (103, False, False),
+        "106": (106, False, False), "110": (110, False, False),
+    }  # fmt: skip
+    waits = {one.job.name: one.started_h for one in run(Q.QUEUE, *runs, limit=2.0)}
+    assert waits == {"100": 102, "101": None, "103": None, "106": 106, "110": 110}, "late ones end at their deadline"
+    never = [(one.started_h, one.is_skipped) for one in run(Q.QUEUE, *runs, limit=0.5)]
+    assert never == [(None, False), (None, True), (None, True), (None, False), (None, False)]
+
+
+def test_a_job_moves_by_the_rule_of_the_daemon() -> None:
+    """At 4 $ for two GPUs, twenty hours, and at 1 $ from 105 on, when it has been there for two hours."""
+    lows = {"h100": series(*[4.0] * 5, *[1.0] * 30)}
+
+    def ended(after_s: float = 7200.0, price: float = 1.0, hours: float = 20.0) -> SimulatedStart:
+        spec = JobRelocateSpec(action="move", after_s=after_s)
+        figures = FigureRange(hours, hours)
+        definition = a_definition(checkpoint=CheckpointSpec(path="ckpt"), hours=figures, relocate=spec)
+        moving = job(hours=hours, deadline_h=160, moving=a_job(definition=definition), alike={("H100", False): "h100"})
+        prices = {"h100": series(*[4.0] * 5, *[price] * 30)}
+        (found,) = simulate_queue([moving], Q.QUEUE, prices, prices, lambda *_: 5.0)
+        return found
+
+    moved = ended()
+    done_h = 105 + 2 / 60 + 0.2 + 15 + 20 / 60  # paid two minutes more, 12 minutes to start, 20 minutes once more
+    assert moved.moves is not None
+    assert (moved.moves.count, moved.ended_h) == (1, pytest.approx(done_h))
+    assert moved.usd == pytest.approx(2 * (4 * (5 + 2 / 60) + 0.2 + 15 + 20 / 60))
+    assert moved.usd_stayed == 160.0
+    for stays in (ended(after_s=40 * 3600.0), ended(price=3.6), ended(hours=5.5)):
+        assert stays.moves is not None
+        assert (stays.moves.count, stays.usd) == (0, pytest.approx(stays.usd_stayed))
+    (at_once,) = simulate_queue([job(hours=20.0)], Q.CHEAPEST_NOW, lows, lows, lambda *_: 5.0)
+    assert at_once.moves is None
 
 
 def test_a_limit_that_nothing_reaches_is_a_missed_deadline() -> None:
