@@ -78,7 +78,11 @@ class Polling:
         self._launchers, self._job_queue = following.launchers, job_queue
         self.auto_prices = _auto_prices(base)
         self.price_ranks = PriceRanks(
-            SqlHourlyLows(store), watched_gpus(settings), REFERENCE_DISK_GB, all_commissions(settings)
+            SqlHourlyLows(store),
+            watched_gpus(settings),
+            REFERENCE_DISK_GB,
+            all_commissions(settings),
+            verified_gpus=watched_gpus(settings, verified=True),
         )
         self.past_limits = PastLimits(SqlFittingPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
         self._open_jobs: frozenset[str] = frozenset()

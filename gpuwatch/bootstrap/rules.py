@@ -33,7 +33,7 @@ AGE_SLACK = timedelta(seconds=60)
 def build_rules(
     settings: Settings,
     names: Collection[str],
-    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None,
+    rank_of: Callable[[Offer, bool], PriceRank | None] = lambda offer, verified: None,
     accounts: Callable[[], Mapping[str, str]] = dict,
     paced_ages: Mapping[str, timedelta] = {},
     emptied: Collection[str] = frozenset(),
@@ -42,7 +42,7 @@ def build_rules(
 
     Args:
         names: the providers that can be polled.
-        rank_of: the rank of an offer's price in its history; None: unknown.
+        rank_of: the rank of an offer's price in its history (True: of verified hosts alone); None: unknown.
         accounts: the accounts known so far, by provider.
         paced_ages: the longer ages of answers while a row quota slows the polls down; kept by the workers.
         emptied: the providers whose answers became empty; kept by their recorders.
@@ -134,7 +134,7 @@ def stored_max_age(settings: Settings, name: str, pace: timedelta) -> timedelta:
     return max(max_ages(settings, [name])[name], 2 * pace)
 
 
-def watched_gpus(settings: Settings) -> frozenset[str] | None:
-    """The GPUs of the watches; None: some watch accepts any."""
-    gpu_lists = [watch.gpu_names for watch in settings.watches]
+def watched_gpus(settings: Settings, *, verified: bool = False) -> frozenset[str] | None:
+    """The GPUs of the watches, or of those that want verified hosts; None: some watch accepts any."""
+    gpu_lists = [watch.gpu_names for watch in settings.watches if watch.verified or not verified]
     return frozenset(chain(*gpu_lists)) if all(gpu_lists) else None

@@ -202,9 +202,13 @@ class HourlyLowsReader(Protocol):
     """The cheapest price of each hour."""
 
     def hourly_lows(
-        self, gpus: Collection[str] | None, since: datetime, until: datetime
+        self, gpus: Collection[str] | None, since: datetime, until: datetime, *, verified: bool = False
     ) -> Mapping[tuple[str, OfferKind, str, bool], HourlyLows]:
-        """By provider, kind of price, GPU and spot; `gpus` None: all. Raises StoreError."""
+        """By provider, kind of price, GPU and spot; `gpus` None: all. Raises StoreError.
+
+        Args:
+            verified: only of verified hosts, in hours that are over.
+        """
 
 
 class PastPriceReader(Protocol):

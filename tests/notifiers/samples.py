@@ -78,7 +78,7 @@ def _match(approval: bool = False) -> Alert:
         did="Asked you." if approval else 'This watch only sends alerts and does not rent (action = "alert").',
         links=_LINKS,
         approval=asked if approval else None,
-        rank_of=lambda offer: PriceRank(share=0.034, hours=702, days=30),
+        rank_of=lambda offer, verified: PriceRank(share=0.034, hours=702, days=30),
     )
 
 

@@ -199,6 +199,7 @@ def advice_json(request: AdviceRequest, answered: AdviceResult) -> dict[str, Any
     advice = answered.advice
     return {
         "gpu": request.gpu,
+        "verified": request.scope.verified,
         "deadline_hours": request.hours,
         "step": step_name(advice.step_h) if advice else None,
         "judged_hours": advice.hours if advice else None,

@@ -47,10 +47,13 @@ class GpuPast(msgspec.Struct, frozen=True, kw_only=True):
     series: PriceSeries
 
 
-def gpu_past(settings: Settings, gpu: str, spot: bool | None, now: datetime, under_usd: float | None) -> GpuPast:
+def gpu_past(
+    settings: Settings, gpu: str, scope: MarketFilter, now: datetime, under_usd: float | None = None
+) -> GpuPast:
     """The past of a GPU name.
 
     Args:
+        scope: without GPUs: they come from `gpu`.
         under_usd: the price of the lifetimes; None: the median price.
 
     Raises:
@@ -58,10 +61,12 @@ def gpu_past(settings: Settings, gpu: str, spot: bool | None, now: datetime, und
         StoreError: the store cannot be read.
     """
     gpus = known_gpu_names_of(settings, gpu, None)
-    scope, hours = MarketFilter(gpus=gpus, spot=spot), RANK_DAYS * 24
+    hours = RANK_DAYS * 24
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
     with open_store_read_only(settings) as database:
-        found, end_hour = read_gpu_lows(database, scope, int(now.timestamp()) // HOUR_S, hours, hours, rates)
+        found, end_hour = read_gpu_lows(
+            database, msgspec.structs.replace(scope, gpus=gpus), int(now.timestamp()) // HOUR_S, hours, hours, rates
+        )
     lows: dict[int, int] = {}
     for one in found.values():
         for hour, price in one.lows.items():
@@ -69,9 +74,7 @@ def gpu_past(settings: Settings, gpu: str, spot: bool | None, now: datetime, und
     whole = range(end_hour - hours, end_hour)
     unpolled = frozenset(whole).intersection(*(one.unpolled for one in found.values())) - lows.keys()
     since = now - timedelta(days=RANK_DAYS)
-    request = MarketRequest(
-        gpus=(gpu,), scope=MarketFilter(spot=spot), since=since, until=now, data=None, under_usd=under_usd
-    )
+    request = MarketRequest(gpus=(gpu,), scope=scope, since=since, until=now, data=None, under_usd=under_usd)
     first = min((hour for hour in whole if hour not in unpolled), default=end_hour)
     return GpuPast(
         gpus=gpus,

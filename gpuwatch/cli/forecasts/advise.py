@@ -10,6 +10,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, method_option, wants_method
 from gpuwatch.cli.options import (
+    VERIFIED,
     Between,
     PastOptions,
     completes,
@@ -54,10 +55,13 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
     "--record", is_flag=True, help="Record the forecast; `gpuwatch forecasts scores` compares it with the outcome."
 )
 @past_options("90d")
+@VERIFIED
 @method_option
 @json_option
 @settings_option
-def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings, **options: Any) -> int:
+def advise(
+    past: PastOptions, deadline: float, verified: bool, as_json: bool, settings: Settings, **options: Any
+) -> int:
     """Wait or buy: the price to wait for before a deadline, computed from the history.
 
     With --data or --until, "now" is the newest hour of the history. Prices are per GPU-hour, commission included.
@@ -69,7 +73,8 @@ def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings
 
     if deadline > _MAX_HOURS * 3600:
         raise click.BadParameter("expected at most 30d", param_hint="--deadline")
-    request = AdviceRequest(deadline_s=deadline, is_until_now=past.until is None, **past.request(real_now()), **options)
+    prices = past.request(real_now(), verified=verified)
+    request = AdviceRequest(deadline_s=deadline, is_until_now=past.until is None, **prices, **options)
     answered = give_advice(settings, request)
     if as_json:
         json_out(advice_json(request, answered))
@@ -125,7 +130,7 @@ def _print_advice(advice: Advice, request: AdviceRequest) -> None:
     from gpuwatch.domain.history.price_series import step_name
 
     step = step_name(advice.step_h)
-    click.echo(f"  needed     {request.gpu}, within {format_duration(request.hours * 3600)}")
+    click.echo(f"  needed     {_wanted(request)}, within {format_duration(request.hours * 3600)}")
     if advice.step_h > 1:
         period = format_duration(advice.hours * 3600)
         click.echo(
@@ -150,6 +155,10 @@ def _print_advice(advice: Advice, request: AdviceRequest) -> None:
         click.echo("–: too few starts.")
     if advice.now_usd is not None and any(price == advice.now_usd for _, price in advice.reached):
         click.echo("That is the price now: too few starts reached a lower one.")
+
+
+def _wanted(request: AdviceRequest) -> str:
+    return f"{request.gpu} of a verified host" if request.scope.verified else request.gpu
 
 
 def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: float) -> str:

@@ -34,6 +34,7 @@ Gpu = Annotated[str, Field(max_length=60, description='GPU family or model, such
 Days = Annotated[float, Field(gt=0, le=3660)]
 Limit = Annotated[int, Field(ge=1, le=200)]
 Usd = Annotated[float, Field(gt=0, le=1_000_000, description="USD per GPU-hour, commission included.")]
+Verified = Annotated[bool, Field(description="Only hosts that their provider has verified.")]
 Why = Annotated[str, Field(max_length=500, description="Why, in a sentence: the owner reads it.")]
 _INSTRUCTIONS = (
     "gpuwatch watches GPU marketplaces. Prices are USD, commission included. Reading tools answer from its store."
@@ -80,9 +81,9 @@ def _answering(tool: T) -> T:
     return answer  # type: ignore[return-value]  # same signature, by wraps
 
 
-def _span(days: float) -> JsonObject:
+def _span(days: float, *, verified: bool) -> JsonObject:
     now = real_now()
-    return {"scope": MarketFilter(), "since": now - timedelta(days=days), "until": now, "data": None}
+    return {"scope": MarketFilter(verified=verified), "since": now - timedelta(days=days), "until": now, "data": None}
 
 
 def _reading_tools(config: str | None) -> tuple[Callable[..., JsonObject], ...]:
@@ -101,23 +102,28 @@ def _reading_tools(config: str | None) -> tuple[Callable[..., JsonObject], ...]:
         views = offer_views(current.matches, "gpu-price", limit)
         return {"as_of": rfc3339(current.as_of), "offers": [view.json() for view in views]}
 
-    def market(gpu: Gpu | None = None, days: Days = 30) -> JsonObject:
+    def market(gpu: Gpu | None = None, days: Days = 30, verified: Verified = False) -> JsonObject:
         """Each GPU in one row: price now, changes, rank in its history, how long offers last."""
         from gpuwatch.app.market.market import MarketRequest, market_overview, market_view
 
-        request = MarketRequest(gpus=() if gpu is None else (gpu,), under_usd=None, **_span(days))
+        request = MarketRequest(gpus=() if gpu is None else (gpu,), under_usd=None, **_span(days, verified=verified))
         return market_view(market_overview(settings(), request), request).json()
 
-    def history(gpu: Gpu, days: Days = 30) -> JsonObject:
+    def history(gpu: Gpu, days: Days = 30, verified: Verified = False) -> JsonObject:
         """The price of a GPU by the day: lowest, quartiles, how much of the time was polled."""
         from gpuwatch.app.history.price_history import PriceHistoryRequest, price_history, price_history_json
 
         zone = ZoneInfo(settings().timezone)
         more: JsonObject = {"every": "1d", "is_for_programs": True, "zone": zone, "under_usd": ()}
-        found = price_history(settings(), PriceHistoryRequest(gpu=gpu, **_span(days), **more))
-        return _plain(price_history_json(found))
+        request = PriceHistoryRequest(gpu=gpu, **_span(days, verified=verified), **more)
+        return _plain(price_history_json(price_history(settings(), request)))
 
-    def advise(gpu: Gpu, job_hours: Annotated[float, Field(gt=0, le=8760)], deadline_hours: Days = 48) -> JsonObject:
+    def advise(
+        gpu: Gpu,
+        job_hours: Annotated[float, Field(gt=0, le=8760)],
+        deadline_hours: Days = 48,
+        verified: Verified = False,
+    ) -> JsonObject:
         """Wait or buy: the price to hold out for before a deadline, and what waiting saved in the past."""
         from gpuwatch.app.forecasts.advise import AdviceRequest, advice_json, give_advice
 
@@ -128,7 +134,7 @@ def _reading_tools(config: str | None) -> tuple[Callable[..., JsonObject], ...]:
             under_usd=None,
             poll_every_s=None,
             is_until_now=True,
-            **_span(90),
+            **_span(90, verified=verified),
         )
         return _plain(advice_json(request, give_advice(settings(), request)))
 

@@ -101,7 +101,12 @@ JOB_MARK = "job {cost}"
 TRAFFIC_MARK = "traffic ${hourly} of it"
 JOB_SPAN = "{low} to {high}"
 SPOT, ON_DEMAND = "spot (interruptible)", "on demand"
-AMONG_SPOT, AMONG_ON_DEMAND = "{what} on spot at all providers", "{what} on demand at all providers"
+AMONG = {  # spot, verified hosts only
+    (False, False): "{what} on demand at all providers",
+    (True, False): "{what} on spot at all providers",
+    (False, True): "{what} on demand at verified hosts",
+    (True, True): "{what} on spot at verified hosts",
+}
 OF_JOB = "{cost} for the whole job"
 PER_GPU_HOUR, PER_MACHINE_HOUR = "${limit}/GPU-h", "${limit}/h"
 AUTO = "{limit} now, never above ${cap} (auto)"

@@ -171,19 +171,21 @@ def _text(microusd: float) -> str:
     return price_text(usd(round(microusd)), most=6)
 
 
-def joined_lows(parts: Iterable[tuple[HourlyLows, float]]) -> HourlyLows:
+def joined_lows(parts: Iterable[tuple[HourlyLows, float]], first_hour: int = 0) -> HourlyLows:
     """The lowest price of each hour of several parts of the market, commission included.
 
     Args:
         parts: at least one, with its price ÷ listed price.
+        first_hour: those before it are dropped.
     """
     by_hour: dict[int, int] = {}
     for part, rate in parts:
         for hour, listed in zip(part.hours, part.lows, strict=True):
-            low = round(listed * rate)
-            by_hour[hour] = min(low, by_hour.get(hour, low))
-    hours = sorted(by_hour, key=lambda hour: by_hour[hour])
-    days = -(-(max(hours) - min(hours) + 1) // 24)
+            if hour >= first_hour:
+                low = round(listed * rate)
+                by_hour[hour] = min(low, by_hour.get(hour, low))
+    hours = sorted(by_hour, key=lambda hour: (by_hour[hour], hour))
+    days = -(-(max(hours) - min(hours) + 1) // 24) if hours else 0
     return HourlyLows(lows=array("q", (by_hour[hour] for hour in hours)), days=days, hours=array("i", hours))
 
 

@@ -43,7 +43,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     links: Mapping[str, str] | None = None,
     approval: Approval | None = None,
     can_do: tuple[str, ...] = (),
-    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None,
+    rank_of: Callable[[Offer, bool], PriceRank | None] = lambda offer, verified: None,
 ) -> Alert:
     """Return the alert of a watch that fired.
 
@@ -53,7 +53,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         links: provider → URL of its console, with the placeholders `{offer_id}` and `{machine_id}`.
         approval: the pending approval of the first match, if any.
         can_do: what the owner can do about the result; empty: the advice of an alert without a launch.
-        rank_of: returns the rank of an offer's price in its history; None: unknown.
+        rank_of: returns the rank of an offer's price in its history (True: of verified hosts alone); None: unknown.
     """
     # resold stock is shown once; if something is rented or needs approval, as its own offer
     folded = fold_resold(decision.matches, keep_first=watch.action is not Action.ALERT)
@@ -67,8 +67,8 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         decision.decided_at,
         watch=watch.name,
         line=lines[0],
-        rank=rank_of(best.offer),
-        **_price_values(best, with_total=approval is None),
+        rank=rank_of(best.offer, bool(watch.verified)),
+        **_price_values(watch, best, with_total=approval is None),
         **_end_values(watch, best),
         **_job_values(watch, best),
         **_limit_values(watch, best.offer),
@@ -154,10 +154,10 @@ def _link(offer: Offer, links: Mapping[str, str]) -> str | None:
 # --- the values of its facts; None: the fact is left out --------------------------------------------------------------
 
 
-def _price_values(match: Match, *, with_total: bool) -> dict[str, Any]:
+def _price_values(watch: Watch, match: Match, *, with_total: bool) -> dict[str, Any]:
     """Its costs. `with_total` False: another fact, such as the quote of an approval, states the total."""
     offer, price = match.offer, match.price
-    among = texts.AMONG_SPOT if offer.spot else texts.AMONG_ON_DEMAND
+    among = texts.AMONG[offer.spot, bool(watch.verified)]
     certainty = "" if offer.kind is OfferKind.LIVE else f" ({offer.kind.value})"
     return {
         "marks": "".join(f", {mark}" for mark in _price_marks(match)) + certainty,

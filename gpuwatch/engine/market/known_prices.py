@@ -26,12 +26,17 @@ from gpuwatch.domain.history.past_lows import (
 from gpuwatch.domain.market.money import MICRO, Commission
 from gpuwatch.domain.market.offer import Offer, OfferKind, priced_units
 from gpuwatch.domain.market.search_query import ExpectedRows, OnSale, Query, SaleKey, listed_usd_hour, passes_filters
+from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.ports.store import HourlyLowsReader
 
 REFRESH_EVERY = timedelta(hours=1)  # the history has hourly values, so more often is useless
+_OVERLAP = timedelta(hours=4)  # a poll applies for hours after it, and an hour is stored after its end
 _HAIR = 1e-6  # rounding tolerance of a price, in dollars
 _name = attrgetter("machine_id", "gpu_count")
+
+
+_Lows = Mapping[tuple[str, OfferKind, str, bool], HourlyLows]  # by provider, kind of price, GPU, spot
 
 
 class PriceRanks:
@@ -39,6 +44,7 @@ class PriceRanks:
 
     Args:
         gpus: None: all.
+        verified_gpus: those whose verified hosts have ranks of their own; None: all.
         disk_gb: the disk that the history's prices include.
         commissions: by provider; default: no commission.
     """
@@ -49,13 +55,16 @@ class PriceRanks:
         gpus: Collection[str] | None,
         disk_gb: float,
         commissions: Mapping[str, Commission],
+        verified_gpus: Collection[str] | None = (),
     ) -> None:
         self._reader = reader
         self._gpus = gpus
+        self._verified_gpus = verified_gpus
         self._disk_gb = disk_gb
         self._rates = {name: float(commission.on_top_rate(None)) for name, commission in commissions.items()}
-        self._lows: Mapping[tuple[str, OfferKind, str, bool], HourlyLows] = {}
-        self._of_all: Mapping[tuple[OfferKind, str, bool], HourlyLows] = {}
+        self._lows: _Lows = {}
+        self._of_verified: _Lows = {}
+        self._of_all: Mapping[tuple[OfferKind, str, bool, bool], HourlyLows] = {}  # the last: of verified hosts
         self._read_at: datetime | None = None
 
     def refresh_if_due(self, now: datetime) -> bool:
@@ -64,12 +73,30 @@ class PriceRanks:
         if read_at is not None and timedelta(0) <= now - read_at < REFRESH_EVERY:  # also after a clock stepped back
             return False
         self._lows = self._reader.hourly_lows(self._gpus, now - timedelta(days=WINDOW_DAYS), now)
-        parts: defaultdict[tuple[OfferKind, str, bool], list[tuple[HourlyLows, float]]] = defaultdict(list)
-        for (provider, kind, gpu, spot), lows in self._lows.items():
-            parts[kind, gpu, spot].append((lows, 1 + self._rates.get(provider, 0.0)))
+        self._of_verified = self._verified_lows(now)
+        parts: defaultdict[tuple[OfferKind, str, bool, bool], list[tuple[HourlyLows, float]]] = defaultdict(list)
+        for is_verified, known in ((False, self._lows), (True, self._of_verified)):
+            for (provider, kind, gpu, spot), lows in known.items():
+                parts[kind, gpu, spot, is_verified].append((lows, 1 + self._rates.get(provider, 0.0)))
         self._of_all = {part: joined_lows(of_part) for part, of_part in parts.items()}
         self._read_at = now
         return True
+
+    def _verified_lows(self, now: datetime) -> _Lows:
+        """Read only what followed the last reading: each hour of them is computed from all its prices."""
+        gpus, begins, read_at = self._verified_gpus, now - timedelta(days=WINDOW_DAYS), self._read_at
+        if gpus is not None and not gpus:
+            return {}
+        known: _Lows = {}
+        if read_at is not None and read_at <= now:
+            known, begins = self._of_verified, max(begins, read_at - _OVERLAP)
+        newer = self._reader.hourly_lows(gpus, begins, now, verified=True)
+        first_hour = int((now - timedelta(days=WINDOW_DAYS)).timestamp()) // HOUR_S
+        joined = {
+            part: joined_lows(((one[part], 1.0) for one in (known, newer) if part in one), first_hour)
+            for part in {*known, *newer}
+        }
+        return {part: lows for part, lows in joined.items() if lows.hours}
 
     def arrivals(self, provider: str, query: Query, now: datetime) -> float:
         """Return how much likelier a price under the query's limit is at this hour than at other hours of the day."""
@@ -80,9 +107,13 @@ class PriceRanks:
         hour = now.astimezone(UTC).hour
         return max((arrivals_at(history, most, hour) for history in known if history is not None), default=1.0)
 
-    def rank_of(self, offer: Offer) -> PriceRank | None:
-        """Return the rank among the prices of all providers for this GPU and rental type; None: too little is known."""
-        history = self._of_all.get((offer.kind, offer.gpu, offer.spot))
+    def rank_of(self, offer: Offer, verified: bool) -> PriceRank | None:
+        """Return the rank among the prices of all providers for this GPU and rental type; None: too little is known.
+
+        Args:
+            verified: among those of verified hosts alone.
+        """
+        history = self._of_all.get((offer.kind, offer.gpu, offer.spot, verified))
         if history is None:
             return None
         return rank_in(history, rank_price(offer, self._disk_gb, self._rates.get(offer.provider, 0.0)))

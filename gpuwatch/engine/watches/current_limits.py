@@ -169,7 +169,8 @@ def _stored_until(polled_at: Mapping[bool, datetime] | None, spot: bool, now: da
 
 
 def _any_offer_of(watch: Watch, gpu: str, spot: bool) -> Watch:
-    """Return a watch for all stored prices of a GPU and rental type: any count, host and place, with its disk."""
+    """Return a watch for all stored prices of a GPU and rental type: any count and place, with its disk; of all hosts,
+    or of verified ones alone."""
     return Watch(
         name="",
         gpu=(gpu,),
@@ -179,6 +180,7 @@ def _any_offer_of(watch: Watch, gpu: str, spot: bool) -> Watch:
         spot=SpotPolicy.ONLY if spot else SpotPolicy.NO,
         listed=False,
         disk_gb=watch.disk_gb,
+        verified=watch.verified,
     )
 
 

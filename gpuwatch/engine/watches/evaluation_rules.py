@@ -19,7 +19,8 @@ class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     max_age: timedelta  # an older view counts as blind
     views_of: Callable[[Watch], frozenset[tuple[str, bool]]] = lambda watch: frozenset()  # of a later watch
     links: Mapping[str, str]  # provider → URL of its console
-    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # rank in the price history, without reading it
+    # the rank in the price history (True: of verified hosts alone), without reading it
+    rank_of: Callable[[Offer, bool], PriceRank | None] = lambda offer, verified: None
     max_ages: Mapping[str, timedelta] = {}  # provider → its own maximum, according to its poll interval
     paced_ages: Mapping[str, timedelta] = {}  # provider → its maximum while a row quota slows its polls down
     emptied: Collection[str] = frozenset()  # providers whose answers became empty: "no match" is not proven there

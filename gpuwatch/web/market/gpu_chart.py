@@ -51,13 +51,15 @@ class PriceChart(NamedTuple):
     label: str
 
 
-def price_chart_of(view: View, gpu: str, since: str, spot: bool | None, watches: Sequence[Watch]) -> PriceChart | None:
+def price_chart_of(
+    view: View, gpu: str, since: str, scope: MarketFilter, watches: Sequence[Watch]
+) -> PriceChart | None:
     """The chart, at most a minute old; None: there was no poll. Raises UsageError (no such GPU), StoreError."""
     days, every = PERIODS[since]
     zone = ZoneInfo(view.settings.timezone)
     request = PriceHistoryRequest(
         gpu=gpu,
-        scope=MarketFilter(spot=spot),
+        scope=scope,
         since=view.now - timedelta(days=days),
         until=view.now.replace(microsecond=0) + timedelta(seconds=1),
         data=None,
@@ -66,7 +68,7 @@ def price_chart_of(view: View, gpu: str, since: str, spot: bool | None, watches:
         zone=zone,
         under_usd=(),
     )
-    key = (gpu, spot, since)
+    key = (gpu, scope, since)
     history: PriceHistoryResult = view.owner.gpu_pasts.reading(
         key, view.settings, view.now, lambda: price_history(view.settings, request)
     )

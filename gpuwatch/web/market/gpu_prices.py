@@ -23,6 +23,7 @@ from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.bootstrap.provider_access import not_rentable
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.week_effects import Calendar, calendar_of, default_parts
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.market.figure_text import decimal_text, percent_text
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO
@@ -32,7 +33,7 @@ from gpuwatch.engine.market.browse import offer_filter, sorted_offers
 from gpuwatch.errors import StoreNotReady
 from gpuwatch.language import translate as _
 from gpuwatch.web.market.gpu_chart import PERIODS, price_chart_of
-from gpuwatch.web.market.gpu_words import GpuAnswer, advice_answer, bold, calendar_answer, lasting_answer
+from gpuwatch.web.market.gpu_words import GpuAnswer, advice_answer, bold, calendar_answer, lasting_answer, turnover_text
 from gpuwatch.web.market.market_filters import SPOTS
 from gpuwatch.web.market.offer_rows import offer_rows
 from gpuwatch.web.page import View
@@ -49,11 +50,14 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
     """Return the values of its template. Raises UsageError (no such GPU), StoreError."""
     gpu = view.path["name"]
     since, spot_text = view.choice("since", PERIODS, "7d"), view.choice("spot", SPOTS, "no")
+    verified = view.choice("verified", ("yes",), "")
     spot = SPOTS[spot_text]
+    scope = MarketFilter(spot=spot, verified=bool(verified))
     watched = WatchedPrices(known_limits(view.settings, view.now), all_commissions(view.settings), view.now)
-    past, calendar = _past(view, gpu, spot)
+    past, calendar = _past(view, gpu, scope)
     watches = [watch for name in past.gpus for watch in watched.of_gpu(name, spot=spot)]
-    current = current_offers(view.settings, replace(offer_filter([], spot=spot_text), gpu_names=past.gpus))
+    wanted = offer_filter([], spot=spot_text, verified=scope.verified)
+    current = current_offers(view.settings, replace(wanted, gpu_names=past.gpus))
     mine = current.matches
     found = sorted_offers(mine, "gpu-price")
     rows = offer_rows(watched, current, not_rentable(view.settings))
@@ -66,8 +70,10 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
         "memory_gib": None if specs is None else specs.memory_gib,
         "since": since,
         "spot": spot_text,
+        "verified": verified,
+        "chosen": {"since": since, "spot": spot_text, "verified": verified},
         "periods": list(PERIODS),
-        "chart_data": price_chart_of(view, gpu, since, spot, watches),
+        "chart_data": price_chart_of(view, gpu, since, scope, watches),
         "limit": max((float(watch.max_price_usd_gpu_hour) * MICRO for watch in watches), default=None),
         "answer": bold(_advice(view, past, now, is_old=is_old(current.as_of, view.now))),
         "now_price": now,
@@ -78,6 +84,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
         "sellers": len({match.offer.provider for match in mine}),
         "all_sellers": len(current.sellers),
         "lasting": _lasting(view, past.statuses),
+        "turnover": turnover_text([one.turnover for one in past.statuses]),
         "calendar": _calendar(view, calendar),
         "offers": [rows(one) for one in found[:_CHEAPEST]],
         "as_of": current.as_of,
@@ -86,14 +93,14 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
     }
 
 
-def _past(view: View, gpu: str, spot: bool | None) -> tuple[GpuPast, Calendar]:
+def _past(view: View, gpu: str, scope: MarketFilter) -> tuple[GpuPast, Calendar]:
     """The past and its hours of the week, at most a minute old."""
 
     def read() -> tuple[GpuPast, Calendar]:
-        past = gpu_past(view.settings, gpu, spot, view.now, None)
+        past = gpu_past(view.settings, gpu, scope, view.now)
         return past, calendar_of(past.series, ZoneInfo(view.settings.timezone), default_parts())
 
-    found: tuple[GpuPast, Calendar] = view.owner.gpu_pasts.reading((gpu, spot), view.settings, view.now, read)
+    found: tuple[GpuPast, Calendar] = view.owner.gpu_pasts.reading((gpu, scope), view.settings, view.now, read)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
@@ -18,6 +18,7 @@ from gpuwatch.language import translate as _
 if TYPE_CHECKING:
     from gpuwatch.domain.forecasts.advice import Advice
     from gpuwatch.domain.forecasts.week_effects import Calendar
+    from gpuwatch.domain.history.gpu_status import Turnover
     from gpuwatch.domain.history.nonparametric import SurvivalCurve
     from gpuwatch.domain.history.price_series import PriceSeries
 
@@ -150,6 +151,20 @@ def lasting_answer(curve: SurvivalCurve, every_s: float, seen: float) -> GpuAnsw
     if seen >= _LONG_ENOUGH:
         return GpuAnswer(_("Long enough to catch."), rest)
     return GpuAnswer(_("Gone before most polls.") if seen < 0.5 else _("Some are gone before a poll."), rest)
+
+
+def turnover_text(turnovers: Sequence[Turnover]) -> str:
+    """How the offers of the model with the most come and go; empty: it is not known."""
+    found = max(turnovers, key=lambda one: one.offers, default=None)
+    if found is None:
+        return ""
+    parts = []
+    if found.away is not None:
+        parts.append(_("Rented, or off the market, {percent} of the time.").format(percent=percent(found.away)))
+    if found.new_a_day is not None and found.gone_a_day is not None:
+        new, gone = (decimal_text(one) for one in (found.new_a_day, found.gone_a_day))
+        parts.append(_("{new} new and {gone} gone a day.").format(new=new, gone=gone))
+    return " ".join(parts)
 
 
 def bold(answer: GpuAnswer) -> Markup:

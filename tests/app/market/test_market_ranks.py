@@ -152,7 +152,7 @@ def test_an_alert_an_approval_and_the_market_state_one_rank(
     past = market_ranks(settings, MarketFilter(spot=False), now)["H100 SXM"]
     for provider, usd in (("vastai", 0.9), ("vastai", 2.0), ("runpod", 0.9), ("runpod", 1.3)):
         offer = an_offer("new", usd, provider=provider, gpu="H100 SXM", disk_usd_gb_month=None)
-        of_alert = ranks.rank_of(offer)
+        of_alert = ranks.rank_of(offer, False)
         price = price_of(offer, REFERENCE_DISK_GB, commissions[provider])
         of_market = past.share_below(price.price_microusd_hour)
         quote = Match(offer, price)

@@ -189,3 +189,15 @@ def _fits(page: Page) -> None:
 def test_a_limit_stands_only_on_the_page_of_its_gpu(market: Served) -> None:
     assert "cheap-h100" in text_of(market, "/gpu/H100%20SXM")
     assert "cheap-h100" not in text_of(market, "/gpu/L40S")
+
+
+def test_the_page_of_a_gpu_shows_verified_hosts_alone_if_they_are_chosen(market: Served) -> None:
+    everything = text_of(market, "/gpu/H100%20SXM?since=7d")
+    assert "All 7 offers" in everything
+    assert re.search(r"Rented, or off the market, [0-9.]+\s% of the time\. [0-9.]+ new and [0-9.]+ gone", everything)
+    assert 'href="?since=7d&amp;spot=no&amp;verified=yes"' in everything
+    verified = text_of(market, "/gpu/H100%20SXM?since=7d&verified=yes")
+    assert "All 6 offers" in verified
+    assert "/market?view=offers&amp;gpu=H100+SXM&amp;spot=no&amp;verified=yes" in verified
+    assert "uPlot" in verified
+    assert "not polled in this time" not in verified.lower()

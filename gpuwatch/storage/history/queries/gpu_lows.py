@@ -11,7 +11,7 @@ from sqlalchemy import Connection, CursorResult, bindparam, func, select
 from gpuwatch.domain.history.hourly_rollup import Segment
 from gpuwatch.domain.history.market_history import COVERAGE_S, MarketFilter
 from gpuwatch.domain.setup.durations import HOUR_S
-from gpuwatch.storage.history.recording.hourly_aggregates import hours_in, matching_segments
+from gpuwatch.storage.history.recording.hourly_aggregates import hours_in, lows_of_verified, matching_segments
 from gpuwatch.storage.history.recording.price_sources import provider_of_source
 from gpuwatch.storage.history.recording.recorded_polls import read_polls
 from gpuwatch.storage.setup.database import Database
@@ -55,10 +55,10 @@ def read_gpu_lows(
         StoreError: the database cannot be read.
     """
     with database.read() as connection:
-        assert not scope.verified  # the stored hours do not know which hosts are
         segments = matching_segments(connection, scope)
         end_hour = min(end_hour, connection.execute(_NEXT_HOUR).scalar() or end_hour)
-        lows = _lows(connection, segments, range(end_hour - hours, end_hour), rates)
+        lows_of = _lows_of_verified if scope.verified else _lows
+        lows = lows_of(connection, segments, range(end_hour - hours, end_hour), rates)
         recent = range(end_hour - recent_hours, end_hour)
         missing = {gpu: [hour for hour in recent if hour not in prices] for gpu, prices in lows.items()}
         unpolled = _unpolled(connection, segments, missing, recent)
@@ -83,6 +83,18 @@ def _lows(
                     prices[hour] = price
         if prices:
             found[gpu] = prices
+    return found
+
+
+def _lows_of_verified(
+    connection: Connection, segments: Mapping[int, Segment], hours: range, rates: Mapping[str, float]
+) -> dict[str, dict[int, int]]:
+    """Also a GPU of which no host was verified: its hours were polled, and nothing was on sale."""
+    found: dict[str, dict[int, int]] = {gpu: {} for _, gpu, _, _ in segments.values()}
+    for number, hour, listed in lows_of_verified(connection, segments, hours.start, hours.stop):
+        source, gpu, _, _ = segments[number]
+        price = round(listed * rates.get(provider_of_source(source), 1.0))
+        found[gpu][hour] = min(price, found[gpu].get(hour, _HIGHER))
     return found
 
 

@@ -42,6 +42,7 @@ from gpuwatch.storage.history.recording.hourly_aggregates import (
     SplitHour,
     covered_hours,
     hours_in,
+    lows_of_verified,
     matching_segments,
     split_hour,
     unfinished_hours,
@@ -309,9 +310,13 @@ class SqlHourlyLows:
         self._providers = providers
         self._gpu_count = gpu_count
 
-    def hourly_lows(self, gpus: Collection[str] | None, since: datetime, until: datetime) -> Mapping[_Part, HourlyLows]:
+    def hourly_lows(
+        self, gpus: Collection[str] | None, since: datetime, until: datetime, *, verified: bool = False
+    ) -> Mapping[_Part, HourlyLows]:
         """Return it by provider, kind of price, GPU and spot; imported prices keep their kind. Raises StoreError."""
         first_hour, end_hour = seconds_since_1970(since) // HOUR_S, -(-seconds_since_1970(until) // HOUR_S)
+        if verified:
+            return self._of_verified(gpus, first_hour, end_hour)
         query = (
             select(segment.c.gpu, segment.c.provider, segment.c.spot, hourly.c.hour, func.min(hourly.c.min_microusd))
             .join_from(hourly, segment, hourly.c.segment_id == segment.c.id)
@@ -330,7 +335,23 @@ class SqlHourlyLows:
                 found |= self._of_gpu(gpu, rows)
         return found
 
-    def _of_gpu(self, gpu: str, rows: Iterable[AnyRow]) -> Mapping[_Part, HourlyLows]:
+    def _of_verified(self, gpus: Collection[str] | None, first_hour: int, end_hour: int) -> Mapping[_Part, HourlyLows]:
+        """Return only hours that are over: of the others, no prices are read twice."""
+        scope = MarketFilter(gpu_count_min=self._gpu_count, gpu_count_max=self._gpu_count)
+        found: dict[str, list[tuple[str, str, bool, int, int]]] = {}
+        with self._database.read() as connection:
+            end_hour = min(end_hour, connection.execute(select(history_state.c.next_hour)).scalar() or end_hour)
+            segments = {
+                number: part
+                for number, part in matching_segments(connection, scope).items()
+                if gpus is None or part[1] in gpus
+            }
+            for number, hour, low in lows_of_verified(connection, segments, first_hour, end_hour):
+                source, gpu, _, spot = segments[number]
+                found.setdefault(gpu, []).append((gpu, source, bool(spot), hour, low))
+        return {part: lows for gpu, rows in found.items() for part, lows in self._of_gpu(gpu, rows).items()}
+
+    def _of_gpu(self, gpu: str, rows: Iterable[AnyRow | tuple[str, str, bool, int, int]]) -> Mapping[_Part, HourlyLows]:
         lows_by_part: dict[_Part, dict[int, int]] = {}
         for _, source, spot, hour, low in rows:
             provider = provider_of_source(source)

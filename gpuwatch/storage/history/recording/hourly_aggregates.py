@@ -236,6 +236,23 @@ def rollups(
         yield from by_hour.items()
 
 
+def lows_of_verified(
+    connection: Connection, segments: Mapping[int, Segment], first_hour: int, end_hour: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the lowest GPU prices of verified hosts, from the intervals: part, hour, micro-dollars as listed.
+
+    No hour has stored rows of them alone. It begins where prices are still stored; a day at a time, as one day of a
+    large market fills some MB.
+    """
+    kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar() or 0
+    numbers = {key: number for number, key in segments.items()}
+    for start in range(max(first_hour, -(-kept_s // HOUR_S)), end_hour, _CHUNK_HOURS):
+        hours = range(start, min(start + _CHUNK_HOURS, end_hour))
+        for hour, rollup in rollups(connection, hours, segments, hours.stop * HOUR_S, verified=True):
+            for key, prices in rollup.prices.items():
+                yield numbers[key], hour, min(prices)
+
+
 def _by_gpu(segments: Mapping[int, Segment]) -> dict[tuple[str, int], dict[int, Segment]]:
     """Group segments by GPU and rental type. All at once would need several MB, which a process never returns."""
     parts: dict[tuple[str, int], dict[int, Segment]] = {}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.market.offer import OfferKind, Verification
+from gpuwatch.storage.history.queries.gpu_lows import read_gpu_lows
 from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from tests.storage.stored_answers import NOON, an_answer, an_offer
@@ -33,3 +35,26 @@ def test_each_hour_counts_once_with_its_lowest_price_over_all_counts(database: D
     assert spot.hours[0] < spot.hours[1]  # of one price, the earliest first: every database says the same
     assert SqlHourlyLows(database).hourly_lows({"A100"}, now - timedelta(days=30), now) == {}
     assert SqlHourlyLows(database).hourly_lows(None, now - timedelta(days=30), now) == found
+
+
+def test_the_hours_of_verified_hosts_are_theirs_alone(database: Database) -> None:
+    history = SqlHistoryRecorder(database)
+    cheap = an_offer("m1", 1.0, verification=Verification.UNVERIFIED)
+    history.record(an_answer(cheap, an_offer("m2", 3.0, verification=Verification.VERIFIED)), lane="sweep")
+    history.record(an_answer(cheap, after_s=HOUR), lane="sweep")
+    history.record(an_answer(cheap, after_s=2 * HOUR), lane="sweep")
+    now = NOON + timedelta(hours=3)
+    history.roll_up(now)
+    reader = SqlHourlyLows(database)
+    span = now - timedelta(days=30), now
+    part = "vastai", OfferKind.LIVE, "H100 SXM", False
+    assert list(reader.hourly_lows({"H100 SXM"}, *span)[part].lows) == [1_000_000, 1_000_000]
+    verified = reader.hourly_lows({"H100 SXM"}, *span, verified=True)
+    assert list(verified[part].lows) == [3_000_000]
+    assert reader.hourly_lows(None, *span, verified=True) == verified
+    assert reader.hourly_lows({"A100"}, *span, verified=True) == {}
+    scope = MarketFilter(gpus=("H100 SXM",), verified=True)
+    hour = int(NOON.timestamp()) // 3600
+    found, _ = read_gpu_lows(database, scope, hour + 3, 48, 48, {"vastai": 1.1})
+    assert found["H100 SXM"].lows == {hour: 3_300_000}
+    assert hour + 1 not in found["H100 SXM"].unpolled  # polled, and no verified host was on sale
