@@ -114,6 +114,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     spots: tuple[bool, ...] = (False,)  # rental types it offers: (False, True) means on demand and spot
     billing: Billing = Billing()
     self_destruct: SelfDestruct | None = None  # None: an order with it is refused
+    takes_bids: bool = False  # whoever bids more for a spot machine gets it: its price is the lowest winning bid
     has_imds: bool = False  # a spot machine reads its own interruption notice from EC2's metadata service (IMDSv2)
     own_credentials: str | None = None  # source of credentials other than `api_key`: "the AWS credential chain"
     extra: str | None = None  # required extra

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Intent, LaunchRefusal
     from gpuwatch.domain.launches.life.owner_decisions import Approval
     from gpuwatch.domain.launches.past_decision import PastDecision
-    from gpuwatch.domain.market.offer import OfferKind
+    from gpuwatch.domain.market.offer import Identity, OfferKind
+    from gpuwatch.domain.market.outbid_risk import RecordedBid
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.launch_spec import Budget
     from gpuwatch.domain.watches.watch import Watch
@@ -145,6 +146,11 @@ class UnitOfWork(Protocol):
         None could be requested when it fired, or the owner recently approved a quote that was no longer valid, and none
         was requested since.
         """
+
+    def recorded_bids(
+        self, machines: Collection[Identity], since_s: int, until_s: int
+    ) -> Mapping[Identity, Sequence[RecordedBid]]:
+        """The recorded prices of spot machines in a span of seconds since 1970, by one query."""
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Store an alert in the outbox; False: there is already an alert with this `once_key`."""

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, and_, bindparam, select
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
 from gpuwatch.domain.launches.past_decision import PastDecision
-from gpuwatch.domain.market.offer import storable_text
+from gpuwatch.domain.market.offer import Identity, storable_text
+from gpuwatch.domain.market.outbid_risk import RecordedBid
 from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.owner_names import owned_name, owner_of, plain_name
@@ -20,6 +21,7 @@ from gpuwatch.ports import OutboxAlert, ProviderHealth
 from gpuwatch.ports.market import Hold
 from gpuwatch.storage.alerts.alert_rows import enqueue
 from gpuwatch.storage.alerts.pauses import lock_reservations
+from gpuwatch.storage.history.queries.machine_prices import recorded_bids
 from gpuwatch.storage.launches import approval_rows, launch_admission
 from gpuwatch.storage.launches.renting_blocks import ticked_items
 from gpuwatch.storage.market.provider_holds import load_holds, save_hold
@@ -142,6 +144,12 @@ class SqlUnitOfWork:
     def is_request_due(self, watch: str, fired_at: datetime, now: datetime) -> bool:
         """Whether a watch that fired then still needs an approval."""
         return approval_rows.is_request_due(self._connection, watch, fired_at, now)
+
+    def recorded_bids(
+        self, machines: Collection[Identity], since_s: int, until_s: int
+    ) -> Mapping[Identity, Sequence[RecordedBid]]:
+        """Implements `ports.store.UnitOfWork`."""
+        return recorded_bids(self._connection, machines, since_s, until_s)
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Put an alert into the outbox."""

@@ -11,7 +11,8 @@ import msgspec
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, new_launch
 from gpuwatch.domain.launches.life.owner_decisions import Approval, unticked
 from gpuwatch.domain.launches.past_decision import PastDecision
-from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.offer import Identity, Offer
+from gpuwatch.domain.market.outbid_risk import RecordedBid
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Watch
@@ -77,6 +78,7 @@ class MemoryUnitOfWork:
         self.words: set[tuple[str, str, str]] = set()
         self.asks: list[Approval] = []
         self.decisions: list[tuple[str, PastDecision]] = []
+        self.recorded_bids: dict[Identity, Sequence[RecordedBid]] = {}
         self.transactions = 0
         self.full = False  # True: nothing can be written
 
@@ -165,6 +167,12 @@ class MemoryPage:
     def is_request_due(self, watch: str, fired_at: datetime, now: datetime) -> bool:
         was_requested = any(ask.created_at >= fired_at for ask in self._unit_of_work.asks)
         return self._unit_of_work.left_open or not was_requested
+
+    def recorded_bids(
+        self, machines: Collection[Identity], since_s: int, until_s: int
+    ) -> Mapping[Identity, Sequence[RecordedBid]]:
+        bids = self._unit_of_work.recorded_bids
+        return {machine: bids[machine] for machine in machines if machine in bids}
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         if outbox_alert.once_key is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
+from gpuwatch.app.market.outbid_risk import OutbidRiskView, known_risks, risk_view
 from gpuwatch.bootstrap import build_adapters, monotonic, open_http, real_now
 from gpuwatch.domain.market.json_view import JsonView, Moment
 from gpuwatch.domain.market.links import network_gbps
@@ -19,6 +20,7 @@ from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.market.outbid_risk import OutbidRisk
     from gpuwatch.domain.market.resold import FoldedOffer
     from gpuwatch.engine.market.browse import OfferFilter, ProviderOffers
     from gpuwatch.settings import Settings
@@ -90,6 +92,10 @@ class OfferView(JsonView, frozen=True, kw_only=True):
     traffic_usd_hour: Annotated[
         float | UnsetType | None,
         Meta(description="Part of the price: the watch's traffic at known rates. null: no rate is known."),
+    ] = UNSET
+    outbid_risk: Annotated[
+        OutbidRiskView | UnsetType,
+        Meta(description="Of a spot offer whose machine's bids are known for a day or more."),
     ] = UNSET
     traffic_unknown: Annotated[
         tuple[str, ...] | UnsetType, Meta(description='Whose rate is unknown: "download", "upload".')
@@ -217,11 +223,17 @@ def all_matches(answers: Iterable[ProviderOffers]) -> list[Match]:
     return [match for answer in answers for match in answer.matches]
 
 
-def offer_views(matches: Iterable[Match], sort: str, limit: int | None = None) -> list[OfferView]:
-    """The offers as one list: resold stock only once, sorted by a key of `SORTS`."""
+def offer_views(settings: Settings, matches: Iterable[Match], sort: str, limit: int | None = None) -> list[OfferView]:
+    """The offers as one list: resold stock only once, sorted by a key of `SORTS`; with the risk of being outbid."""
     from gpuwatch.engine.market.browse import sorted_offers
 
-    return [folded_view(folded) for folded in sorted_offers(matches, sort)[:limit]]
+    return listed_views(settings, sorted_offers(matches, sort)[:limit])
+
+
+def listed_views(settings: Settings, shown: Sequence[FoldedOffer[Match]]) -> list[OfferView]:
+    """Offers as other programs see them, with the risk of being outbid where it is known, by one query for all."""
+    risks = known_risks(settings, [one.primary for one in shown], real_now())
+    return [folded_view(one, risks.get(one.primary.offer.identity)) for one in shown]
 
 
 def group_views(matches: Iterable[Match], group_by: str, limit: int | None = None) -> list[OfferGroupView]:
@@ -241,6 +253,7 @@ def group_views(matches: Iterable[Match], group_by: str, limit: int | None = Non
     ]
 
 
-def folded_view(folded: FoldedOffer[Match]) -> OfferView:
+def folded_view(folded: FoldedOffer[Match], risk: OutbidRisk | None = None) -> OfferView:
     """One offer, with the other providers that sell the same stock."""
-    return offer_view(folded.primary.offer, folded.primary.price, also_at=folded.also)
+    more = {} if risk is None else {"outbid_risk": risk_view(risk)}
+    return offer_view(folded.primary.offer, folded.primary.price, also_at=folded.also, **more)

@@ -2,39 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
+from gpuwatch import providers
 from gpuwatch.app.reader_text import percent, span
+from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.market.json_view import JsonView, usd_number
-from gpuwatch.domain.market.money import hourly_text, microusd
-from gpuwatch.domain.market.outbid_risk import RISK_DAYS, OutbidRisk, outbid_risk
-from gpuwatch.domain.watches.computed_limits import first_bid_usd_hour
+from gpuwatch.domain.market.money import hourly_text
+from gpuwatch.domain.market.outbid_risk import OutbidRisk
+from gpuwatch.domain.watches.computed_limits import outbid_risks, takes_bids
+from gpuwatch.errors import StoreError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
-from gpuwatch.storage.history.queries.machine_prices import machine_prices
+from gpuwatch.storage.history.queries.machine_prices import recorded_bids
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from gpuwatch.domain.market.offer import Identity
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
+
+log = logging.getLogger(__name__)
 
 
 def risk_of(store: Database, quote: Match, watch: Watch | None, now: datetime) -> OutbidRisk | None:
     """What the bid that would be made met at its machine; None: nobody bids for this offer. Raises StoreError."""
-    offer = quote.offer
-    if not offer.spot or offer.min_bid_usd_hour is None:
+    if not takes_bids(quote.offer):
         return None
-    spec = None if watch is None or watch.launch is None else watch.launch.bid
-    bid = microusd(repr(first_bid_usd_hour(offer, spec, quote.price.commission_rate)))
-    until_s = int(now.timestamp())
-    since_s = int((now - timedelta(days=RISK_DAYS)).timestamp())
-    return outbid_risk(machine_prices(store, offer.identity, since_s, until_s), bid, until_s)
+    with store.read() as connection:
+        return outbid_risks([quote], watch, now, partial(recorded_bids, connection))[quote.offer.identity]
+
+
+def known_risks(settings: Settings, shown: Iterable[Match], now: datetime) -> Mapping[Identity, OutbidRisk]:
+    """What a bid at the price met at each machine in a list, by one query; without those of which too little is known.
+
+    Recorded offers do not say that they take bids: their provider does. An empty result: no store, or none is known.
+    """
+    wanted = [
+        match for match in shown if takes_bids(match.offer) or (match.offer.spot and _is_auction(match.offer.provider))
+    ]
+    if not wanted:
+        return {}
+    try:
+        with open_store_read_only(settings) as store, store.read() as connection:
+            found = outbid_risks(wanted, None, now, partial(recorded_bids, connection))
+    except StoreError as error:
+        log.info("the risk of being outbid is unknown: %s", error)
+        return {}
+    return {machine: risk for machine, risk in found.items() if risk.is_known}
+
+
+def _is_auction(provider: str) -> bool:
+    return provider in providers.names() and providers.info(provider).takes_bids
 
 
 def risk_text(risk: OutbidRisk) -> str:

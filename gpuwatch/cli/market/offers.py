@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,15 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.terminal_tables import Column, left, right, table, table_cells, table_lines, terminal_width, text
+from gpuwatch.domain.market.figure_text import percent_text
 from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour, per_hour, per_unit_hour
 from gpuwatch.domain.market.offer import hardware_text, marks, priced_units
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from gpuwatch.domain.market.offer import Offer
+    from gpuwatch.domain.market.offer import Identity, Offer
+    from gpuwatch.domain.market.outbid_risk import OutbidRisk
     from gpuwatch.domain.market.resold import FoldedOffer
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.engine.market.browse import ProviderOffers
@@ -145,12 +147,12 @@ def offers(
         answers = list(arriving)
         matches = all_matches(answers)
         if layout.group_by is None:
-            json_out(offer_views(matches, layout.sort, layout.limit))
+            json_out(offer_views(settings, matches, layout.sort, layout.limit))
         else:
             json_out(group_views(matches, layout.group_by, layout.limit))
     else:
         answers = _collect_live(arriving, names, layout)
-        _print(answers, layout, query.gpu_names, wanted.gpu)
+        _print(settings, answers, layout, query.gpu_names, wanted.gpu)
     sys.stdout.flush()
     for answer in answers:
         if answer.error:
@@ -159,12 +161,19 @@ def offers(
 
 
 def _print(
-    answers: Sequence[ProviderOffers], layout: ListLayout, gpu_names: Sequence[str], texts: Sequence[str]
+    settings: Settings,
+    answers: Sequence[ProviderOffers],
+    layout: ListLayout,
+    gpu_names: Sequence[str],
+    texts: Sequence[str],
 ) -> None:
     """A table; "no offers", "no data" and "could not be seen" are different results."""
+    from gpuwatch.app.market.outbid_risk import known_risks
     from gpuwatch.engine.market.browse import empty_text
 
     columns, rows = _table(answers, layout)
+    if rows and layout.group_by is None:
+        columns = offer_columns(real_now(), known_risks(settings, [one.primary for one in rows], real_now()))
     if rows:
         table(columns, rows)
     elif any(answer.error for answer in answers):
@@ -208,8 +217,8 @@ def _table(answers: Sequence[ProviderOffers], layout: ListLayout) -> tuple[Seque
     return offer_columns(real_now()), sorted_offers(matches, layout.sort)[: layout.limit]
 
 
-def offer_columns(now: datetime) -> tuple[Column, ...]:
-    """The columns of a table of folded offers."""
+def offer_columns(now: datetime, risks: Mapping[Identity, OutbidRisk] = {}) -> tuple[Column, ...]:
+    """The columns of a table of folded offers. `risks`: of being outbid at their machines, where they are known."""
 
     def each(microusd: str) -> Callable[[FoldedOffer[Match]], str]:
         return lambda folded: _unit_price(getattr(folded.primary.price, microusd), folded.primary.offer.gpu_count)
@@ -224,7 +233,7 @@ def offer_columns(now: datetime) -> tuple[Column, ...]:
         right("listed", each("listed_microusd_hour"), drop=2),
         right("price", lambda folded: _price(folded.primary.price.price_microusd_hour), drop=3),
         left("provider", of_offer("provider")),
-        text("notes", _notes, drop=1, optional=True),
+        text("notes", lambda folded: _notes(folded, risks.get(folded.primary.offer.identity)), drop=1, optional=True),
         left("place", of_offer("place"), drop=4),
         right("reliab.", lambda folded: _percent(folded.primary.offer.reliability), drop=6),
         left("verified", of_offer("verification"), drop=7),
@@ -253,10 +262,11 @@ def _percent(share: float | None) -> str | None:
     return None if share is None else f"{share * 100:.1f}%"
 
 
-def _notes(folded: FoldedOffer[Match]) -> str:
+def _notes(folded: FoldedOffer[Match], risk: OutbidRisk | None = None) -> str:
     offer, traffic = folded.primary.offer, folded.primary.price.traffic_microusd_hour
     moved = f"traffic {_unit_price(traffic, offer.gpu_count)} of it" if traffic else None
-    return ", ".join(filter(None, (moved, *marks(offer), folded.also_text)))
+    lost = None if risk is None else f"outbid {percent_text(risk.over_share, 0)} of the time"
+    return ", ".join(filter(None, (moved, *marks(offer), lost, folded.also_text)))
 
 
 def _age(offer: Offer, now: datetime) -> str:

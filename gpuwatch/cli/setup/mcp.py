@@ -99,7 +99,7 @@ def _reading_tools(config: str | None) -> tuple[Callable[..., JsonObject], ...]:
 
         asked = offer_filter([gpu], spot="any", max_price=None if max_price is None else repr(max_price))
         current = current_offers(settings(), asked)
-        views = offer_views(current.matches, "gpu-price", limit)
+        views = offer_views(settings(), current.matches, "gpu-price", limit)
         return {"as_of": rfc3339(current.as_of), "offers": [view.json() for view in views]}
 
     def market(gpu: Gpu | None = None, days: Days = 30, verified: Verified = False) -> JsonObject:

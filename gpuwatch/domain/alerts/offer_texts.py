@@ -70,6 +70,7 @@ MATCH = AlertSpec(
         ("Note", "{note}"),
         ("Traffic", "{traffic} listed for one launch ({moved}), {share}"),
         ("Traffic unknown", "{unpriced}: {line.provider} does not state its price; not in the price"),
+        ("Outbid risk", "{outbid}"),
         ("Seen", "{seen}"),
     ),
     why="{why}",
@@ -122,6 +123,12 @@ SIZES = {
 SPEEDS = {"download_mbps": "{} Mbit/s down", "upload_mbps": "{} Mbit/s up"}
 MOVED = {"download": "{} GB down", "upload": "{} GB up"}
 IN_PRICE, NOT_IN_PRICE = "${hourly}/h of the price", "not in the price"
+OUTBID = (
+    "the lowest winning bid was over ${bid}/h {share} of the time, and rose over it {rises}× "
+    "(known for {watched} of {days} days)"
+)
+OUTBID_UNKNOWN = "unknown: this machine's bids are known for less than a day"
+OUTBID_MARK = "outbid {share} of the time"
 VERIFIED = {True: "verified", False: "not verified"}
 OFFER, OFFER_ON_MACHINE = "{offer} at {provider}", "{offer} at {provider}, machine {machine}"
 SOON = "less than an hour"

@@ -9,10 +9,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import Protocol
 
 import msgspec
 
@@ -27,7 +28,8 @@ from gpuwatch.domain.market.money import (
     threshold_microusd,
     usd,
 )
-from gpuwatch.domain.market.offer import ListedOffer, Offer, OfferKind, priced_units
+from gpuwatch.domain.market.offer import Identity, ListedOffer, Offer, OfferKind, priced_units
+from gpuwatch.domain.market.outbid_risk import DAY_S, RISK_DAYS, OutbidRisk, RecordedBid, outbid_risk
 from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.plan.roofline import card_specs_of
 from gpuwatch.domain.watches.launch_spec import BidSpec
@@ -45,6 +47,18 @@ class Failure(msgspec.Struct, frozen=True):
     clause: str
     text: str
     off: float = FAR
+
+
+class Quoted(Protocol):
+    """An offer with its price."""
+
+    @property
+    def offer(self) -> Offer:
+        """The offer."""
+
+    @property
+    def price(self) -> OfferPrice:
+        """Its price."""
 
 
 Clause = Callable[[Watch, Offer, OfferPrice, datetime], Failure | None]
@@ -65,6 +79,33 @@ def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float
     wanted = max(quoted, (offer.min_bid_usd_hour or quoted) + step)
     ceiling = bid_ceiling_microusd(bid, offer.gpu_count, commission_rate, round(disk_usd_hour(offer) * MICRO)) / MICRO
     return max(quoted, min(wanted, ceiling))
+
+
+def takes_bids(offer: Offer) -> bool:
+    """Whether somebody who bids more gets its machine, as its provider stated just now."""
+    return offer.spot and offer.min_bid_usd_hour is not None
+
+
+def outbid_risks(
+    quotes: Iterable[Quoted],
+    watch: Watch | None,
+    now: datetime,
+    recorded: Callable[[Collection[Identity], int, int], Mapping[Identity, Sequence[RecordedBid]]],
+) -> dict[Identity, OutbidRisk]:
+    """Return what the first bid for each offer met at its machine.
+
+    Args:
+        watch: its bid; None: the quote.
+        recorded: returns the bids of machines in a span of seconds since 1970.
+    """
+    spec = None if watch is None or watch.launch is None else watch.launch.bid
+    bids = {
+        one.offer.identity: microusd(repr(first_bid_usd_hour(one.offer, spec, one.price.commission_rate)))
+        for one in quotes
+    }
+    until_s = int(now.timestamp())
+    known = recorded(list(bids), until_s - RISK_DAYS * DAY_S, until_s) if bids else {}
+    return {machine: outbid_risk(known.get(machine, ()), bid, until_s) for machine, bid in bids.items()}
 
 
 def bid_ceiling_microusd(bid: BidSpec, gpu_count: int, commission_rate: float, disk_microusd: int) -> int:

@@ -7,7 +7,7 @@ next ones, one line each, and says what gpuwatch did and what the owner can do.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, tzinfo
 from decimal import Decimal
 from typing import Any
@@ -20,17 +20,19 @@ from gpuwatch.domain.history.past_lows import PriceRank
 from gpuwatch.domain.launches.launch import most_microusd_hour
 from gpuwatch.domain.launches.life.owner_decisions import Approval
 from gpuwatch.domain.market.money import MICRO, distinct_prices, dollars, price_text, usd
-from gpuwatch.domain.market.offer import ARM64, Offer, OfferKind, arch_of, marks, priced_units
+from gpuwatch.domain.market.offer import ARM64, Identity, Offer, OfferKind, arch_of, marks, priced_units
+from gpuwatch.domain.market.outbid_risk import OutbidRisk, RecordedBid
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.plan.job_total import JobBill, JobCost
-from gpuwatch.domain.setup.durations import format_duration, format_moment
-from gpuwatch.domain.watches.computed_limits import job_cost
+from gpuwatch.domain.setup.durations import HOUR_S, format_duration, format_moment
+from gpuwatch.domain.watches.computed_limits import job_cost, outbid_risks, takes_bids
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, waits_until
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.ports import Alert, OfferLine
 
 _OFFERS_SHOWN = 3
+RecordedBids = Callable[[Collection[Identity], int, int], Mapping[Identity, Sequence[RecordedBid]]]
 
 
 def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
@@ -44,6 +46,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     approval: Approval | None = None,
     can_do: tuple[str, ...] = (),
     rank_of: Callable[[Offer, bool], PriceRank | None] = lambda offer, verified: None,
+    recorded_bids: RecordedBids = lambda machines, since_s, until_s: {},
 ) -> Alert:
     """Return the alert of a watch that fired.
 
@@ -54,13 +57,16 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         approval: the pending approval of the first match, if any.
         can_do: what the owner can do about the result; empty: the advice of an alert without a launch.
         rank_of: returns the rank of an offer's price in its history (True: of verified hosts alone); None: unknown.
+        recorded_bids: returns the bids of machines in a span of seconds since 1970; called if a shown offer takes bids.
     """
     # resold stock is shown once; if something is rented or needs approval, as its own offer
     folded = fold_resold(decision.matches, keep_first=watch.action is not Action.ALERT)
     decision = msgspec.structs.replace(decision, matches=tuple(one.primary for one in folded))
     best = decision.matches[0]
     by_hand = approval is None and not can_do  # gpuwatch does not rent it
-    lines = _lines(watch, folded, links if by_hand else None)
+    bidding = [one.primary for one in folded[:_OFFERS_SHOWN] if takes_bids(one.primary.offer)]
+    risks = outbid_risks(bidding, watch, decision.decided_at, recorded_bids)
+    lines = _lines(watch, folded, links if by_hand else None, risks)
     of_gpus, of_cpus = (texts.MATCH, texts.CPU_MATCH) if approval is None else (texts.APPROVAL, texts.CPU_APPROVAL)
     alert = (of_gpus if best.offer.gpu_count else of_cpus).alert(
         alert_id,
@@ -76,6 +82,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         **_machine_values(best.offer, zone),
         **_terms_values(folded[0]),
         **_traffic_values(watch, best),
+        outbid=_outbid_text(risks.get(best.offer.identity)),
         seen=format_moment(decision.decided_at, zone),
         why=decision_text(watch, decision),
         did=did or texts.NOTHING,
@@ -102,22 +109,32 @@ def decision_text(watch: Watch, decision: Decision, zone: tzinfo = UTC) -> str:
     return text if more <= 0 else f"{text} {(texts.ONE_MORE if more == 1 else texts.MORE).format(count=more)}"
 
 
-def _lines(watch: Watch, folded: Sequence[FoldedOffer[Match]], links: Mapping[str, str] | None) -> list[OfferLine]:
+def _lines(
+    watch: Watch,
+    folded: Sequence[FoldedOffer[Match]],
+    links: Mapping[str, str] | None,
+    risks: Mapping[Identity, OutbidRisk],
+) -> list[OfferLine]:
     """Return the shown offers. Compared prices get enough digits that only equal ones look equal."""
     shown = [one.primary for one in folded[:_OFFERS_SHOWN]]
     prices = [one.price.gpu_price_usd_hour(one.offer.gpu_count) for one in shown]
     listed = [usd(one.price.listed_microusd_hour) / priced_units(one.offer.gpu_count) for one in shown]
     shown_prices = distinct_prices([*prices, *listed, watch.max_price_usd_gpu_hour])
     return [
-        _line(one, price, its_listed, links or {})
+        _line(one, price, its_listed, links or {}, risks.get(one.primary.offer.identity))
         for one, price, its_listed in zip(folded, shown_prices, shown_prices[len(shown) :], strict=False)
     ][: len(shown)]
 
 
-def _line(folded: FoldedOffer[Match], price: str, listed: str, links: Mapping[str, str]) -> OfferLine:
+def _line(
+    folded: FoldedOffer[Match], price: str, listed: str, links: Mapping[str, str], risk: OutbidRisk | None
+) -> OfferLine:
     """Return one offer as an alert shows it; `price` and `listed`: per GPU, as text."""
     match, offer = folded.primary, folded.primary.offer
     elsewhere = [folded.also_text] if folded.also else []
+    lost = (
+        [] if risk is None or risk.over_share is None else [texts.OUTBID_MARK.format(share=_percent(risk.over_share))]
+    )
     return OfferLine(
         gpu=offer.gpu,
         gpu_count=offer.gpu_count,
@@ -132,7 +149,7 @@ def _line(folded: FoldedOffer[Match], price: str, listed: str, links: Mapping[st
         spot=offer.spot,
         verified=offer.verified,
         url=_link(offer, links),
-        marks=(*_price_marks(match), *marks(offer), *elsewhere),
+        marks=(*_price_marks(match), *marks(offer), *lost, *elsewhere),
     )
 
 
@@ -293,6 +310,25 @@ def _traffic_values(watch: Watch, match: Match) -> dict[str, Any]:
     unknown = [texts.MOVED[name].format(f"{gb:g}") for name, (gb, rate) in wanted.items() if gb and rate is None]
     unpriced = ", ".join(unknown) or None
     return {"traffic": dollars(cost) if known else None, "moved": moved, "share": share, "unpriced": unpriced}
+
+
+def _outbid_text(risk: OutbidRisk | None) -> str | None:
+    """What the first bid for an offer met at its machine; None: nobody bids for it."""
+    if risk is None:
+        return None
+    if risk.over_share is None:
+        return texts.OUTBID_UNKNOWN
+    return texts.OUTBID.format(
+        bid=price_text(usd(risk.bid_microusd_hour)),
+        share=_percent(risk.over_share),
+        rises=risk.rises,
+        watched=format_duration(risk.watched_s // HOUR_S * HOUR_S),
+        days=risk.days,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 or not share else "<1 %"
 
 
 def _to_rent_by_hand(offer: Offer, by_hand: bool) -> dict[str, Any]:

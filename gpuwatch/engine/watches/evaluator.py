@@ -393,5 +393,6 @@ class Evaluator:
             approval=approval,
             can_do=can_do,
             rank_of=rules.rank_of,
+            recorded_bids=uow.recorded_bids,
         )
         uow.enqueue(outbox_alert(alert, once_key, None if approval is None else approval.deadline))

@@ -69,6 +69,7 @@ INFO = ProviderInfo(
     no_kept_spot_disk="EC2 stops no spot machine of a one-time request",
     self_destruct=SelfDestruct(how="a timer on the machine shuts it down, which terminates it"),
     has_imds=True,
+    takes_bids=True,
     runs_images=False,
     kinds=(OfferKind.LIVE, OfferKind.LISTED),
     spots=(False, True),

@@ -24,6 +24,7 @@ INFO = ProviderInfo(
     no_kept_disk="",
     self_destruct=SelfDestruct(how="it destroys itself with its own key, or stops if that fails"),
     sells_cpu_machines=True,
+    takes_bids=True,
     spots=(False, True),
     rates_hosts=True,
     default_disk_gb=8.0,

@@ -30,7 +30,7 @@ from gpuwatch.app.launches.costs import cost_report, month_start
 from gpuwatch.app.launches.launches import ListedLaunchView, launch_views
 from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.gpu_status_view import GpuStatusView
-from gpuwatch.app.market.offers import OfferView, folded_view
+from gpuwatch.app.market.offers import OfferView, listed_views
 from gpuwatch.app.market.provider_status import ProviderStatusView, provider_status_view, provider_statuses
 from gpuwatch.app.reader_text import use_clock
 from gpuwatch.app.watches.watch_selection import in_group, watch_named
@@ -186,7 +186,10 @@ def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
     if query.provider is not None and query.provider not in providers.names():  # never an empty list
         raise ResourceNotFound(f"there is no provider {query.provider!r}; providers: {', '.join(providers.names())}")
     current = current_offers(settings, filter_, [query.provider] if query.provider else [])
-    return ResourceAnswer(sorted_offers(current.matches, "gpu-price"), folded_view)
+    offers = sorted_offers(current.matches, "gpu-price")
+    shown = offers[query.offset : query.offset + query.limit]
+    views = dict(zip(map(id, shown), listed_views(settings, shown), strict=True))
+    return ResourceAnswer(offers, lambda one: views[id(one)])
 
 
 def _market(settings: Settings, query: MarketParameters) -> ResourceAnswer:

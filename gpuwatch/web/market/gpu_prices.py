@@ -20,7 +20,6 @@ from gpuwatch.app.market.market_by_gpu import WatchedPrices
 from gpuwatch.app.reader_text import span, weekday, with_unit
 from gpuwatch.app.watches.current_limits import known_limits
 from gpuwatch.app.watches.nearest import provider_title
-from gpuwatch.bootstrap.provider_access import not_rentable
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.forecasts.week_effects import Calendar, calendar_of, default_parts
 from gpuwatch.domain.history.market_history import MarketFilter
@@ -60,7 +59,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
     current = current_offers(view.settings, replace(wanted, gpu_names=past.gpus))
     mine = current.matches
     found = sorted_offers(mine, "gpu-price")
-    rows = offer_rows(watched, current, not_rentable(view.settings))
+    shown = offer_rows(view, watched, current)(found[:_CHEAPEST])
     live = [one.primary for one in found if one.primary.offer.kind is not OfferKind.LISTED]
     whole = [match for match in live if not is_slice(match.offer)]
     now = min((match.price_microusd_gpu_hour for match in whole), default=None)
@@ -77,7 +76,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
         "limit": max((float(watch.max_price_usd_gpu_hour) * MICRO for watch in watches), default=None),
         "answer": bold(_advice(view, past, now, is_old=is_old(current.as_of, view.now))),
         "now_price": now,
-        "cheapest": rows(found[0]) if found else None,
+        "cheapest": shown[0] if shown else None,
         "rank": past.rank,
         "changes": _changes(past.statuses, now),
         "on_sale": len(found),
@@ -86,7 +85,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
         "lasting": _lasting(view, past.statuses),
         "turnover": turnover_text([one.turnover for one in past.statuses]),
         "calendar": _calendar(view, calendar),
-        "offers": [rows(one) for one in found[:_CHEAPEST]],
+        "offers": shown,
         "as_of": current.as_of,
         "is_old": is_old(current.as_of, view.now),
         "title_of": provider_title,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuwatch.app.history.spark_text import week_label
@@ -12,7 +13,6 @@ from gpuwatch.app.market.market_by_gpu import GpuOffers, WatchedPrices, market_a
 from gpuwatch.app.market.market_ranks import RecentRanks
 from gpuwatch.app.watches.current_limits import known_limits
 from gpuwatch.app.watches.nearest import provider_title
-from gpuwatch.bootstrap.provider_access import not_rentable
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.engine.market.browse import group_offers, offer_filter, sorted_offers
@@ -39,14 +39,14 @@ def _show_market(view: View) -> Mapping[str, Any]:
     problems = filters.problems()
     found = [] if problems else filters.selected(current.matches)
     watched = WatchedPrices(known_limits(view.settings, view.now), all_commissions(view.settings), view.now)
-    rows = offer_rows(watched, current, not_rentable(view.settings))
+    rows = offer_rows(view, watched, current)
     stocks = sorted_offers(current.matches, "gpu-price") if wanted else ()
     shown = _by_gpu if filters.is_by_gpu else _all_offers
     return {
         "filters": filters,
         "problems": problems,
         "wanted": wanted,
-        "alerted": [rows(one) for one in stocks if one.primary.offer.offer_id == wanted],
+        "alerted": rows([one for one in stocks if one.primary.offer.offer_id == wanted]),
         "as_of": current.as_of,
         "is_old": is_old(current.as_of, view.now),
         "count": len(found),
@@ -66,13 +66,14 @@ def _by_gpu(
     groups = offers_by_gpu(found, ranks, watched, spot=filters.spot)
     watched_rows = sum(group.limit is not None for group in groups)
     shown = groups if filters.get("all") else groups[: max(GPUS_SHOWN, watched_rows)]
+    cheapest = iter(rows([one for group in shown for one in group.offers[:CHEAPEST]]))
     sold = translate_plural("{count} offer", "{count} offers", len(found)).format(count=f"{len(found):,}")
     sellers = len({match.offer.provider for match in found})
     at = translate_plural("{offers} at {count} provider.", "{offers} at {count} providers.", sellers)
     return {
         "answer": market_answer(groups) if groups else None,
         "supply": at.format(offers=sold, count=sellers),
-        "groups": [GpuRow(group, [rows(one) for one in group.offers[:CHEAPEST]]) for group in shown],
+        "groups": [GpuRow(group, list(islice(cheapest, len(group.offers[:CHEAPEST])))) for group in shown],
         "group_count": len(groups),
     }
 
@@ -89,7 +90,7 @@ def _all_offers(
     return {
         "sort": sort,
         "groupings": GROUPINGS,
-        "offers": [rows(one) for one in offers[(page - 1) * SHOWN : page * SHOWN]],
+        "offers": rows(offers[(page - 1) * SHOWN : page * SHOWN]),
         "stock": len(offers),
         "page_number": page,
         "pages": pages,

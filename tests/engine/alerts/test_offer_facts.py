@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from gpuwatch.domain.market.offer import OfferKind, OfferTerms
+from gpuwatch.domain.market.offer import Identity, OfferKind, OfferTerms
+from gpuwatch.domain.market.outbid_risk import RecordedBid
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts.offer_alerts import offer_alert
@@ -79,3 +81,41 @@ def test_what_is_rented_is_what_is_reported_first_whoever_sells_it() -> None:
     assert [(line.provider, line.marks) for line in alert.offers] == [
         ("shadeform", ("via lambda", "also at lambda")),
     ]
+
+
+def test_a_spot_offer_says_how_often_its_first_bid_would_have_lost() -> None:
+    """The bids of all shown offers are read at once; a machine without a day of history has no share."""
+    asked: list[Sequence[Identity]] = []
+    risky, new, fixed = (
+        a_match(
+            an_offer(
+                machine_id=f"m{number}", quoted_usd_hour=1.0, spot=True, min_bid_usd_hour=bid, disk_usd_gb_month=None
+            )
+        )
+        for number, bid in enumerate((0.9, 0.9, None))
+    )
+
+    def recorded(machines: Collection[Identity], since_s: int, until_s: int) -> dict[Identity, list[RecordedBid]]:
+        asked.append(list(machines))
+        third = (until_s - since_s) // 3
+        bids = [(0.5, since_s, since_s + third), (2.0, since_s + third, until_s)]
+        return {
+            risky.offer.identity: [RecordedBid(start, end, round(usd * 1e6)) for usd, start, end in bids],
+            new.offer.identity: [RecordedBid(until_s - 3600, until_s, 500_000)],
+        }
+
+    def alert_of(*matches: Match) -> Alert:
+        decision = Decision(watch="w", reason=DecisionReason.FIRST_MATCH, decided_at=NOON, matches=matches)
+        watch = a_watch(name="w", max_price_usd_gpu_hour=Decimal(5))
+        return offer_alert(watch, decision, alert_id="abc", zone=ZoneInfo("UTC"), did="", recorded_bids=recorded)
+
+    alert = alert_of(risky, new, fixed)
+    assert dict(alert.facts)["Outbid risk"] == (
+        "the lowest winning bid was over $1.00/h 67 % of the time, and rose over it 1× (known for 14d of 14 days)"
+    )
+    assert ["outbid 67 % of the time" in line.marks for line in alert.offers] == [True, False, False]
+    assert asked == [[risky.offer.identity, new.offer.identity]]
+    assert dict(alert_of(new).facts)["Outbid risk"].startswith("unknown: ")
+    asked.clear()
+    assert "Outbid risk" not in dict(alert_of(fixed).facts)
+    assert not asked, "nobody bids: nothing is read"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from gpuwatch.bootstrap import real_now
@@ -58,6 +59,8 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         ]  # fmt: skip
         answer = an_answer(*offers, observed_at=now - timedelta(hours=hour, minutes=1))
         history.record(answer, lane="sweep")
+        bids = an_offer("H100 SXM-1", 1.0 + hour % 3, gpu="H100 SXM", spot=True, disk_usd_gb_month=None)
+        history.record(msgspec.structs.replace(answer, offers=(bids,)), lane="sweep", spot=True)
     history.roll_up(now)
     database.close()
     settings = settings_in(folder, SETTINGS, has_store=False)
@@ -201,3 +204,12 @@ def test_the_page_of_a_gpu_shows_verified_hosts_alone_if_they_are_chosen(market:
     assert "/market?view=offers&amp;gpu=H100+SXM&amp;spot=no&amp;verified=yes" in verified
     assert "uPlot" in verified
     assert "not polled in this time" not in verified.lower()
+
+
+def test_a_spot_offer_says_how_often_its_bid_would_have_lost(market: Served) -> None:
+    text = text_of(market, "/market?view=offers&gpu=H100+SXM&spot=only")
+    assert re.search(r"outbid [0-9]+\s% of the time", text)
+    assert "the lowest winning bid was over your" in text
+    assert "outbid" not in text_of(market, "/market?view=offers&gpu=H100+SXM")
+    (first, *_) = market.client.get("/api/v1/offers?gpu=H100+SXM&spot=only").json()["items"]
+    assert first["outbid_risk"]["over_share"] >= 0
