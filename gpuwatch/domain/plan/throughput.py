@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import exp, log, log2
 from statistics import quantiles
 from typing import TYPE_CHECKING
@@ -43,6 +44,10 @@ _ONE_RUN = 1.25  # how much another run of the same job may differ from a single
 _UNKNOWN_SPREAD = 3.0  # for a method without rows (assumed)
 
 KEPT_ACTIVATIONS = 1.25  # the articles: gradient checkpointing takes 20 % of the speed; its memory: `memory_need`
+# Training without FlashAttention, as a share of the speed with it, by its tokens. Dao et al. (2022): BERT large
+# with 512 is 15 % faster with it. Dao (FlashAttention-2, 2023, table 1), GPT3-1.3B and 2.7B on A100: with 2,048, 142 of
+# 196 and 149 of 205 TFLOP/s; with 8,192, 72 of 220 and 80 of 225. In between by the logarithm; beyond, the last.
+_PLAIN_ATTENTION = ((512, 1 / 1.15, 1 / 1.15), (2048, 142 / 196, 149 / 205), (8192, 72 / 220, 80 / 225))
 SLOWED = FigureRange(0.5, 0.7)  # the articles: CPU offload and micro-batches cost 30 to 50 % of the speed
 
 _METHODS = {
@@ -280,9 +285,21 @@ def _quantile(found: Sequence[HeldOutRow], method: WorkMethod) -> float:
 def speed_of(work: Workload, table: ThroughputTable) -> JobSpeed:
     """The speed of a workload."""
     factor = exactly(KEPT_ACTIVATIONS if work.trains and not work.recompute else 1.0)
+    if work.trains and not work.fused_attention:
+        plain = plain_attention_share(work.context)
+        factor = FigureRange(factor.low * plain.low, factor.high * plain.high)
     if work.offload or work.at_once < work.batch:
         factor = FigureRange(factor.low * SLOWED.low, factor.high * SLOWED.high)
     return JobSpeed(table=table, task=speed_task_of(work), factor=factor)
+
+
+def plain_attention_share(context: int) -> FigureRange:
+    """The speed of training without FlashAttention, as a share of the speed with it."""
+    first, last = _PLAIN_ATTENTION[0], _PLAIN_ATTENTION[-1]
+    tokens = min(max(context, first[0]), last[0])
+    below, above = next(pair for pair in pairwise(_PLAIN_ATTENTION) if tokens <= pair[1][0])
+    way = log2(tokens / below[0]) / log2(above[0] / below[0])
+    return FigureRange(*(one + way * (other - one) for one, other in zip(below[1:], above[1:], strict=True)))
 
 
 def speed_task_of(work: Workload, method: WorkMethod | None = None) -> SpeedTask:

@@ -10,7 +10,8 @@ from gpuwatch.app.plan.plan_size import parse_throughput, throughput_table
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod, has_fast_link, roofline_tokens_s
-from gpuwatch.domain.plan.throughput import estimate_speed, leave_one_out, share_of
+from gpuwatch.domain.plan.throughput import estimate_speed, leave_one_out, plain_attention_share, share_of, speed_of
+from gpuwatch.domain.plan.workload import Workload
 
 TABLE = throughput_table()
 SEVENTY = SpeedTask(
@@ -101,3 +102,36 @@ def test_without_rows_the_roofline_alone_bounds_it() -> None:
 def test_a_card_whose_data_sheet_says_too_little_has_no_speed() -> None:
     bare = msgspec.structs.replace(gpu_specs()["H100 SXM"], bandwidth_gb_s=None)
     assert estimate_speed(TABLE, SEVENTY, bare, 1) is None
+
+
+@pytest.mark.parametrize("gpu", ["A100 SXM 80GB", "H100 SXM", "RTX 4090"])
+@pytest.mark.parametrize("params", [1e9, 7e9])
+def test_mixed_precision_is_two_to_three_times_as_fast_as_32_bits(gpu: str, params: float) -> None:
+    """The published rule of thumb, on cards since Ampere, whose 32-bit matrices run in TF32."""
+    sixteen = msgspec.structs.replace(
+        SEVENTY, method=WorkMethod.FULL, params=params, active_params=params, layers=24, hidden=2048, weight_bytes=2.0
+    )
+    thirty_two = msgspec.structs.replace(sixteen, weight_bytes=4.0, fp32=True)
+    fast, slow = speed(sixteen, gpu, 1), speed(thirty_two, gpu, 1)
+    assert 2.0 <= ((fast.low * fast.high) / (slow.low * slow.high)) ** 0.5 <= 3.0
+
+
+def test_training_without_flash_attention_is_as_slow_as_measured() -> None:
+    assert plain_attention_share(2048) == pytest.approx((142 / 196, 149 / 205))
+    assert plain_attention_share(8192) == plain_attention_share(100_000) == pytest.approx((72 / 220, 80 / 225))
+    assert plain_attention_share(1) == plain_attention_share(512) == pytest.approx((1 / 1.15, 1 / 1.15))
+    shares = [plain_attention_share(context).high for context in (512, 1024, 2048, 4096, 8192)]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_kernels_and_checkpointing_change_the_time_of_training_and_flash_attention_not_that_of_inference() -> None:
+    def middle(**keys: object) -> float:
+        work = Workload(model="8B", context=8192, **keys)  # type: ignore[arg-type]
+        found = speed_of(work, TABLE).on("H100 SXM", 8)
+        assert found is not None
+        return found.middle
+
+    plain = middle(fused_attention=False)
+    assert plain / middle() == pytest.approx((72 / 220 * 80 / 225) ** 0.5)
+    assert middle(recompute=False) / middle() == pytest.approx(1.25)
+    assert middle(method="inference", fused_attention=False) == middle(method="inference")
