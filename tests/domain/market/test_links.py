@@ -31,7 +31,7 @@ def test_the_link_is_as_stated_or_the_only_one_of_the_card(
 
 def test_the_network_is_as_stated_or_that_of_the_machine_type() -> None:
     assert network_gbps(an_offer(terms=OfferTerms(instance_type="p5.48xlarge"))) == 3200
-    assert network_gbps(an_offer(terms=OfferTerms(instance_type="standard_nd96asr_v4"))) == 1600
+    assert network_gbps(an_offer(terms=OfferTerms(instance_type="bm.gpu4.8"))) == 1600
     assert network_gbps(an_offer(terms=OfferTerms(instance_type="p5.48xlarge", network_gbps=400.0))) == 400
     assert network_gbps(an_offer()) is None
 
