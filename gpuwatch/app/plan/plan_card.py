@@ -114,7 +114,7 @@ def _link_name(specs: GpuSpecs) -> str | None:
         return "NVLink"
     if specs.has_no_link:
         return "PCIe"
-    if specs.vendor == "nvidia" and specs.link_gb_s is not None:
+    if specs.has_bridge:
         return "NVLink bridge between pairs, else PCIe"
     if specs.vendor == "amd" and specs.link_gb_s is not None:
         return "Infinity Fabric"

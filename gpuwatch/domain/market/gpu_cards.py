@@ -74,6 +74,7 @@ class GpuSpecs(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth_gb_s: float | None  # of its memory
     power_w: float | None
     nvlink: bool  # between all cards of a machine; a bridge between pairs does not count
+    has_bridge: bool = False  # between pairs, if the host bought one
     has_no_link: bool = False  # nothing but PCIe joins it with others
     link_gb_s: float | None = None  # to the other GPUs over NVLink or the like, both directions together
     cuda_cores: float | None = None  # AMD's are called stream processors
@@ -131,6 +132,7 @@ def _specs(row: dict[str, str], more: dict[str, str]) -> GpuSpecs:
         bandwidth_gb_s=_number(row["mem_bandwidth_gb_s"]),
         power_w=_number(row["tdp_w"]),
         nvlink=row["nvlink"] == "yes",
+        has_bridge=row["nvlink"] == "bridge",
         has_no_link=(row["vendor"], row["nvlink"], row["form_factor"]) == ("nvidia", "no", "PCIe"),
         link_gb_s=_number(more.get("link_gb_s", "")),
         cuda_cores=_number(more.get("cuda_cores", "")),
