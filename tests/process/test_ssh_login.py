@@ -57,7 +57,7 @@ def test_the_owner_is_let_in_while_the_launch_runs(tmp_path: Path, market: Marke
 
         assert home.run("stop", launch["launch_id"]).returncode == 0
         wait_for(lambda: "Host " not in host_file.read_text())
-        assert not (host_file.parent / launch["launch_id"]).exists()
+        wait_for(lambda: not (host_file.parent / launch["launch_id"]).exists())
     over = home.run("launches", "ssh", launch["launch_id"])
     assert over.returncode == 2
     assert "is over (stopped by the owner" in over.stderr
