@@ -9,18 +9,21 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
+from gpuwatch.domain.launches.rent_terms import RentDefaults
 from gpuwatch.domain.setup.fields import Key, Line, Span, SpanFrom1s, Spec, Switch, UsdFrom0, Words, about
 from gpuwatch.domain.setup.history_keep import HistoryKeep
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.owner_names import OWNER_PATTERN
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.domain.watches.watch_fields import check_gpus, named_gpus
+from gpuwatch.home_folder import expand_home
 from gpuwatch.ports import ChannelSection, ProviderSection
 from gpuwatch.ports.settings import HIDDEN, parse_url
 from gpuwatch.secret import Secret
@@ -328,12 +331,34 @@ class Settings(Spec, frozen=True, kw_only=True):
     mcp: Annotated[McpSettings, about("What agents may do.")] = McpSettings()
     watches: Annotated[tuple[Watch, ...], about("The watches."), Key("watch")] = ()
     groups: tuple[str, ...] = ()  # the names of all, also of those without a watch
+    rent_defaults: RentDefaults = RentDefaults()  # what `[defaults.watch]` says of what a person rents without a watch
     source_file: str | None  # None: only defaults and environment
     left_out: Mapping[str, str | None] = {}  # ignored invalid watches, and their groups; only in best-effort settings
     rescue: str = ""  # why nothing is rented with these settings, which were salvaged from invalid ones
 
     def __repr__(self) -> str:
         return f"Settings({self.source_file!r}, {len(self.watches)} watches, providers {sorted(self.providers)})"
+
+
+def rent_defaults(watch: Any, folder: Path) -> RentDefaults:
+    """What `[defaults.watch]` says of a launch that has no watch. Paths are relative to the folder of the settings."""
+    if watch is None:
+        return RentDefaults()
+    of_watch = {"disk_gb": watch.disk_gb, "on_end": watch.on_end, "keep_disk_for_s": watch.keep_disk_for}
+    launch = watch.launch
+    if launch is None:
+        return RentDefaults(**of_watch)
+    is_idle_known = launch.idle_below is not None and launch.idle_for is not None
+    return RentDefaults(
+        image=launch.image,
+        verify=launch.verify,
+        ssh_key=None if launch.ssh_key is None else str(folder / expand_home(launch.ssh_key)),
+        ready_within_s=launch.ready_within,
+        idle_below=launch.idle_below if is_idle_known else None,
+        idle_for_s=launch.idle_for if is_idle_known else None,
+        on_price_increase=launch.on_price_increase,
+        **of_watch,
+    )
 
 
 # --- where the web page listens ---------------------------------------------------------------------------------------

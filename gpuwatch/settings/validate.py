@@ -28,7 +28,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
 from gpuwatch.settings.external_values import ExternalValue, database_url, locate_secrets, option_text
 from gpuwatch.settings.interpolation import ResolvedSettings
-from gpuwatch.settings.model import Settings, WebSettings, listen_fault
+from gpuwatch.settings.model import Settings, WebSettings, listen_fault, rent_defaults
 from gpuwatch.settings.plugin_options import (
     MIN_SEVERITY,
     NOTIFY_OPTIONS,
@@ -148,6 +148,9 @@ def _settings(root: Any, sources: Sources) -> Settings:
         channels={name: _channel(name, table) for name, table in channels.items()},
         quiet_hours=values_in(root.notify)["quiet_hours"],
         groups=tuple(root.group),
+        rent_defaults=rent_defaults(
+            getattr(root.defaults, "watch", None), sources.file.parent if sources.file else sources.cwd
+        ),
         source_file=str(sources.file) if sources.file else None,
     )
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.argument("offer_id")
 @provider_option()
 @duration_option("--for", "for_s", "Runtime after which it is destroyed, such as 4h.")
-@click.option("--image", metavar="IMAGE", default=None, help="Container image. Default: that of a watch.")
+@click.option("--image", metavar="IMAGE", default=None, help="Container image. Default: that of [defaults.watch].")
 @click.option("--disk", "disk_gb", metavar="GB", type=Between(min=1), default=None, help="Disk to rent, in GB.")
 @click.option("--spot", is_flag=True, help="The interruptible variant of the offer, at its minimum bid.")
 @click.option("--yes", is_flag=True, help="Do not ask; required without a terminal.")

@@ -186,13 +186,30 @@ def _acting_tools(config: str | None) -> tuple[Callable[..., JsonObject], ...]:
 
         return request(load_settings(config), watch, offer_id, why).json()
 
+    def rent(
+        offer_id: Text,
+        provider: Text,
+        hours: Annotated[float, Field(gt=0, le=8760, description="Runtime after which it is destroyed.")],
+        why: Why,
+        image: Text | None = None,
+        spot: bool = False,
+    ) -> JsonObject:
+        """Ask for one offer without a watch, priced again; the owner approves it. A gone offer names the nearest."""
+        from gpuwatch.app.launches.requests.agent_requests import request_rent
+        from gpuwatch.app.launches.requests.rent import RentRequest
+        from gpuwatch.domain.launches.rent_terms import RentTerms
+
+        terms = RentTerms(max_runtime_s=hours * 3600, image=image or None)
+        request = RentRequest(provider=provider, offer_id=offer_id, terms=terms, spot=spot)
+        return request_rent(load_settings(config), request, why).json()
+
     def stop(launch_id: Text, why: Why) -> JsonObject:
         """End a launch that an agent approved; of any other one, ask the owner to end it."""
         from gpuwatch.app.launches.requests.agent_requests import request_end
 
         return request_end(load_settings(config), launch_id, why).json()
 
-    return create_watch, request_launch, stop
+    return create_watch, request_launch, rent, stop
 
 
 def _plain(value: JsonObject) -> JsonObject:

@@ -99,12 +99,12 @@ def _show_named(settings: Settings, watches: Sequence[Watch], days: int, *, as_j
 
 def _show_why(settings: Settings, watches: Sequence[Watch], text: str, *, as_json: bool) -> None:
     from gpuwatch.app.reader_text import use_clock
-    from gpuwatch.app.watches.why.past_decisions import past_moment, past_why_view, why_at
+    from gpuwatch.app.watches.why.past_decisions import past_span, past_why_view, why_at
     from gpuwatch.bootstrap import real_now
 
     now = real_now()
-    at = past_moment(text, now, settings.timezone)
-    found = [why_at(settings, watch, at) for watch in watches]
+    span = past_span(text, now, settings.timezone)
+    found = [why_at(settings, watch, *span) for watch in watches]
     with use_clock(settings.timezone, now):
         if as_json:
             json_out([past_why_view(one) for one in found])
@@ -118,13 +118,13 @@ def _why_lines(found: PastWhy, timezone: str) -> Iterator[str]:
     decision = found.decision
     yield displayable(f"{found.watch.name}: {found.sentence}")
     limit = None if decision is None else decision.limit_microusd_gpu_hour
-    low = found.low_microusd_gpu_hour
+    low, units = found.low_microusd_gpu_hour, 0 if found.watch.wants_no_gpu else 1
     facts = {
         "at": local(found.at, timezone),
         "since": "" if decision is None else local(decision.at, timezone),
         "until": local(found.until, timezone),
-        "lowest match": "" if low is None else per_gpu_hour(low / MICRO),
-        "limit": "" if limit is None else per_gpu_hour(limit / MICRO),
+        "lowest match": "" if low is None else per_unit_hour(low / MICRO, units),
+        "limit": "" if limit is None else per_unit_hour(limit / MICRO, units),
         "polled": f"{local(found.polled_at, timezone)}, next {local(found.next_polled_at, timezone)}",
     }
     for name, value in facts.items():

@@ -26,6 +26,7 @@ REASON_TEXTS = {
     "no_offer": "No offer is {fits}",
     "no_data": "There is no complete market data",
 }
+AGENT_RENTS = "An agent asks to rent this offer; no watch looked for it."
 AGENT_ASKS = "An agent asks for it (gpuwatch mcp): {why}"
 AT_THE_LIMIT = "at or under the threshold"
 AS_WANTED = "what the watch waits for"

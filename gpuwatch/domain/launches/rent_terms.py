@@ -8,19 +8,52 @@ from __future__ import annotations
 import msgspec
 
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.watches.launch_spec import LaunchSpec
+from gpuwatch.domain.watches.launch_spec import EndPolicy, LaunchSpec, PriceIncreasePolicy, VerificationMode
 from gpuwatch.domain.watches.watch import HIGHEST_USD, Action, CpuArch, SpotPolicy, Watch
 
 RENT_OPEN_S = 300.0  # how long a priced offer can be confirmed
 _MOST_AT_ONCE = 1000  # launches; the budgets are the limit
+_OF_LAUNCH = ("image", "verify", "ssh_key", "ready_within_s", "idle_below", "idle_for_s", "on_price_increase")
 
 
-class RentTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """How to rent the offer; None: the default."""
+class RentDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """What `[defaults.watch]` says of a machine and its end, and a rent does not; None: not said either.
 
-    max_runtime_s: float
+    Nothing else of it applies: a rent has its offer, its time and its price, is one launch, and its terms are stored,
+    so no secrets (`env`, `registry`) and no hooks are among them.
+    """
+
     image: str | None = None
     disk_gb: float | None = None
+    verify: VerificationMode | None = None
+    ssh_key: str | None = None
+    ready_within_s: float | None = None
+    idle_below: float | None = None
+    idle_for_s: float | None = None
+    on_price_increase: PriceIncreasePolicy | None = None
+    on_end: EndPolicy | None = None
+    keep_disk_for_s: float | None = None
+
+
+class RentTerms(RentDefaults, frozen=True, kw_only=True):
+    """How to rent the offer; None: the default.
+
+    Attributes:
+        open_s: how long it can be confirmed.
+    """
+
+    max_runtime_s: float
+    open_s: float = RENT_OPEN_S
+
+    def with_defaults(self, defaults: RentDefaults) -> RentTerms:
+        """Return the terms with what they leave out."""
+        names = RentDefaults.__struct_fields__
+        left_out = {name: getattr(defaults, name) for name in names if getattr(self, name) is None}
+        return msgspec.structs.replace(self, **left_out)
+
+    def said(self, *names: str) -> dict[str, object]:
+        """Return those of these fields that are stated."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 def rent_watch(name: str, offer: Offer, terms: RentTerms) -> Watch:
@@ -34,10 +67,9 @@ def rent_watch(name: str, offer: Offer, terms: RentTerms) -> Watch:
         max_active=_MOST_AT_ONCE,
         max_total=0,
         max_tries=1,
-        approve_within_s=RENT_OPEN_S,
+        approve_within_s=terms.open_s,
     )
-    if terms.image is not None:
-        spec = msgspec.structs.replace(spec, image=terms.image)
+    spec = msgspec.structs.replace(spec, **terms.said(*_OF_LAUNCH))
     return Watch(
         name=name,
         renamed_from="",  # it is no watch of the settings under another name
@@ -53,4 +85,5 @@ def rent_watch(name: str, offer: Offer, terms: RentTerms) -> Watch:
         cpu_arch=CpuArch.ANY,
         disk_gb=terms.disk_gb,
         launch=spec,
+        **terms.said("on_end", "keep_disk_for_s"),  # type: ignore[arg-type]
     )

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.life.admission import BlockReason, WatchBlock
@@ -60,8 +60,9 @@ def create_approval(
         can be rented. None: the owner recently denied every one of these offers.
     """
     lock_reservations(connection)
-    _expire_late(connection, intent.watch.name, now, ignores_denials)
-    denied = _denied_identities(connection, intent.watch.name, now)
+    _expire_late(connection, intent.watch.name, now, ignores_denials and intent.rent is None)
+    # a person who asks for the offer itself may have changed their mind; for an agent its denial stays
+    denied = set() if ignores_denials else _denied_identities(connection, intent.watch.name, now)
     candidates = [match for match in (intent.match, *intent.alternatives) if match.offer.identity not in denied]
     if not candidates:
         return None
@@ -269,8 +270,7 @@ class SqlApprovalRepository:
         values = {
             "state": ApprovalState.DENIED.value,
             "answered_at_ms": to_ms(now),
-            # a person who asked for the offer itself may change their mind
-            "muted_until_ms": case((approval.c.rent.is_(None), to_ms(now + QUIET_AFTER_DENIAL)), else_=None),
+            "muted_until_ms": to_ms(now + QUIET_AFTER_DENIAL),
             "message": clean(reason) or None,
         }
         with self._database.write() as connection:

@@ -35,7 +35,7 @@ from gpuwatch.app.market.provider_status import ProviderStatusView, provider_sta
 from gpuwatch.app.reader_text import use_clock
 from gpuwatch.app.watches.watch_selection import in_group, watch_named
 from gpuwatch.app.watches.watch_status import WatchStatusView, watch_status_view, watch_statuses
-from gpuwatch.app.watches.why.past_decisions import PastWhyView, past_moment, past_why_view, why_at
+from gpuwatch.app.watches.why.past_decisions import PastWhyView, past_span, past_why_view, why_at
 from gpuwatch.app.watches.why.watch_details import (
     DAYS,
     MAX_DAYS,
@@ -220,11 +220,11 @@ def _why(settings: Settings, name: str, query: WhyParameters) -> JsonView:
     now = real_now()
     watch = watch_named(settings, name)
     try:
-        at = past_moment(query.at, now, settings.timezone)
+        span = past_span(query.at, now, settings.timezone)
     except UsageError as error:
         raise HttpProblem(404, str(error)) from None  # as the document allows it, but it is not over, or no date
     with use_clock(settings.timezone, now):
-        return past_why_view(why_at(settings, watch, at))
+        return past_why_view(why_at(settings, watch, *span))
 
 
 def _launches(settings: Settings, _query: ListParameters) -> ResourceAnswer:

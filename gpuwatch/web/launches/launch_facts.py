@@ -27,7 +27,7 @@ def launch_facts(details: LaunchDetails) -> list[tuple[str, str | Markup]]:
     launch, spec = details.launch, None if details.watch is None else details.watch.launch
     facts: list[tuple[str, str | Markup]] = [(_("Machine"), _machine(launch)), (_("Price"), _price(launch))]
     if launch.running_at is not None and spec is not None and not launch.ended_because(*BAD_MACHINE):
-        facts.append((_("Checked"), _checked(spec.verify)))
+        facts.append((_("Checked"), _checked(spec.verify, launch.gpu_count)))
     ends = list(_ends(details.watch, launch))
     if ends:
         facts.append((_("Ends by itself"), "; ".join(ends)))
@@ -69,7 +69,12 @@ def _price(launch: Launch) -> str:
     return text.format(**fields)
 
 
-def _checked(mode: VerificationMode) -> str:
+def _checked(mode: VerificationMode, gpu_count: int) -> str:
+    if not gpu_count and mode is not VerificationMode.NONE:
+        return {
+            VerificationMode.LISTED: _("memory and disk are as offered, by the provider's list"),
+            VerificationMode.SSH: _("memory and disk are as offered; its SSH port answers"),
+        }[mode]
     return {
         VerificationMode.NONE: _("not checked, as its watch wants"),
         VerificationMode.LISTED: _("GPU, memory, disk and CUDA are as offered, by the provider's list"),

@@ -174,8 +174,8 @@ def _past(view: View, watch: Watch) -> dict[str, Any]:
     asked, answer, is_wrong = view.query.get("why", "").strip()[:40], None, False
     if asked:
         try:
-            at = past_decisions.past_moment(asked, view.now, view.settings.timezone)
-            answer = past_decisions.why_at(view.settings, watch, at)
+            span = past_decisions.past_span(asked, view.now, view.settings.timezone)
+            answer = past_decisions.why_at(view.settings, watch, *span)
         except UsageError:
             is_wrong = True
     changes = past_decisions.recent_decisions(view.settings, watch, view.now)

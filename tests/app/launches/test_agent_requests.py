@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from gpuwatch.app.launches.requests.agent_requests import request_end, request_launch
+from gpuwatch.app.alerts.alerts import event_filter, stored_events
+from gpuwatch.app.launches.approvals import deny, open_approvals
+from gpuwatch.app.launches.requests.agent_requests import request_end, request_launch, request_rent
+from gpuwatch.app.launches.requests.rent import RentRequest
 from gpuwatch.app.watches.agent_watch import create_agent_watch
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.launches.rent_terms import RentTerms
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import ResourceNotFound, StoreError, UsageError
 from gpuwatch.settings import Settings
@@ -140,3 +146,32 @@ def test_an_agent_ends_nothing_of_another_owner(tmp_path: Path, market: Marketpl
     with pytest.raises(ResourceNotFound):
         request_end(load_settings(str(tmp_path / "other.toml")), answer.launch_id, "spite")
     assert [launch["state"] for launch in home.launches()] in (["starting"], ["running"], ["ordered"])
+
+
+def test_an_agent_asks_for_an_offer_without_a_watch_within_the_same_envelope(
+    tmp_path: Path, market: Marketplace
+) -> None:
+    home = home_of(tmp_path, market)
+    offer, other = str(bargain(market, 1.0)), str(bargain(market, 1.2))
+    settings = settings_of(home)
+
+    def rent(offer_id: str) -> RentRequest:
+        return RentRequest(provider="vastai", offer_id=offer_id, terms=RentTerms(max_runtime_s=3600.0))
+
+    asked = request_rent(settings, rent(offer), "train")
+    assert asked.awaits_owner, "no daemon would end it"
+    assert asked.approval.watch == "rent:now"
+    assert any(one.alert.kind == "approval" for one in stored_events(settings, event_filter(3600.0)))
+    with claim_daemon(home.database_url):
+        assert not request_rent(settings, rent(offer), "train").awaits_owner
+        assert len(market.ledger.creates) == 1
+        small = msgspec.structs.replace(
+            settings, mcp=msgspec.structs.replace(settings.mcp, max_usd_day=Decimal("0.01"))
+        )
+        assert request_rent(small, rent(other), "more").awaits_owner
+        deny(settings, open_approvals(settings, real_now())[0].approval_id, actor="me")
+        with pytest.raises(UsageError, match="nothing was requested"):
+            request_rent(settings, rent(other), "again, although the owner denied it")
+        with pytest.raises(UsageError, match="is not on sale"):
+            request_rent(settings, rent("999"), "gone")
+    assert len(market.ledger.creates) == 1

@@ -17,6 +17,7 @@ from gpuwatch.app.launches.requests.rent import RentQuote, RentRefusal, RentRequ
 from gpuwatch.app.market.outbid_risk import risk_text
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.domain.launches.rent_terms import RentTerms
+from gpuwatch.domain.watches.launch_spec import EndPolicy, VerificationMode
 from gpuwatch.emulator import Marketplace
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.errors import ProviderStateUnknown, UsageError
@@ -24,6 +25,7 @@ from gpuwatch.ports import Answer, Completeness
 from gpuwatch.settings import Settings
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from tests.builders import changed
+from tests.storage import stored_answers
 from tests.web.served import settings_in
 
 RENTS = """
@@ -42,7 +44,7 @@ class Shop:
     """A marketplace, and settings that may rent there."""
 
     def __init__(self, market: Marketplace, folder: Path) -> None:
-        self.market = market
+        self.market, self.folder = market, folder
         self.settings = settings_in(folder, RENTS.format(url=market.url))
 
     def sells(self, usd_hour: float) -> str:
@@ -187,3 +189,56 @@ def test_a_bid_is_quoted_with_the_risk_from_its_machines_own_history(shop: Shop)
     (listed,) = approval_detail_views(shop.settings, [again.approval], real_now())
     assert listed.outbid_risk == view.outbid_risk
     assert shop.quoted(shop.sells(2.0)).risk is None, "nobody bids for it"
+
+
+DEFAULTS = """
+[defaults.watch]
+disk_gb = 60
+on_end = "stop"
+max_per_day = 1
+[defaults.watch.launch]
+image = "my/image"
+verify = "none"
+idle_below = 5
+env = { TOKEN = "not-in-the-store" }
+"""
+
+
+def test_what_it_leaves_out_is_that_of_the_defaults_and_no_secret(shop: Shop, tmp_path: Path) -> None:
+    shop.settings = settings_in(tmp_path, RENTS.format(url=shop.market.url) + DEFAULTS)
+    quote = shop.quoted(shop.sells(2.0))
+    watch = quote.approval.own_watch
+    assert watch is not None
+    assert watch.launch is not None
+    assert (watch.disk_gb, watch.on_end, watch.launch.image) == (60, EndPolicy.STOP, "my/image")
+    assert (watch.launch.verify, watch.launch.env, watch.max_per_day) == (VerificationMode.NONE, {}, None)
+    assert watch.launch.idle_below is None, "without idle_for it says nothing"
+    said = shop.quoted(shop.sells(2.1), image="other/image").approval.own_watch
+    assert said is not None
+    assert said.launch is not None
+    assert said.launch.image == "other/image"
+
+
+def test_an_unreadable_key_of_the_defaults_rents_nothing(shop: Shop, tmp_path: Path) -> None:
+    more = '[defaults.watch.launch]\nssh_key = "missing"\nverify = "ssh"\n'
+    shop.settings = settings_in(tmp_path, RENTS.format(url=shop.market.url) + more)
+    with pytest.raises(UsageError, match="ssh_key: expected a readable file"):
+        shop.asked(shop.sells(2.0))
+
+
+def test_an_offer_that_is_gone_names_the_nearest_at_any_provider(shop: Shop) -> None:
+    """Prices elsewhere are those of the last poll; one where gpuwatch cannot rent is never named."""
+    both = settings_in(shop.folder, RENTS.format(url=shop.market.url) + '[providers.runpod]\napi_key = "rpa_key"\n')
+    gone, now = "48000999", real_now()
+    with open_store(both) as store:
+        history = SqlHistoryRecorder(store)
+        for provider, offer_id, usd_hour in (("vastai", gone, 2.0), ("runpod", "H100:1", 2.2), ("gcp", "a3", 2.05)):
+            offer = stored_answers.an_offer("m", usd_hour, provider=provider, offer_id=offer_id)
+            answer = stored_answers.an_answer(offer, observed_at=now - timedelta(minutes=5))
+            history.record(msgspec.structs.replace(answer, provider=provider), lane="sweep")
+    shop.settings = both
+    shop.sells(3.0)
+    refusal = shop.refused(gone)
+    assert refusal.nearest is not None
+    assert refusal.nearest.offer.provider == "runpod", refusal.text
+    assert "offer H100:1 of runpod, as last polled, at $2" in refusal.text

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuwatch.app.watches.why.past_decisions import blocked_by, decision_words, has_acted, past_moment
-from gpuwatch.domain.launches.past_decision import PastDecision
+from gpuwatch.app.watches.why.past_decisions import (
+    PastWhy,
+    blocked_by,
+    decision_words,
+    has_acted,
+    past_moment,
+    past_span,
+    past_why_view,
+)
+from gpuwatch.domain.launches.past_decision import RENTED, PastDecision
+from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import UsageError
 from tests.builders import a_watch
@@ -49,3 +58,29 @@ def test_it_is_said_in_words_and_by_the_name_that_programs_know() -> None:
         assert (blocked_by(decision), has_acted(decision)) == (name, acted), case
     asks = a_watch(action=Action.ASK)
     assert "already asked" in decision_words(asks, PastDecision(at=NOW, reason="nothing_new"))
+
+
+def test_a_time_without_seconds_is_a_whole_minute() -> None:
+    begin, end = past_span("2026-11-27 12:00", NOW, "UTC")
+    assert (end - begin).total_seconds() == pytest.approx(59.999)
+    exact = past_span("2026-11-27T12:00:07+01:00", NOW, "UTC")
+    assert exact[0] == exact[1]
+    now = begin + timedelta(seconds=20)
+    assert past_span("2026-11-27 12:00", now, "UTC") == (begin, now), "this minute is not over"
+
+
+def test_all_decisions_of_the_minute_are_said() -> None:
+    watch, at = a_watch(name="w"), NOW - timedelta(days=1)
+    decisions = [
+        PastDecision(at=at - timedelta(hours=1), reason=DecisionReason.NO_OFFER),
+        PastDecision(at=at + timedelta(seconds=41), reason=RENTED),
+    ]
+    found = PastWhy(
+        watch=watch, at=at, during=decisions, until=None, polled_at=at, next_polled_at=None,
+        low_microusd_gpu_hour=None, changes=(),
+    )  # fmt: skip
+    assert found.sentence.endswith(f"no offer matched at or under its limit; from {at:%H:%M}:41 on: it rented.")
+    view = past_why_view(found)
+    assert [one.reason for one in view.during] == [DecisionReason.NO_OFFER, RENTED]
+    assert view.decision is not None
+    assert view.decision.acted

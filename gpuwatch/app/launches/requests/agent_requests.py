@@ -21,6 +21,7 @@ from gpuwatch.app.launches.approvals import (
     request_terms,
 )
 from gpuwatch.app.launches.launches import known_launch, open_launches
+from gpuwatch.app.launches.requests.rent import RentRefusal, RentRequest, quote_rent
 from gpuwatch.app.launches.stop import request_stop
 from gpuwatch.app.watches.agent_watch import is_agents
 from gpuwatch.app.watches.check import check_markets
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 AGENT = "agent (gpuwatch mcp)"
 _WHY_LENGTH = 200
+_OPEN_S = 900.0  # a quote without a watch, as one of a watch
 _MOST_OPEN = 10  # quotes that await the owner at a time; an agent requests no more
 
 
@@ -92,9 +94,7 @@ def request_launch(settings: Settings, watch_name: str, offer_id: str | None, wh
     watch = watch_named(settings, watch_name)
     if watch.action is not Action.ASK or watch.launch is None or watch.launch.max_runtime_s is None:
         raise UsageError(f'watch {watch.name!r}: an agent may use only watches with action = "ask" and a max_runtime')
-    waiting = [ask for ask in open_approvals(settings, real_now()) if owner_of(ask.watch) == settings.owner]
-    if len(waiting) >= _MOST_OPEN:
-        raise UsageError(f"nothing was requested: {_MOST_OPEN} quotes await the owner's answer already")
+    _require_room(settings)
     (watch,) = current_limits(settings, [watch], keep=False, from_daemon=True).watches
     found = _found(settings, watch, offer_id)
     with open_store(settings) as store:
@@ -102,15 +102,60 @@ def request_launch(settings: Settings, watch_name: str, offer_id: str | None, wh
         request = _request(settings, store, watch, found, why, is_reported=envelope is None)
         if request.ask is None:
             raise UsageError(f"nothing was requested: {request.did}")
-        answer = None
-        if envelope is not None:
-            try:
-                answer = approve(settings, request.ask.approval_id, actor=_actor(why), envelope=envelope)
-            finally:
-                after = SqlApprovalRepository(store).get(request.ask.approval_id) or request.ask
-                if after.state_at(real_now()) is ApprovalState.OPEN:  # the owner decides after all
-                    _tell(settings, store, watch, request, why)
-    asked = request.ask if answer is None else answer.approval
+        return _decided(settings, store, watch, request, why, envelope)
+
+
+def request_rent(settings: Settings, rent: RentRequest, why: str) -> LaunchRequestView:
+    """Ask for one offer without a watch (`gpuwatch rent`), under the envelope of `request_launch`.
+
+    Raises:
+        UsageError: nothing can be requested now; if the offer is gone, the nearest is named.
+        ProviderStateUnknown: the provider did not answer.
+        StoreError: nothing was requested.
+    """
+    _require_room(settings)
+    terms = msgspec.structs.replace(rent.terms, open_s=_OPEN_S)  # the owner is not at the keyboard
+    quote = quote_rent(settings, msgspec.structs.replace(rent, terms=terms), respects_denials=True)
+    if isinstance(quote, RentRefusal):
+        raise UsageError(f"nothing was requested: {quote.text}")
+    watch, ask = quote.approval.own_watch, quote.approval
+    assert watch is not None  # it was made for this offer
+    decision = Decision(
+        watch=watch.name, reason=DecisionReason.REPEAT_DUE, decided_at=ask.created_at, matches=(ask.match,)
+    )
+    with open_store(settings) as store:
+        envelope = _envelope(settings, store, watch)
+        request = ApprovalRequest(decision=decision, ask=ask, did=offer_texts.AGENT_RENTS)
+        if envelope is None:
+            _tell(settings, store, watch, request, why)
+        return _decided(settings, store, watch, request, why, envelope)
+
+
+def _require_room(settings: Settings) -> None:
+    waiting = [ask for ask in open_approvals(settings, real_now()) if owner_of(ask.watch) == settings.owner]
+    if len(waiting) >= _MOST_OPEN:
+        raise UsageError(f"nothing was requested: {_MOST_OPEN} quotes await the owner's answer already")
+
+
+def _decided(
+    settings: Settings,
+    store: Database,
+    watch: Watch,
+    request: ApprovalRequest,
+    why: str,
+    envelope: AgentEnvelope | None,
+) -> LaunchRequestView:
+    """Approve a quote within the envelope, or leave it to the owner."""
+    answer, asked = None, request.ask
+    assert asked is not None  # the caller requested it
+    if envelope is not None:
+        try:
+            answer = approve(settings, asked.approval_id, actor=_actor(why), envelope=envelope)
+        finally:
+            after = SqlApprovalRepository(store).get(asked.approval_id) or asked
+            if after.state_at(real_now()) is ApprovalState.OPEN:  # the owner decides after all
+                _tell(settings, store, watch, request, why)
+    asked = asked if answer is None else answer.approval
     return LaunchRequestView(
         awaits_owner=asked.state_at(real_now()) is ApprovalState.OPEN,
         text=request.did if answer is None else answer.reply.text,

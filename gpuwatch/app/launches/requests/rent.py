@@ -6,6 +6,7 @@ price is checked again, and pauses, budgets, accounts and prerequisites are thos
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
@@ -15,10 +16,11 @@ from msgspec import Meta
 
 from gpuwatch.app.launches.approvals import ApprovalView, approval_view, request_terms
 from gpuwatch.app.launches.most_cost import most_cost_microusd, quoted_launch
+from gpuwatch.app.market.current_offers import current_offers
 from gpuwatch.app.market.offers import OfferView, markets_now, named_providers, offer_view
 from gpuwatch.app.market.outbid_risk import OutbidRiskView, risk_of, risk_view
 from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
-from gpuwatch.bootstrap.provider_access import label_lengths
+from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable
 from gpuwatch.bootstrap.rules import commissions_of
 from gpuwatch.domain.launches.launch import Intent
 from gpuwatch.domain.launches.life.owner_decisions import Approval
@@ -90,10 +92,14 @@ class RentRefusal(msgspec.Struct, frozen=True, kw_only=True):
     nearest: Match | None = None
 
 
-def quote_rent(settings: Settings, request: RentRequest) -> RentQuote | RentRefusal:
+def quote_rent(settings: Settings, request: RentRequest, *, respects_denials: bool = False) -> RentQuote | RentRefusal:
     """Price an offer by a fresh search, and check all that a launch needs and is known without an order.
 
-    The same request again, while its quote is open and costs no more, returns the same quote.
+    What the request leaves out is that of `[defaults.watch]`, as far as `RentDefaults` has it. The same request again,
+    while its quote is open and costs no more, returns the same quote.
+
+    Args:
+        respects_denials: refuse an offer that the owner denied within the last day.
 
     Raises:
         UsageError: no such provider, or the settings do not allow it.
@@ -105,13 +111,17 @@ def quote_rent(settings: Settings, request: RentRequest) -> RentQuote | RentRefu
     on_sale = _search(settings, request, last)
     found = next((match for match in on_sale if match.offer.offer_id == request.offer_id), None)
     if found is None:
-        return _gone(request, last, on_sale)
-    watch = rent_watch(owned_name(settings.owner, RENT_NAME), found.offer, request.terms)
+        return _gone(request, last, on_sale, [] if last is None else _elsewhere(settings, request, last))
+    terms = request.terms.with_defaults(settings.rent_defaults)
+    if terms.ssh_key is not None and not os.access(terms.ssh_key, os.R_OK):
+        raise UsageError(f"[defaults.watch] launch.ssh_key: expected a readable file; cannot read {terms.ssh_key}")
+    watch = rent_watch(owned_name(settings.owner, RENT_NAME), found.offer, terms)
     match = match_of(watch, found.offer, price_for(watch, found.offer, commissions_of(settings)))
     if broken := failures(watch, found.offer, match.price, real_now()):
         return RentRefusal(text=f"it cannot be rented: {broken[0].text}")
     with open_store(settings) as store:
-        return _quote(settings, store, watch, match, request.terms)
+        reason = DecisionReason.REPEAT_DUE if respects_denials else DecisionReason.FIRST_MATCH
+        return _quote(settings, store, watch, match, (terms, reason))
 
 
 def _require_bounds(settings: Settings, request: RentRequest) -> None:
@@ -149,28 +159,51 @@ def _search(settings: Settings, request: RentRequest, last: LastListing | None) 
     return list(answer.matches)
 
 
-def _gone(request: RentRequest, last: LastListing | None, on_sale: Iterable[Match]) -> RentRefusal:
+def _elsewhere(settings: Settings, request: RentRequest, last: LastListing) -> list[Match]:
+    """The same number of the same GPU at the other providers where gpuwatch can rent, as last polled."""
+    unable = not_rentable(settings)
+    left_out = {request.provider, *unable.no_launcher, *unable.no_key}
+    names = [name for name in settings.providers if name not in left_out]
+    if not names:
+        return []
+    wanted = OfferFilter(
+        gpu_names=(last.gpu,),
+        count_min=last.gpu_count,
+        count_max=last.gpu_count,
+        spots=(request.spot,),
+        disk_gb=request.terms.disk_gb,
+        kinds=frozenset({OfferKind.LIVE}),
+    )
+    return [match for match in current_offers(settings, wanted, names).matches if match.offer.rentable]
+
+
+def _gone(
+    request: RentRequest, last: LastListing | None, on_sale: Iterable[Match], elsewhere: Iterable[Match]
+) -> RentRefusal:
     what = f"offer {clean(request.offer_id, 64)!r} is not on sale at {request.provider}"
     if last is None:
         return RentRefusal(text=f"{what}; see: gpuwatch offers --provider {request.provider}")
-    alike = sorted(on_sale, key=lambda match: match.price.price_microusd_hour)
+    alike = sorted([*on_sale, *elsewhere], key=lambda match: match.price.price_microusd_hour)
     dearer = [match for match in alike if match.price.listed_microusd_hour >= last.microusd_hour]
     nearest = next(iter([*dearer, *reversed(alike)]), None)
     if nearest is None:
         return RentRefusal(text=f"{what}, nor is any other {gpus_text(last.gpu, last.gpu_count)}")
     price = dollars(usd(nearest.price.price_microusd_hour))
     gpus = gpus_text(last.gpu, last.gpu_count)
-    text = f"{what}; the nearest {gpus} is offer {nearest.offer.offer_id} at {price} an hour"
+    offer_id, provider = nearest.offer.offer_id, nearest.offer.provider
+    text = f"{what}; the nearest {gpus} is offer {offer_id} at {price} an hour"
+    if provider != request.provider:
+        text = f"{what}; the nearest {gpus} is offer {offer_id} of {provider}, as last polled, at {price} an hour"
     return RentRefusal(text=text, nearest=nearest)
 
 
 def _quote(
-    settings: Settings, store: Database, watch: Watch, match: Match, terms: RentTerms
+    settings: Settings, store: Database, watch: Watch, match: Match, asked_for: tuple[RentTerms, DecisionReason]
 ) -> RentQuote | RentRefusal:
-    now = real_now()
+    now, (terms, reason) = real_now(), asked_for
     decision = Decision(
         watch=watch.name,
-        reason=DecisionReason.FIRST_MATCH,
+        reason=reason,
         decided_at=now,
         matches=(match,),
         memory=WatchMemory(fired_at=now),

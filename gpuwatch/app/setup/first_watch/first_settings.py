@@ -24,6 +24,13 @@ DEFAULT_RUNTIME = "4h"
 MIN_RELIABILITY = 0.95
 
 
+class LoginKey(msgspec.Struct, frozen=True, kw_only=True):
+    """The private key with which the daemon can log in to a machine; no path: why there is none."""
+
+    path: str = ""
+    why_not: str = ""
+
+
 class FirstWatch(msgspec.Struct, frozen=True, kw_only=True):
     """What the settings are about: one watch, where alerts go, and what it may spend.
 
@@ -32,6 +39,7 @@ class FirstWatch(msgspec.Struct, frozen=True, kw_only=True):
         reserve: provider → the fraction added to its listed prices.
         rates_hosts: the markets say which hosts are verified, so that others are left out.
         channels: `[notify.NAME]` → what was entered.
+        login_key: with it a machine is checked by logging in, before it counts as running.
     """
 
     gpu: GpuChoice
@@ -43,6 +51,7 @@ class FirstWatch(msgspec.Struct, frozen=True, kw_only=True):
     rates_hosts: bool = True
     timezone: str = "UTC"
     channels: Mapping[str, ChannelAnswers] = {}
+    login_key: LoginKey = LoginKey()
 
     def __repr__(self) -> str:
         return f"FirstWatch({self.gpu.name!r}, {self.max_price}, {self.action.value})"
@@ -100,6 +109,16 @@ def _watch(first: FirstWatch) -> Iterator[str]:
         yield _line("max_per_day", 3, "launches a day (UTC), failed ones included")
         yield from ("", "[watch.launch]")
         yield _line("max_runtime", first.max_runtime, "then the instance is destroyed")
+        yield from _verification(first.login_key)
+
+
+def _verification(key: LoginKey) -> Iterator[str]:
+    if key.path:
+        yield _line("verify", "ssh", "it is measured by logging in, before it counts as running")
+        yield _line("ssh_key", key.path, "its public half must be in your account there")
+    elif key.why_not:
+        unset = '# verify = "ssh"'.ljust(_COMMENT_AT)
+        yield f"{unset}# would log in to measure it; not set: {key.why_not}"
 
 
 def _line(key: str, value: Any, comment: str) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.app.setup.first_watch.first_settings import DEFAULT_RUNTIME, FirstWatch
+from gpuwatch.app.setup.first_watch.first_settings import DEFAULT_RUNTIME, FirstWatch, LoginKey
 from gpuwatch.app.setup.first_watch.gpu_choice import GpuChoice, chosen_gpu, similar_gpus
 from gpuwatch.app.setup.first_watch.price_figures import (
     PriceFigures,
@@ -65,6 +65,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         half_set: other channels of which a part is set outside → the variables; they must be chosen, or unset.
         send_test: sends a test message; returns why it did not arrive.
         check_key: asks the account.
+        login_key: what can log in to machines.
     """
 
     reader: FigureReader
@@ -79,6 +80,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     half_set: Mapping[str, Sequence[str]]
     send_test: Callable[[str, ChannelAnswers], str | None]
     check_key: Callable[[str], KeyCheck]
+    login_key: LoginKey = LoginKey()
 
 
 class GivenAnswers(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +124,7 @@ def first_watch(given: GivenAnswers, around: Surroundings) -> FirstWatch:
         reserve={} if around.reserve_of is None else {around.reserve_of: around.rates[around.reserve_of]},
         rates_hosts=around.rates_hosts,
         timezone=around.timezone,
+        login_key=around.login_key,
     )
 
 
@@ -145,6 +148,7 @@ def ask_first_watch(dialog: Dialog, given: GivenAnswers, around: Surroundings) -
         reserve={} if around.reserve_of is None else {around.reserve_of: rates[around.reserve_of]},
         rates_hosts=around.rates_hosts,
         timezone=around.timezone,
+        login_key=around.login_key,
         channels=channels,
     )
     return Answered(first=first, key=key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
@@ -14,14 +15,16 @@ from gpuwatch import notifiers, providers
 from gpuwatch.app.alerts.alerts import send_to_all
 from gpuwatch.app.setup.config import write_settings
 from gpuwatch.app.setup.first_watch.env_file import add_to_env_file
-from gpuwatch.app.setup.first_watch.first_settings import channel_lines, settings_text
+from gpuwatch.app.setup.first_watch.first_settings import LoginKey, channel_lines, settings_text
 from gpuwatch.app.setup.first_watch.market_reader import all_rate_hosts, open_market_reader
 from gpuwatch.app.setup.first_watch.questions import Answered, ChannelChoice, KeyCheck, Surroundings
+from gpuwatch.app.setup.maintenance.systemd_unit import SYSTEM_SETTINGS
 from gpuwatch.bootstrap import build_adapters, http_client, new_id, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.alerts.service_texts import TEST
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.errors import GpuwatchError, KeyRejected, ProviderError
+from gpuwatch.home_folder import expand_home
 from gpuwatch.ports.dialog import ChannelAnswers, ChannelSetup, Dialog
 from gpuwatch.ports.http import HttpClient
 from gpuwatch.settings import Settings, load_draft
@@ -29,6 +32,8 @@ from gpuwatch.settings.external_values import read_dotenv
 from gpuwatch.settings.plugin_options import variable_of
 from gpuwatch.settings.sources import Sources
 
+_KEY_NAMES = ("id_ed25519", "id_ecdsa", "id_rsa")
+_OPENSSH, _NO_CIPHER = b"openssh-key-v1\0", b"\0\0\0\x04none"
 _ZONE_FILE = Path("/etc/localtime")
 
 
@@ -57,6 +62,7 @@ def open_surroundings(target: Path) -> Iterator[Surroundings]:
             half_set=_half_set(sources),
             send_test=partial(send_channel_test, target, http),
             check_key=partial(check_key, target, http, next(iter(accounts), "")),
+            login_key=login_key(target),
         )
 
 
@@ -94,6 +100,38 @@ def write_first_watch(target: Path, answered: Answered, variables: Mapping[str, 
         add_to_env_file(target.parent / ".env", variables)
     write_settings(target, text, force=force)
     return settings
+
+
+def login_key(target: Path) -> LoginKey:
+    """The usual private key, if the daemon that reads these settings can use it: nobody types a passphrase for it."""
+    if target.absolute().parent == SYSTEM_SETTINGS.parent:
+        return LoginKey(why_not="the system's service has a user of its own, which reads no home folder")
+    why_not = "there is no key in ~/.ssh"
+    for name in _KEY_NAMES:
+        path = f"~/.ssh/{name}"
+        try:
+            text = expand_home(path).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            continue
+        except OSError:
+            why_not = f"gpuwatch cannot read {path}"
+            continue
+        if not has_passphrase(text):
+            return LoginKey(path=path)
+        why_not = f"{path} has a passphrase"
+    return LoginKey(why_not=why_not)
+
+
+def has_passphrase(private_key: str) -> bool:
+    """Whether a private key is encrypted: in PEM its head says so, in OpenSSH's format the name of its cipher."""
+    if "ENCRYPTED" in private_key:
+        return True
+    body = "".join(line for line in private_key.splitlines() if not line.startswith("-----"))
+    try:
+        raw = b64decode(body)
+    except ValueError:
+        return False
+    return raw.startswith(_OPENSSH) and not raw.removeprefix(_OPENSSH).startswith(_NO_CIPHER)
 
 
 def local_zone(env: Mapping[str, str], zone_file: Path) -> str:

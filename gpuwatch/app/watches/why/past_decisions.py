@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
@@ -9,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta
 
-from gpuwatch.app.reader_text import clock_text
+from gpuwatch.app.reader_text import as_datetime, clock_text
 from gpuwatch.app.watches.matching_prices import matching_day
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.provider_access import providers_polled_for
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 
+_MINUTE = timedelta(seconds=60) - timedelta(milliseconds=1)
+_WITH_SECONDS = re.compile(r"\d\d:\d\d:\d\d")
 _UNPOLLED = timedelta(minutes=30)  # longer between two polls: what was decided before says nothing
 _FIRST_YEAR = 2000
 _AROUND = timedelta(hours=12)
@@ -45,23 +48,29 @@ _BLOCK_NAMES = frozenset({*map(str, BlockReason), *map(str, RefusalReason)})
 
 
 class PastWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watch decided at a moment, and what was known then.
+    """What a watch decided at a moment, or within a minute, and what was known then.
 
     Attributes:
-        decision: in force at that moment; None: nothing is stored of it.
-        until: when it decided something else; None: it has not.
-        polled_at: the last complete poll of its market before the moment, and the next one.
+        at: the moment, or the minute's beginning.
+        during: what was in force at that moment, or at some time of that minute; oldest first.
+        until: when it decided something else afterwards; None: it has not.
+        polled_at: the last complete poll of its market up to its end, and the next one.
         low_microusd_gpu_hour: the lowest matching price, at any price, by the history; None: unknown, or none matched.
     """
 
     watch: Watch
     at: datetime
-    decision: PastDecision | None
+    during: Sequence[PastDecision]
     until: datetime | None
     polled_at: datetime | None
     next_polled_at: datetime | None
     low_microusd_gpu_hour: int | None
     changes: Sequence[PastDecision]
+
+    @property
+    def decision(self) -> PastDecision | None:
+        """The last one; None: nothing is stored of this time."""
+        return self.during[-1] if self.during else None
 
     @property
     def is_known(self) -> bool:
@@ -79,21 +88,29 @@ class PastWhy(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.decision is None:
             return _("Of {time} no decision is stored.").format(time=clock_text(self.at))
-        return _("At {time}: {why}.").format(time=clock_text(self.at), why=decision_words(self.watch, self.decision))
+        first, *later = self.during
+        text = _("At {time}: {why}").format(time=clock_text(self.at), why=decision_words(self.watch, first))
+        changes = [
+            _("from {time} on: {why}").format(
+                time=f"{as_datetime(one.at):%H:%M:%S}", why=decision_words(self.watch, one)
+            )
+            for one in later
+        ]
+        return f"{'; '.join((text, *changes))}."
 
 
-def why_at(settings: Settings, watch: Watch, at: datetime) -> PastWhy:
-    """Why a watch did or did not act at a moment. Sends no request. Raises StoreError."""
+def why_at(settings: Settings, watch: Watch, at: datetime, end: datetime) -> PastWhy:
+    """Why a watch did or did not act from a moment to another (of `past_span`). Sends no request. Raises StoreError."""
     with open_store_read_only(settings) as store:
-        found = decisions_since(store, watch.name, at, at)
-        polled_at, next_polled_at = _polls_around(settings, store, watch, at)
-        until = next_decision_at(store, watch.name, at)
+        found = decisions_since(store, watch.name, at, end)
+        polled_at, next_polled_at = _polls_around(settings, store, watch, end)
+        until = next_decision_at(store, watch.name, end)
         changes = decisions_since(store, watch.name, at - _AROUND, at + _AROUND)
     prices = matching_day(settings, watch, at)
     return PastWhy(
         watch=watch,
         at=at,
-        decision=found[-1] if found else None,
+        during=found,
         until=until,
         polled_at=polled_at,
         next_polled_at=next_polled_at,
@@ -135,6 +152,12 @@ def past_moment(text: str, now: datetime, timezone: str) -> datetime:
     if at > now:
         raise UsageError(f"{text} is not over yet")
     return at.astimezone(UTC)
+
+
+def past_span(text: str, now: datetime, timezone: str) -> tuple[datetime, datetime]:
+    """The begin and the end of a time of the past: without seconds, a whole minute. As `past_moment`."""
+    at = past_moment(text, now, timezone)
+    return at, at if _WITH_SECONDS.search(text) else min(at + _MINUTE, now)
 
 
 def _polls_around(
@@ -204,7 +227,8 @@ class PastWhyView(JsonView, frozen=True, kw_only=True):
     at: Moment
     known: Annotated[bool, Meta(description="False: the market was not polled around then.")]
     sentence: str
-    decision: Annotated[PastDecisionView | None, Meta(description="Null: none is stored of this time.")]
+    decision: Annotated[PastDecisionView | None, Meta(description="The last one. Null: none is stored of this time.")]
+    during: Annotated[list[PastDecisionView], Meta(description="All of this minute, oldest first.")]
     until: Annotated[Moment | None, Meta(description="When it decided something else.")]
     polled_at: Annotated[Moment | None, Meta(description="The last complete poll of its market before.")]
     next_polled_at: Moment | None
@@ -220,6 +244,7 @@ def past_why_view(found: PastWhy) -> PastWhyView:
         watch=watch.name,
         known=found.is_known,
         decision=None if decision is None else _decision_view(watch, decision),
+        during=[_decision_view(watch, one) for one in found.during],
         best_usd_gpu_hour=usd_number(found.low_microusd_gpu_hour),
         changes=[_decision_view(watch, one) for one in found.changes],
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -15,13 +17,14 @@ from threading import Thread
 import msgspec
 import pytest
 
-from gpuwatch.app.setup.first_watch.first_settings import FirstWatch, channel_lines
+from gpuwatch.app.setup.first_watch.first_settings import FirstWatch, channel_lines, settings_text
 from gpuwatch.app.setup.first_watch.gpu_choice import GpuChoice
 from gpuwatch.app.setup.first_watch.market_reader import OWN_SOURCE
 from gpuwatch.app.setup.first_watch.price_figures import LowPrice
 from gpuwatch.app.setup.first_watch.questions import Answered
 from gpuwatch.app.setup.first_watch.setting_up import (
     local_zone,
+    login_key,
     new_variables,
     open_surroundings,
     replaced_variables,
@@ -29,6 +32,7 @@ from gpuwatch.app.setup.first_watch.setting_up import (
 )
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import run
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import SettingsError
 from gpuwatch.notifiers.telegram.telegram_setup import ask_telegram
@@ -255,3 +259,32 @@ def test_the_zone_is_that_of_the_machine(tmp_path: Path) -> None:
     assert local_zone({}, link) == "Europe/Berlin"
     assert local_zone({"TZ": "nonsense"}, link) == "Europe/Berlin"
     assert local_zone({}, tmp_path / "missing") == "UTC"
+
+
+def a_key(folder: Path, name: str, passphrase: str = "") -> None:
+    (folder / ".ssh").mkdir(exist_ok=True)
+    made = folder / ".ssh" / name
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(made)], check=True)
+
+
+def test_a_watch_that_rents_checks_by_logging_in_where_the_daemon_has_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    target = tmp_path / "gpuwatch.toml"
+    assert login_key(target).why_not == "there is no key in ~/.ssh"
+    a_key(tmp_path, "id_ed25519", passphrase="secret")
+    assert login_key(target).why_not == "~/.ssh/id_ed25519 has a passphrase"
+    a_key(tmp_path, "id_rsa")
+    key = login_key(target)
+    assert key.path == "~/.ssh/id_rsa"
+    assert login_key(Path("/etc/gpuwatch/gpuwatch.toml")).path == ""
+    watch = FirstWatch(gpu=GpuChoice("H100", NAMES), max_price=Decimal(2), action=Action.LAUNCH, login_key=key)
+    text = settings_text(watch)
+    assert tomllib.loads(text)["watch"][0]["launch"] == {
+        "max_runtime": "4h", "verify": "ssh", "ssh_key": "~/.ssh/id_rsa"
+    }  # fmt: skip
+    without = msgspec.structs.replace(watch, login_key=login_key(Path("/etc/gpuwatch/gpuwatch.toml")))
+    assert "not set: the system's service has a user of its own" in settings_text(without)
+    assert "verify" not in tomllib.loads(settings_text(without))["watch"][0]["launch"]
+    assert "verify" not in settings_text(msgspec.structs.replace(watch, action=Action.ALERT))
