@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.jobs.job_definition import GROUP_KEYS, RESOURCE_KEYS
 from gpuwatch.domain.setup.layered_tables import KeyOf, merge_layers
 from gpuwatch.domain.watches.launch_text import (
     check_onstart,
@@ -34,6 +35,7 @@ from gpuwatch.settings.sources import Sources
 HOOKS = ("on_running", "before_stop", "on_ended")
 _KINDS = ("from_env", "from_file")
 _PLACEHOLDER = "unresolved"  # valid for every check of the schema; the error is already recorded
+_MAX_SCRIPT_BYTES = 1024 * 1024
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 Loc = tuple[int | str, ...]
 
@@ -108,6 +110,29 @@ def inherit(tree: dict[str, Any]) -> InheritedSettings:
         merged.append(found.table)
         places.append({key: (*layers[at][0], *key) for key, at in found.layer_of.items() if at < len(layers)})
     return InheritedSettings(tree | {"watch": merged}, tuple(places), tuple(faults))
+
+
+def group_tables(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """For each group what a job inherits: of the defaults and of its own keys, those about offers and of every job."""
+    defaults = tree.get("defaults")
+    outer = defaults.get("watch") if isinstance(defaults, dict) else None
+    outer = outer if isinstance(outer, dict) else {}
+    merged = {name: merge_layers([outer, one], _tables(), _replaced_keys).table for name, one in _groups(tree).items()}
+    of_jobs = (*RESOURCE_KEYS, *GROUP_KEYS)
+    return {name: {key: one[key] for key in of_jobs if key in one} for name, one in merged.items()}
+
+
+def with_group(tree: dict[str, Any], groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The tables of a file with what its group says about offers, when it may start, and what must be ticked."""
+    name = tree.get("group")
+    group = groups.get(name) if isinstance(name, str) else None
+    if not group:
+        return tree
+    offers = {key: value for key, value in group.items() if key in RESOURCE_KEYS}
+    outer = {key: value for key, value in group.items() if key in GROUP_KEYS} | (
+        {"resources": offers} if offers else {}
+    )
+    return merge_layers([outer, tree], {("resources",)}, lambda _: ()).table
 
 
 def unknown_group(name: str, groups: list[str]) -> str:
@@ -279,3 +304,19 @@ class _ReferenceReader:
             return self._folder / expand_home(name.strip())
         except OSError:  # unknown user in ~user, or no home: reading it is what fails
             return self._folder / name.strip()
+
+
+def script_text(text: str, folder: Path) -> str:
+    """The text itself if it has several lines or starts with `#!`, else the contents of the file it names."""
+    if "\n" in text.strip() or text.startswith("#!"):
+        return text
+    try:
+        with (folder / text).open("rb") as file:
+            content = file.read(_MAX_SCRIPT_BYTES + 1)
+        if len(content) > _MAX_SCRIPT_BYTES:
+            raise ValueError("expected a script of at most 1 MB; let it download larger files")
+        return content.decode()
+    except OSError as error:
+        raise ValueError(f"expected a script, or the path of its file: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError("expected a script in UTF-8 text") from None

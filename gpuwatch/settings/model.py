@@ -330,7 +330,7 @@ class Settings(Spec, frozen=True, kw_only=True):
     web: Annotated[WebSettings, about("The web page and the HTTP API.")] = WebSettings()
     mcp: Annotated[McpSettings, about("What agents may do.")] = McpSettings()
     watches: Annotated[tuple[Watch, ...], about("The watches."), Key("watch")] = ()
-    groups: tuple[str, ...] = ()  # the names of all, also of those without a watch
+    groups: Mapping[str, Mapping[str, Any]] = {}  # all, also those without a watch: what a job inherits from each
     rent_defaults: RentDefaults = RentDefaults()  # what `[defaults.watch]` says of what a person rents without a watch
     source_file: str | None  # None: only defaults and environment
     left_out: Mapping[str, str | None] = {}  # ignored invalid watches, and their groups; only in best-effort settings

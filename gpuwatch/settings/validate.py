@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,7 +28,7 @@ from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
 from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
 from gpuwatch.settings.external_values import ExternalValue, database_url, locate_secrets, option_text
-from gpuwatch.settings.interpolation import ResolvedSettings
+from gpuwatch.settings.interpolation import ResolvedSettings, group_tables, script_text, unknown_group, with_group
 from gpuwatch.settings.model import Settings, WebSettings, listen_fault, rent_defaults
 from gpuwatch.settings.plugin_options import (
     MIN_SEVERITY,
@@ -73,7 +74,7 @@ def validate(
     """
     token, places_token = SEEN.set(known_spellings), SEEN_PLACES.set(recorded_places)
     try:
-        settings = _settings(_table(resolved, sources, origins), sources)
+        settings = _settings(_table(resolved, sources, origins), sources, resolved.tree)
         errors = where_set(_cross_checks(settings, resolved.tree), resolved)
         if errors:
             raise InvalidSettings(errors, sources, resolved.tree, origins)
@@ -137,7 +138,8 @@ def _model(known: tuple[ProviderInfo, ...], used: tuple[ChannelInfo, ...], inher
     return create_model("Settings", __base__=table_of(Settings), **sections)
 
 
-def _settings(root: Any, sources: Sources) -> Settings:
+def _settings(root: Any, sources: Sources, tree: Mapping[str, Any]) -> Settings:
+    inherited = group_tables(tree)
     known = type(root.providers).model_fields, type(root.notify).model_fields
     tables = {name: getattr(root.providers, name) for name in known[0]}
     channels = {name: getattr(root.notify, name) for name in known[1] if name in notifiers.names()}
@@ -147,7 +149,7 @@ def _settings(root: Any, sources: Sources) -> Settings:
         providers={name: _provider(name, table) for name, table in tables.items() if table.enabled is not False},
         channels={name: _channel(name, table) for name, table in channels.items()},
         quiet_hours=values_in(root.notify)["quiet_hours"],
-        groups=tuple(root.group),
+        groups={name: inherited.get(name, {}) for name in root.group},
         rent_defaults=rent_defaults(
             getattr(root.defaults, "watch", None), sources.file.parent if sources.file else sources.cwd
         ),
@@ -324,18 +326,21 @@ def _unknown_names(
 # --- job files: `jobs/NAME.toml` --------------------------------------------------------------------------------------
 
 
-MAX_SCRIPT_BYTES = 1024 * 1024
-
-
-def read_job_file(path: Path) -> JobDefinition:
+def read_job_file(path: Path, groups: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> JobDefinition:
     """The job that a file describes.
+
+    Args:
+        groups: of the settings; a file with `group = "NAME"` inherits from it.
 
     Raises:
         SettingsError: it cannot be read, or is invalid; one line per error.
     """
     sources = Sources(file=path, content=_read_bytes(path), external=(), env={}, cwd=Path.cwd())
-    tree = {"name": path.stem, **parse_file(sources)}
+    written = {"name": path.stem, **parse_file(sources)}
+    tree = with_group(written, groups)
     errors: list[tuple[Location, str]] = list(_wrong_resources(tree))
+    if isinstance(name := written.get("group"), str) and name not in groups:
+        errors.append((("group",), unknown_group(name, list(groups))))
     definition: JobDefinition | None = None
     try:
         definition = TypeAdapter(JobDefinition).validate_python(tree)
@@ -350,7 +355,7 @@ def read_job_file(path: Path) -> JobDefinition:
     script = None
     if definition is not None and definition.script is not None:
         try:
-            script = _script(definition.script, path.parent)
+            script = script_text(definition.script, path.parent)
         except ValueError as error:
             errors.append((("script",), str(error)))
     if errors or definition is None:
@@ -370,22 +375,6 @@ def _wrong_resources(tree: dict[str, Any]) -> list[tuple[Location, str]]:
     if not isinstance(resources, dict):
         return []
     return [(("resources", key), unknown_key(key, RESOURCE_KEYS)) for key in resources if key not in RESOURCE_KEYS]
-
-
-def _script(text: str, folder: Path) -> str:
-    """The text itself if it has several lines or starts with `#!`, else the contents of the file it names."""
-    if "\n" in text.strip() or text.startswith("#!"):
-        return text
-    try:
-        with (folder / text).open("rb") as file:
-            content = file.read(MAX_SCRIPT_BYTES + 1)
-        if len(content) > MAX_SCRIPT_BYTES:
-            raise ValueError("expected a script of at most 1 MB; let it download larger files")
-        return content.decode()
-    except OSError as error:
-        raise ValueError(f"expected a script, or the path of its file: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError("expected a script in UTF-8 text") from None
 
 
 def _read_bytes(path: Path) -> bytes:

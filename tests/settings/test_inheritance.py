@@ -79,7 +79,7 @@ def faults(loaded: Load, toml: str) -> list[str]:
 def test_a_group_overrides_the_defaults_and_a_watch_both(loaded: Load) -> None:
     settings = loaded(FILE)
     a, b = settings.watches
-    assert settings.groups == ("night", "day")
+    assert tuple(settings.groups) == ("night", "day")
     assert (a.group, b.group) == ("night", None)
     assert (a.gpu, b.gpu) == (("H100",), ("H100", "A100"))
     assert (a.regions, b.regions) == (("EU", "NO"), ("EU",))

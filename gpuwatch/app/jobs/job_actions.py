@@ -122,7 +122,7 @@ def retry_job(
     if file is not None:
         from gpuwatch.settings.validate import read_job_file  # noqa: PLC0415 - pydantic is needed only for files
 
-        definition = read_job_file(file)
+        definition = read_job_file(file, settings.groups)
         check_runnable(settings, definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)

@@ -51,7 +51,7 @@ class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
 
 def job_handover(settings: Settings, file: Path, tool: str, provider_names: Sequence[str] = ()) -> JobHandover:
     """Poll once for a job, and convert its best offer to a task. Raises SettingsError: its file is invalid."""
-    spec, now = _for_one_machine(read_job_file(file)), real_now()
+    spec, now = _for_one_machine(read_job_file(file, settings.groups)), real_now()
     job = new_job(spec, "handover", now)
     watch = msgspec.structs.replace(waiting_job_watch(job, price_cap(job), now), auto=None)
     checked = check_markets(settings, [watch], provider_names)

@@ -207,7 +207,7 @@ def _subjects(settings: Settings, request: SimulationRequest) -> list[Job | JobS
         from gpuwatch.settings.validate import read_job_file  # noqa: PLC0415 pydantic
 
         zone = ZoneInfo(settings.timezone)
-        definitions = [read_job_file(file) for file in request.files]
+        definitions = [read_job_file(file, settings.groups) for file in request.files]
         return [
             new_job(one, "-", request.since) if one.schedule is None else new_series(one, request.since, zone)
             for one in definitions

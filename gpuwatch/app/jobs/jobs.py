@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from gpuwatch.app.jobs.job_files import check_inputs
 from gpuwatch.app.jobs.job_plan import SpotFirst, spot_first_of
-from gpuwatch.app.watches.watch_selection import known_job
+from gpuwatch.app.watches.watch_selection import known_job, require_group
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.cluster_task import is_cluster, unfit_for_cluster
 from gpuwatch.domain.jobs.job import (
@@ -122,7 +122,7 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
         values = parse_sweeps(sweeps)
         for file in files:
             try:
-                definition = read_job_file(file)
+                definition = read_job_file(file, settings.groups)
                 if values and definition.schedule is not None:
                     raise UsageError(f"--sweep: {file} has a schedule, and a recurring job has one run at a time")
                 definitions += expand(definition, values)
@@ -258,11 +258,18 @@ def open_jobs_read_only(settings: Settings) -> Iterator[SqlJobRepository]:
         yield SqlJobRepository(store)
 
 
-def listed_jobs(settings: Settings, *, all_jobs: bool = False, state: JobState | None = None) -> list[Job]:
-    """Jobs by time of submission: open ones and those that ended in the last week, or all."""
+def listed_jobs(
+    settings: Settings, *, all_jobs: bool = False, state: JobState | None = None, group: str | None = None
+) -> list[Job]:
+    """Jobs by time of submission: open ones and those that ended in the last week, or all; of a group, or of all.
+
+    Raises UsageError (there is no such group), StoreError.
+    """
     since = real_now() - timedelta(days=7)
+    if group is not None:
+        require_group(settings, group)
     with open_jobs_read_only(settings) as repository:
-        jobs = repository.recent(state=state)
+        jobs = [job for job in repository.recent(state=state) if group in {None, job.definition.resources.group}]
     return [job for job in jobs if all_jobs or not job.is_over or (job.ended_at or since) >= since]
 
 

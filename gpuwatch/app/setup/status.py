@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from gpuwatch.app.alerts.alerts import silences
 from gpuwatch.app.alerts.needs import NeedView, needs_of_owner
+from gpuwatch.app.jobs.jobs import listed_jobs
 from gpuwatch.app.launches.budget_uses import SpendingNow, spending_now
 from gpuwatch.app.launches.cost_views import BudgetUseView, budget_use_view
 from gpuwatch.app.market.provider_status import provider_statuses
@@ -138,7 +139,7 @@ def status_now(settings: Settings, group: str | None = None) -> StatusNow:
     """
     now, zone = real_now(), ZoneInfo(settings.timezone)
     watches = in_group(settings, group)
-    names = None if group is None else {watch.name for watch in watches}
+    names = None if group is None else {watch.name for watch in watches} | _job_names(settings, group)
     spending, statuses = spending_now(settings, now, names), watch_statuses(settings, watches)
     with open_store_read_only(settings) as store:
         needs = needs_of_owner(settings, store, statuses, spending.alive, now)
@@ -156,6 +157,10 @@ def status_now(settings: Settings, group: str | None = None) -> StatusNow:
         channels=tuple(settings.channels),
         dry_run=settings.dry_run,
     )
+
+
+def _job_names(settings: Settings, group: str) -> set[str]:
+    return {job.watch_name for job in listed_jobs(settings, all_jobs=True, group=group)}
 
 
 def status_view(status: StatusNow, zone: ZoneInfo) -> StatusView:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Meta
 
 from gpuwatch.app.owner_audit import audit_event
-from gpuwatch.app.watches.watch_selection import job_watch_name, require_watches
+from gpuwatch.app.watches.watch_selection import in_group, job_watch_name, require_watches
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.life.owner_decisions import Pause
 from gpuwatch.domain.market.json_view import JsonView, Moment
@@ -95,11 +95,14 @@ def _names(settings: Settings, watch: str | None, group: str | None) -> Sequence
     """The stored names of what is paused together; None: all renting. Raises UsageError: there is no such thing."""
     if watch is None and group is None:
         return [None]
-    if watch is None or group is not None:
-        return require_watches(settings, watch, group)
     with open_store_read_only(settings) as store:
-        jobs = [one.watch_name for one in SqlJobRepository(store).open_jobs()]
-        jobs += [one.watch_name for one in SqlSeriesRepository(store).every()]
+        of_group = {job.watch_name: job.definition.resources.group for job in SqlJobRepository(store).open_jobs()}
+        of_group |= {one.watch_name: one.definition.resources.group for one in SqlSeriesRepository(store).every()}
+    if watch is None or group is not None:
+        jobs = [name for name, its_group in of_group.items() if group == its_group and Purpose.of(name).series is None]
+        is_of_jobs = bool(jobs) and watch is None and not in_group(settings, group)
+        return jobs if is_of_jobs else [*require_watches(settings, watch, group), *jobs]
+    jobs = list(of_group)
     if (job := job_watch_name(settings, watch)) is not None:
         if job not in jobs:
             raise ResourceNotFound(f"there is no open job {Purpose.of(job).job!r}; see: gpuwatch jobs list")

@@ -10,7 +10,14 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, command_actor
-from gpuwatch.cli.options import completes, json_option, provider_option, settings_option, stopping_settings_option
+from gpuwatch.cli.options import (
+    completes,
+    group_option,
+    json_option,
+    provider_option,
+    settings_option,
+    stopping_settings_option,
+)
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.money import dollars, per_hour
@@ -98,9 +105,10 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
 @click.command(cls=Command, examples=("gpuwatch jobs list", "gpuwatch jobs list --state queued --json"))
 @click.option("--all", "show_all", is_flag=True, help="Include jobs that ended more than a week ago.")
 @click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
+@group_option("Only jobs of this group.")
 @json_option
 @stopping_settings_option
-def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) -> None:
+def list_(show_all: bool, state: str | None, group: str | None, as_json: bool, settings: Settings) -> None:
     """List jobs, oldest first, with state, progress and cost, and recurring jobs with their next run."""
     from gpuwatch.app.jobs.job_series import listed_series
     from gpuwatch.app.jobs.jobs import listed_jobs
@@ -108,11 +116,13 @@ def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) 
     from gpuwatch.domain.jobs.job import JobState, job_view
 
     selected_state = None if state is None else JobState(state)
-    jobs = [job_view(job) for job in listed_jobs(settings, all_jobs=show_all, state=selected_state)]
+    jobs = [job_view(job) for job in listed_jobs(settings, all_jobs=show_all, state=selected_state, group=group)]
     if as_json:
         json_out(jobs)
         return
-    series = [] if state else listed_series(settings)
+    series = (
+        [] if state else [one for one in listed_series(settings) if group in {None, one.definition.resources.group}]
+    )
     if jobs:
         table(_JOB_COLUMNS, jobs, timezone=settings.timezone)
     if series:

@@ -226,7 +226,7 @@ class JobView(JsonView, frozen=True, kw_only=True):
     run_number: int
     retries_left: int
     depends_on: tuple[str, ...]
-    group: str | None
+    group: Annotated[str | None, Meta(description="The array that it is a job of.")]
     series: Annotated[str | None, Meta(description="The recurring job that it is a run of.")]
     planned_at: Annotated[Moment | None, Meta(description="The time of its schedule.")]
 
@@ -285,6 +285,7 @@ def definition_json(definition: JobDefinition) -> dict[str, Any]:
         "image": resources.launch.image if resources.launch else None,
         "command": definition.command or None,
         "env": sorted({*definition.env, *definition.secret_env}),
+        "group": resources.group,
         "gpu": resources.gpu,
         "gpu_count": [resources.gpu_count_min, resources.gpu_count_max],
         "spot": resources.spot,

@@ -32,7 +32,7 @@ from gpuwatch.domain.watches.launch_spec import EnvName, JobRelocate, LaunchSpec
 from gpuwatch.domain.watches.launch_text import check_value
 from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.domain.watches.watch import HIGHEST_USD, Action, Watch
-from gpuwatch.domain.watches.watch_fields import Deadline, Windows
+from gpuwatch.domain.watches.watch_fields import Deadline, GroupName, Windows
 from gpuwatch.domain.watches.watch_job_schema import Figures
 
 DEFAULT_IMAGE = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
@@ -55,6 +55,7 @@ RESOURCE_KEYS = (
     *("min_upload_mbps", "min_disk_gb", "min_vcpu", "min_ram_gib", "min_ports", "min_dlperf", "nvlink", "static_ip"),
     *("spot_for", "available_for", "when", "any"),
 )
+GROUP_KEYS = ("active", "require")  # keys of a job itself that it inherits from its group, besides those above
 _REMOTE = re.compile(r"rclone:[A-Za-z0-9_][\w.+@-]{0,63}:[^\x00-\x1f]*")
 _BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9.-]{1,62}(/[^\x00-\x1f]*)?")
 EXPECTED_STORE = "expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER, without keys or options"
@@ -244,6 +245,10 @@ class JobKeys:
     ] = None
     require: Annotated[Words, about("Checklist items required before it rents (gpuwatch watches checklist tick).")] = ()
     action: Annotated[Literal["launch", "ask"], about('"ask": each offer needs your approval.')] = "launch"
+    group: Annotated[
+        GroupName | None,
+        about("Group of the settings: the job inherits its keys about offers, active and require."),
+    ] = None
     plan: Annotated[
         dict[str, Any] | None,
         about("Figures for gpuwatch plan job (--keys lists them); the queue does not use them."),
@@ -306,7 +311,7 @@ class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
         0.0
     )
     folder: str = "."  # the base of relative paths: the folder of the job file
-    group: str | None = None  # the name of the array that the job belongs to
+    group: str | None = None  # the name of the array that the job belongs to; its group is that of `resources`
 
     @classmethod
     def computed(cls, table: Any) -> dict[str, Any]:
@@ -376,6 +381,7 @@ def _watch(table: Any) -> Watch:
         action=Action(table.action),
         active=table.active,
         require=table.require,
+        group=table.group,
         launch=LaunchSpec(image=table.image, max_active=1, max_total=0),
         repeat_every_s=None,
     )

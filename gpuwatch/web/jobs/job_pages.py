@@ -192,6 +192,8 @@ def _facts(job: Job) -> list[tuple[str, str]]:
     if spec.checkpoint is not None:
         every = span(spec.checkpoint.every_s)
         facts.append((_("Checkpoint"), _("{path}, fetched every {time}").format(path=spec.checkpoint.path, time=every)))
+    if spec.resources.group is not None:
+        facts.append((_("Group"), spec.resources.group))
     if job.series is not None:
         facts.append((_("Recurring job"), plain_name(job.series)))
     if spec.depends_on:

@@ -78,7 +78,7 @@ def _show_watches(view: View) -> Mapping[str, Any]:
     rented = Counter(launch.watch for launch in all_launches(view.settings) if launch.intended_at >= since)
     return {
         "rows": rows,
-        "sections": _by_group(rows, view.settings.groups),
+        "sections": _by_group(rows, list(view.settings.groups)),
         "group": group,
         "counts": {one.watch.name: (alerts[one.watch.name], rented[one.watch.name]) for one in statuses},
         "days": _SINCE_DAYS,
