@@ -20,6 +20,7 @@ from gpuwatch.bootstrap.provider_access import (
     with_previous_keys,
 )
 from gpuwatch.domain.jobs.cluster_task import TOOL
+from gpuwatch.domain.launches.life.launch_record import has_volume
 from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launches.guarding.guard import ProviderGuard
 from gpuwatch.engine.launches.guarding.instance_lists import UnknownStatuses
@@ -156,9 +157,15 @@ class Following:
             close_obligation=base.obligations.close,
             generation=lambda: base.store.generation,
             pace=pace(),
-            keeps_spot_disks=launcher.name not in base.adapters
-            or not base.adapters[launcher.name].info.no_kept_spot_disk,
+            keeps_disk=partial(self._keeps_disk, launcher.name),
         )
+
+    def _keeps_disk(self, provider: str, launch: Launch) -> bool:
+        """Whether a launch can be stopped there with its disk kept, if its launcher is a `DiskKeeper`."""
+        found = self._base.adapters.get(provider)
+        if found is None:
+            return True
+        return not found.info.cannot_keep_disk(is_spot=launch.spot, has_volume=has_volume(launch))
 
     def _guard(self, launcher: Launcher) -> ProviderGuard:
         base = self._base

@@ -73,10 +73,10 @@ def _keep_s(launch: Launch, watches: Mapping[str, Watch]) -> float:
     from gpuwatch import providers
     from gpuwatch.domain.launches.life.kept_disks import kept_after_end_s
     from gpuwatch.domain.launches.life.launch_events import on_end_keep_s
-    from gpuwatch.domain.launches.life.launch_record import governing_watch
+    from gpuwatch.domain.launches.life.launch_record import governing_watch, has_volume
 
     keeps = launch.provider in providers.names() and not providers.info(launch.provider).cannot_keep_disk(
-        is_spot=launch.spot
+        is_spot=launch.spot, has_volume=has_volume(launch)
     )
     return kept_after_end_s(launch, on_end_keep_s(governing_watch(launch, watches)) if keeps else None)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch.chat import deciding, reading
 from gpuwatch.chat.jobs import jobs
-from gpuwatch.chat.launches import rent
+from gpuwatch.chat.launches import kept_disks, rent
 from gpuwatch.chat.plan.plan import plan
 from gpuwatch.chat.replies import ChatContext, ChatReply, simple_reply
 from gpuwatch.chat.watches import pausing
@@ -44,7 +44,8 @@ COMMANDS: Mapping[str, ChatCommand] = {
     "approve": ChatCommand("Approve a quote and rent it: /approve ID", deciding.approve),
     "deny": ChatCommand("Reject a quote: /deny ID", deciding.deny),
     "rent": ChatCommand("Rent an offer now: /rent OFFER PROVIDER 4h", rent.rent),
-    "stop": ChatCommand("End a launch: /stop ID", deciding.stop),
+    "stop": ChatCommand("End a launch, or keep its disk: /stop ID, /stop ID keep", deciding.stop),
+    "start": ChatCommand("Start a machine again whose disk is kept: /start ID 4h", kept_disks.start),
     "extend": ChatCommand("Extend a launch: /extend ID 2h", deciding.extend),
     "resolve": ChatCommand("Settle a held launch: /resolve ID, /resolve ID INSTANCE", deciding.resolve),
     "pause": ChatCommand("Pause renting: /pause, /pause WATCH 6h because …, /pause group NAME", pausing.pause),
@@ -106,6 +107,10 @@ _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.WHY_NOT: _of_watch(reading.why_not),
     ButtonAction.STOP: _about(deciding.stop),
     ButtonAction.STOP_NOW: deciding.stop_confirmed,
+    ButtonAction.KEEP: _about(kept_disks.keep),
+    ButtonAction.KEEP_NOW: kept_disks.keep_confirmed,
+    ButtonAction.START: _about(kept_disks.start),
+    ButtonAction.START_NOW: kept_disks.start_confirmed,
     ButtonAction.EXTEND: _about(deciding.extend),
     ButtonAction.EXTEND_BY: deciding.extend_by_pressed,
     ButtonAction.EXTEND_NOW: deciding.extend_confirmed,

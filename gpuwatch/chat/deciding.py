@@ -11,9 +11,11 @@ from gpuwatch.app.launches.approvals import deny as deny_quote
 from gpuwatch.app.launches.approvals import open_approvals, recent_approvals
 from gpuwatch.app.launches.extend import extend as extend_launch
 from gpuwatch.app.launches.launches import all_launches, resolve_absent, resolve_adopted
+from gpuwatch.app.launches.running_machines import can_keep_disk
 from gpuwatch.app.launches.stop import stop as stop_launches
 from gpuwatch.chat.jobs.jobs import job_buttons
-from gpuwatch.chat.reading import launch_text
+from gpuwatch.chat.launches.kept_disks import keep
+from gpuwatch.chat.reading import active_launch, launch_text
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchState
@@ -35,6 +37,7 @@ from gpuwatch.ports.alerts import ButtonRows
 _EXTENSIONS = ("1h", "2h", "6h")
 _EVERYTHING = "all"
 _END = "end"
+_KEEPING = frozenset({"keep", "keep-disk"})
 _SUBJECT_LENGTH = 18  # maximum of a button's subject, in characters
 _FROM = "from the chat"
 
@@ -118,9 +121,14 @@ def stop(context: ChatContext, argument: str) -> ChatReply:
     """End a launch, after a confirmation; without an id, list those that can be ended."""
     if not argument:
         return _alive_launches(context, "Which launch should end?", "Stop", ButtonAction.STOP)
-    launch = _active_launch(context, argument)
+    launch_id, _, how = argument.partition(" ")
+    launch = active_launch(context, launch_id)
+    if how.strip().removeprefix("--") in _KEEPING:
+        return keep(context, launch_id)
     text = launch_text(launch, context.now, context.settings.timezone)
-    rows = context.confirmation(f"Yes, stop {launch.launch_id}", ButtonAction.STOP_NOW, launch.launch_id)
+    rows = list(context.confirmation(f"Yes, stop {launch_id}", ButtonAction.STOP_NOW, launch_id))
+    if can_keep_disk(launch):
+        rows.append([context.button("Stop, keep the disk…", ButtonAction.KEEP, launch_id)])
     return question(f"Stop launch {launch.launch_id}? Its instance and the data on it are destroyed.\n{text}", rows)
 
 
@@ -138,7 +146,7 @@ def extend(context: ChatContext, argument: str) -> ChatReply:
     launch_id, _, by = argument.partition(" ")
     if not launch_id:
         return _alive_launches(context, "Which launch should run longer?", "Extend", ButtonAction.EXTEND)
-    launch = _active_launch(context, launch_id)
+    launch = active_launch(context, launch_id)
     if not by.strip():
         buttons = [
             context.button(f"+{each}", ButtonAction.EXTEND_BY, f"{launch_id}-{each}", _end_binding(launch))
@@ -174,7 +182,7 @@ def resolve(context: ChatContext, argument: str) -> ChatReply:
         held = [one for one in all_launches(context.settings) if one.state is LaunchState.HELD]
         items = [(f"/resolve {one.launch_id}", f": {one.label}, {one.provider}") for one in held]
         return listing("Held launches", items) if held else simple_reply("No launch is held.")
-    launch, instance = _active_launch(context, launch_id), instance.strip()
+    launch, instance = active_launch(context, launch_id), instance.strip()
     if instance:  # it must be listed there, and belong to no other launch
         return _resolved(resolve_adopted(context.settings, launch_id, instance, actor=context.actor))
     text = (
@@ -232,7 +240,7 @@ def _end_binding(launch: Launch) -> str:
 
 
 def _require_same_end(context: ChatContext, launch_id: str, bound: str) -> Launch:
-    launch = _active_launch(context, launch_id)
+    launch = active_launch(context, launch_id)
     if _end_binding(launch) != bound:
         raise UsageError(
             f"its end has changed in the meantime. {_ends(context, launch)} To extend it: /extend {launch_id}"
@@ -245,15 +253,6 @@ def _ends(context: ChatContext, launch: Launch) -> str:
     if ends_at is None:
         return f"Launch {launch.launch_id} has no max_runtime: it runs until you stop it."
     return f"Launch {launch.launch_id} ends {format_moment(ends_at, ZoneInfo(context.settings.timezone))}."
-
-
-def _active_launch(context: ChatContext, launch_id: str) -> Launch:
-    launch = next((launch for launch in all_launches(context.settings) if launch.launch_id == launch_id), None)
-    if launch is None:
-        raise UsageError(f"there is no launch {launch_id!r}; see: /launches")
-    if launch.is_over:
-        raise UsageError(f"launch {launch_id} is already {launch.state.value}: {launch.end_reason or 'over'}")
-    return launch
 
 
 def _alive_launches(context: ChatContext, title: str, label: str, action: ButtonAction) -> ChatReply:

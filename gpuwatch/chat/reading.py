@@ -31,6 +31,7 @@ from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, 
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.life.launch_record import state_of
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.domain.market.figure_text import count_text, month_text
 from gpuwatch.domain.market.money import MICRO, dollars, per_hour, price_text, usd
@@ -261,7 +262,11 @@ def launches(context: ChatContext, argument: str) -> ChatReply:
         context.button(f"{label} {launch.launch_id}", action, launch.launch_id)
         for launch in listed
         if not launch.is_over
-        for label, action in (("Stop", ButtonAction.STOP), ("Extend", ButtonAction.EXTEND), ("Cost", ButtonAction.COST))
+        for label, action in (
+            ("Start", ButtonAction.START) if launch.is_kept else ("Stop", ButtonAction.STOP),
+            ("Extend", ButtonAction.EXTEND),
+            ("Cost", ButtonAction.COST),
+        )
     ]
     return listing(
         "Launches",
@@ -270,11 +275,21 @@ def launches(context: ChatContext, argument: str) -> ChatReply:
     )
 
 
+def active_launch(context: ChatContext, launch_id: str) -> Launch:
+    """Return a launch that is not over. Raises UsageError."""
+    launch = next((launch for launch in all_launches(context.settings) if launch.launch_id == launch_id), None)
+    if launch is None:
+        raise UsageError(f"there is no launch {launch_id!r}; see: /launches")
+    if launch.is_over:
+        raise UsageError(f"launch {launch_id} is already {launch.state.value}: {launch.end_reason or 'over'}")
+    return launch
+
+
 def launch_text(launch: Launch, now: datetime, timezone: str) -> str:
     """Describe one launch in a line."""
     ends_at, most = (None, None) if launch.is_over else (latest_end(launch), most_cost_microusd(launch, now))
     parts = [
-        f"{launch.state.value}{' (dry run)' if launch.dry_run else ''}",
+        state_of(launch),
         f"{gpus_text(launch.gpu, launch.gpu_count)} at {launch.provider}",
         f"{dollars(usd(launch.price_microusd_hour))} per hour",
         f"cost {dollars(usd(cost_microusd(launch, now)))}",

@@ -106,6 +106,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     no_lookup: str = ""  # one line: why its launcher is not an `InstanceLookup`; empty: it is one
     no_kept_disk: str = "gpuwatch does not stop machines there"  # one line: why it is no `DiskKeeper`; empty: it is one
     no_kept_spot_disk: str = ""  # one line: why a `DiskKeeper` cannot stop spot machines; empty: it can
+    keeps_volumes_only: str = ""  # one line: why a `DiskKeeper` keeps volumes alone; empty: it keeps disks
     runs_images: bool = True  # False: it starts virtual machines and ignores `image`
     image_runtype: str = ""  # of virtual machines: the one runtype with which `image` runs there
     runs_onstart: bool = True  # False: an order cannot contain commands, so jobs cannot install their SSH key
@@ -138,9 +139,10 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Whether `launch.image` runs there with this runtype."""
         return self.runs_images or (bool(runtype) and runtype == self.image_runtype)
 
-    def cannot_keep_disk(self, *, is_spot: bool) -> str:
+    def cannot_keep_disk(self, *, is_spot: bool, has_volume: bool) -> str:
         """Why a machine cannot be stopped there with its disk kept, in one line; empty: it can."""
-        return self.no_kept_disk or (self.no_kept_spot_disk if is_spot else "")
+        reason = self.no_kept_disk or (self.no_kept_spot_disk if is_spot else "")
+        return reason or ("" if has_volume else self.keeps_volumes_only)
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):

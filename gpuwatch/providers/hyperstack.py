@@ -37,6 +37,7 @@ INFO = ProviderInfo(
     base_url="https://infrahub-api.nexgencloud.com/v1",
     key_names=("HYPERSTACK_API_KEY",),
     launches=True,
+    no_kept_disk="a stopped machine costs its full price, and what a hibernated one costs cannot be read",
     runs_images=False,
     billing=Billing(step_s=60.0, prepaid=True),  # source: the vendor's pages about prices and billing, 2026-08
     options=(

@@ -1,7 +1,6 @@
 """Prime Intellect: one list over two dozen clouds. It sells the stock of other sellers, at their prices.
 
-An order contains the vendor's own price guard (`maxPrice`). A pod's row may contain `jupyterPassword`: gpuwatch never
-reads it.
+An order contains the vendor's own price guard (`maxPrice`). gpuwatch never reads the `jupyterPassword` of a pod's row.
 
 source: the vendor's OpenAPI 0.1.0 and documents, its command line, and SkyPilot 0.14.1, read 2026-11.
 """
@@ -45,6 +44,7 @@ INFO = ProviderInfo(
     kinds=(OfferKind.LIVE, OfferKind.LISTED),
     spots=(False, True),
     launches=True,
+    no_kept_disk="its API can only delete a machine",
     runs_images=False,
     runs_onstart=False,
     billing=Billing(prepaid=True),

@@ -51,6 +51,7 @@ INFO = ProviderInfo(
     key_names=("SHADEFORM_API_KEY",),
     searches_without_key=True,
     launches=True,
+    no_kept_disk="its API can only restart or delete a machine",
     self_destruct=SelfDestruct(how="Shadeform deletes it at its own deadline"),
     runs_images=False,
     kinds=(OfferKind.LIVE, OfferKind.LISTED),

@@ -59,6 +59,7 @@ INFO = ProviderInfo(
     base_url="https://api.verda.com/v1",
     key_names=("VERDA_CLIENT_SECRET", "DATACRUNCH_CLIENT_SECRET"),
     launches=True,
+    no_kept_disk="a machine that is shut down costs its full price, and the price of a hibernated one is not published",
     runs_images=False,
     spots=(False, True),
     billing=Billing(prepaid=True),

@@ -50,6 +50,7 @@ INFO = ProviderInfo(
     base_url="https://api.vultr.com/v2",
     key_names=("VULTR_API_KEY",),
     launches=True,
+    no_kept_disk="a stopped machine costs its full price",
     runs_images=False,
     billing=Billing(minimum_s=3600.0, step_s=3600.0),  # source: "How am I billed for my servers", 2025-09-15
     options=(

@@ -258,7 +258,9 @@ def _provider_warnings(settings: Settings, watch: Watch) -> Iterator[str]:
     if not_rentable:
         yield f"gpuwatch cannot rent at {' and '.join(not_rentable)}: it only reports matching offers there"
     spot = watch.spot is not SpotPolicy.NO
-    keeps_none = {info.name: info.cannot_keep_disk(is_spot=spot) for info in infos if info.launches}
+    has_volume = watch.launch is not None and watch.launch.volume is not None
+    rentable = [info for info in infos if info.launches]
+    keeps_none = {info.name: info.cannot_keep_disk(is_spot=spot, has_volume=has_volume) for info in rentable}
     reasons = "; ".join(f"{name}: {reason}" for name, reason in keeps_none.items() if reason)
     if watch.on_end is EndPolicy.STOP and reasons:
         yield f'on_end = "stop" destroys the machine all the same at {reasons}'

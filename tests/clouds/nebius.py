@@ -75,6 +75,8 @@ def _handlers() -> dict[str, tuple[str, type]]:
         of("compute.v1.InstanceService", "Get"): ("instance", compute.GetInstanceRequest),
         of("compute.v1.InstanceService", "Create"): ("create", compute.CreateInstanceRequest),
         of("compute.v1.InstanceService", "Delete"): ("delete", compute.DeleteInstanceRequest),
+        of("compute.v1.InstanceService", "Stop"): ("stop", compute.StopInstanceRequest),
+        of("compute.v1.InstanceService", "Start"): ("start", compute.StartInstanceRequest),
     }
 
 
@@ -321,6 +323,22 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
         if request.id not in self.instances:
             raise RefusedCall(grpc.StatusCode.NOT_FOUND, f"instance {request.id} not found")
         del self.instances[request.id]
+        return _operation(request.id)
+
+    def stop(self, request: Any, _: Any) -> Any:
+        self.instance(request, _)
+        self.stopped.add(request.id)
+        return _operation(request.id)
+
+    def start(self, request: Any, _: Any) -> Any:
+        """Refuse what runs, and what has lost its place to another."""
+        one = self.instance(request, _)
+        if request.id not in self.stopped:
+            raise RefusedCall(grpc.StatusCode.FAILED_PRECONDITION, "the instance is not stopped")
+        preset = self._preset(one.metadata.parent_id, one.spec.resources)
+        if not preset.on_demand:
+            raise RefusedCall(grpc.StatusCode.RESOURCE_EXHAUSTED, "not enough resources", no_resources())
+        self.stopped.discard(request.id)
         return _operation(request.id)
 
     def _check(self, request: Any) -> None:

@@ -72,6 +72,7 @@ class RunPod(ProviderServer):
         self.registries: dict[str, str] = {}  # id → name
         self.templates: dict[str, dict[str, Any]] = {}  # by id, as GraphQL keeps them
         self.lags = lags
+        self.taken: set[str] = set()  # stopped pods whose GPUs another one has
         self.dearer_by = 0.0  # USD an hour that a pod costs over the list price
         self._meter = QuotaMeter(quotas)
         self._made = 0
@@ -186,6 +187,8 @@ class RunPod(ProviderServer):
             raise RefusedRequest(problem(422, "Request validation failed.", errors=["$.action: no such action"]))
         if (action == "start") is (pod.stopped_at is None):
             raise RefusedRequest(problem(409, "the action is not allowed in this state"))
+        if action == "start" and pod_id in self.taken:
+            raise RefusedRequest(problem(400, NO_CAPACITY))
         pod.stopped_at = request.now if action == "stop" else None
         return reply(pod.shown(request.now, self.lags))
 

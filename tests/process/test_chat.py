@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +180,23 @@ def _runtime(home: Home) -> float:
     return float(found)
 
 
+def stopped_and_started(market: Marketplace, double: TelegramDouble, said: Callable[[str, str], Shown]) -> None:
+    """Keep the disk of the one launch by its buttons, and start it again by a command."""
+    asked = said("/stop", "Which launch should end?")
+    launch_id = asked.labels[0].removeprefix("Stop ")
+    pressed(double, asked, asked.labels[0])
+    assert "Stop, keep the disk…" in edited(double, asked, "are destroyed").labels
+    pressed(double, asked, "Stop, keep the disk…")
+    edited(double, asked, "and keep its disk?")
+    pressed(double, asked, "Yes, keep the disk")
+    wait_for(lambda: any("disk is kept until" in one.text and "Start…" in one.labels for one in double.shown))
+    assert [one["intended_status"] for one in market.instances()] == ["stopped"]
+    asked = said(f"/start {launch_id} 2h", "again for 2h?")
+    pressed(double, asked, "Yes, start")
+    wait_for(lambda: any(": running again" in one.text for one in double.shown))
+    assert [one["intended_status"] for one in market.instances()] == ["running"]
+
+
 def test_every_command_answers_and_offers_what_it_needs_as_buttons(
     market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
@@ -208,6 +225,8 @@ def test_every_command_answers_and_offers_what_it_needs_as_buttons(
         said("/approve", "No approval is")
         assert said("/stop", "Which launch should end?").labels == [f"Stop {launch_id}"]
         assert said(f"/extend {launch_id} 90m", "by 1h30m").labels == ["Yes, +1h30m", "Cancel"]
+        stopped_and_started(market, double, said)
+        assert said("/start", "This is gpuwatch")
         paused = said("/pause", "Renting is paused")
         pressed(double, paused, "Resume renting")
         edited(double, paused, "Renting is resumed")

@@ -84,6 +84,11 @@ def test_by_hand_it_stops_costs_its_disk_starts_and_ends(
         assert shown["disk_usd_day"] == pytest.approx(disk * 24 * 1.2, rel=0.01)
         wait_for(lambda: "its disk is kept until" in "\n".join(message.text for message in double.shown))
         assert home.run("launches", "stop", launch_id, "--keep-disk").returncode == 0, "twice changes nothing"
+        market.ends(market.instances()[0]["id"], after_s=3600.0)
+        done = home.run("launches", "start", launch_id, "--for", "2h")
+        assert done.returncode == 2
+        assert "its contract at vastai ends at" in done.stderr
+        market.ends(market.instances()[0]["id"], after_s=86_400.0)
         done = home.run("launches", "start", launch_id, "--for", "2h")
         assert done.returncode == 0, done.stderr
         assert status(market) == ["running"]

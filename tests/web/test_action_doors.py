@@ -33,7 +33,7 @@ DOORS = {
     "/launches/{id}/keep-disk": Door(
         "launches.keep_disk", "launches stop --keep-disk --for", "/launches/{id}/stop", "stop"
     ),
-    "/launches/{id}/start": Door("launches.keep_disk", "launches start --for", "/launches/{id}/start", None),
+    "/launches/{id}/start": Door("launches.keep_disk", "launches start --for", "/launches/{id}/start", "start"),
     "/rent": Door("launches.requests.rent", "launches rent --for --image --disk --spot", "/rent", "rent"),
     "/launches/{id}/extend": Door("launches.extend", "launches extend --by", "/launches/{id}/extend", "extend"),
     "/launches/{id}/absent": Door("launches.launches", "launches resolve --absent", "/launches/{id}/absent", "resolve"),

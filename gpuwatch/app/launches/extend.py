@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
-from gpuwatch.app.launches.launches import known_launch, launcher_of, open_launches
+from gpuwatch.app.launches.contract_end import contract_end
+from gpuwatch.app.launches.launches import known_launch, open_launches
 from gpuwatch.app.owner_audit import audit_event
-from gpuwatch.bootstrap import http_client, real_now
+from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
-from gpuwatch.domain.setup.durations import format_duration, format_moment
+from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.launch_spec import Budget
-from gpuwatch.engine.launches.guarding.instance_lists import instance_by_id
-from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
+from gpuwatch.errors import ProviderStateUnknown, UsageError
 from gpuwatch.settings import Settings
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
     from gpuwatch.ports import OutboxAlert
-
-log = logging.getLogger(__name__)
 
 _CONFLICTS_MAX = 5
 
@@ -77,12 +74,14 @@ def _extend(
     """Extend the current row. Raises LaunchConflict: it changed in the meantime."""
     launch = known_launch(repository, launch_id)
     ends_at = _extended_end(launch, by_s)
-    is_known = _fits_contract(settings, launch, ends_at)
+    contract = contract_end(settings, launch)
+    if contract.is_before(ends_at):
+        raise UsageError(f"launch {launch_id} was not extended: {contract.text}")
     extended = repository.extend(launch, by_s, settings.budget, watch_budget, real_now(), audit=audit)
     if isinstance(extended, LaunchRefusal):
         raise UsageError(f"launch {launch_id} was not extended: {extended.said}")
     more = round(extended.bound_microusd_hour * by_s / 3600)
-    return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
+    return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=contract.is_known)
 
 
 def known_watch_name(settings: Settings, launch_id: str) -> str:
@@ -102,21 +101,3 @@ def _extended_end(launch: Launch, by_s: float) -> datetime:
     later = latest_end(msgspec.structs.replace(launch, max_runtime_s=launch.max_runtime_s + by_s))
     assert later is not None
     return later
-
-
-def _fits_contract(settings: Settings, launch: Launch, ends_at: datetime) -> bool:
-    """Whether the provider's own end is known. Raises UsageError: the provider ends it before that."""
-    instance = None
-    with http_client(settings) as http:
-        launcher = launcher_of(settings, http, launch.provider)
-        if launcher is not None and launch.instance_id is not None:
-            try:
-                instance = instance_by_id(launcher, launch.instance_id)
-            except ProviderError as error:
-                log.warning("%s", error)
-    if instance is not None and instance.ends_at is not None and instance.ends_at < ends_at:
-        raise UsageError(
-            f"launch {launch.launch_id} was not extended: its contract at {launch.provider} ends at "
-            f"{format_moment(instance.ends_at)}"
-        )
-    return instance is not None

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
+from gpuwatch.app.launches.contract_end import contract_end
 from gpuwatch.app.launches.launches import known_launch, open_launches
 from gpuwatch.app.launches.running_machines import cannot_keep_disk
 from gpuwatch.app.launches.stop import STOP_TIMEOUT_S, Report, follow, follow_quietly
@@ -92,6 +94,12 @@ def request_start(
     return launch, changed
 
 
+def kept_for_s(settings: Settings, launch: Launch) -> float:
+    """How long its disk is kept unless a request says otherwise, in seconds."""
+    watch = _watch(settings, launch)
+    return KEEP_S if watch is None else watch.keep_disk_for_s
+
+
 def _is_started(launch: Launch) -> bool:
     return launch.is_over or launch.kept is None or not launch.kept.is_starting
 
@@ -112,9 +120,8 @@ def _request_keep(settings: Settings, launch_id: str, keep_s: float | None, acto
         launch = known_launch(repository, launch_id)
         if launch.is_halted and not launch.is_over:
             return launch, False
-        watch = _watch(settings, launch)
-        _require_running(launch, watch)
-        wanted_s = keep_s or (KEEP_S if watch is None else watch.keep_disk_for_s)
+        _require_running(launch, _watch(settings, launch))
+        wanted_s = keep_s or kept_for_s(settings, launch)
         audit = audit_event(actor, f"launch {launch_id} stopped, its disk kept", subject=launch_id, watch=launch.watch)
         now = real_now()
         executor = TransitionExecutor(repository, None, audit=audit)
@@ -158,7 +165,10 @@ def _start(
 ) -> Launch:
     launch, now = known_launch(repository, launch_id), real_now()
     watch = _watch(settings, launch)
-    for_s = _runtime_s(settings, launch, watch, runtime_s)
+    for_s = runtime_at_start_s(settings, launch, runtime_s)
+    if (contract := contract_end(settings, launch)).is_before(now + timedelta(seconds=for_s)):
+        hint = f"say a shorter time: gpuwatch launches start {launch_id} --for 1h"
+        raise UsageError(f"launch {launch_id} was not started: {contract.text}; {hint}")
     check = partial(start_refusal, budget=settings.budget, watch=watch, now=now)
     starting = started_again(launch, for_s, now)
     started = repository.extend_to(launch, starting, "starting it again", check, now, audit=audit)
@@ -167,9 +177,13 @@ def _start(
     return started
 
 
-def _runtime_s(settings: Settings, launch: Launch, watch: Watch | None, runtime_s: float | None) -> float:
-    """How long it may run. Raises UsageError: it cannot be started."""
-    launch_id = launch.launch_id
+def runtime_at_start_s(settings: Settings, launch: Launch, runtime_s: float | None) -> float:
+    """How long it may run if it is started, in seconds. Raises UsageError: it cannot be started.
+
+    Args:
+        runtime_s: the requested time; None: `max_runtime` of its watch.
+    """
+    launch_id, watch = launch.launch_id, _watch(settings, launch)
     if launch.is_over:
         raise UsageError(f"launch {launch_id} has ended ({launch.end_reason}): its disk is gone")
     if launch.is_halted and not launch.is_kept:

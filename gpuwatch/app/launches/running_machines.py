@@ -13,7 +13,7 @@ from gpuwatch.app.launches.most_cost import most_cost_microusd
 from gpuwatch.domain.launches.instances.instance_checks import LOOK_BACK, low_samples
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.domain.launches.life.launch_record import governing_watch
+from gpuwatch.domain.launches.life.launch_record import governing_watch, has_volume
 from gpuwatch.domain.launches.money.budgets import current_rate_microusd_hour
 from gpuwatch.domain.launches.money.launch_costs import cost_microusd
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
@@ -68,9 +68,7 @@ class RunningMachine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def can_keep_disk(self) -> bool:
         """Whether it can be stopped with its disk kept."""
-        launch = self.launch
-        is_running = launch.state is LaunchState.RUNNING and launch.condition is None and launch.kept is None
-        return is_running and not launch.dry_run and self.job is None and cannot_keep_disk(launch) is None
+        return can_keep_disk(self.launch)
 
     @property
     def can_stop(self) -> bool:
@@ -78,11 +76,17 @@ class RunningMachine(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.launch.is_by_command or self.launch.is_over or self.launch.state is LaunchState.STOPPING)
 
 
+def can_keep_disk(launch: Launch) -> bool:
+    """Whether it can be stopped now with its disk kept."""
+    is_running = launch.state is LaunchState.RUNNING and launch.condition is None and launch.kept is None
+    return is_running and not launch.dry_run and launch.purpose.job is None and cannot_keep_disk(launch) is None
+
+
 def cannot_keep_disk(launch: Launch) -> str | None:
     """Return why its provider cannot stop it with its disk kept, in one line, or None."""
     if launch.is_by_command or launch.provider not in providers.names():
         return "gpuwatch does not manage what was rented"
-    reason = providers.info(launch.provider).cannot_keep_disk(is_spot=launch.spot)
+    reason = providers.info(launch.provider).cannot_keep_disk(is_spot=launch.spot, has_volume=has_volume(launch))
     return f"{launch.provider} cannot keep the disk of a stopped machine: {reason}" if reason else None
 
 

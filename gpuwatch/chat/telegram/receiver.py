@@ -16,6 +16,7 @@ from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.start_replies import foreign_start_text, help_reply, start_reply
 from gpuwatch.chat.telegram.updates import ButtonPress, ChatMessage, ChatUpdate
 from gpuwatch.engine.alerts.alert_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton
+from gpuwatch.engine.alerts.page_links import LAUNCH_ID
 from gpuwatch.errors import StoreError
 from gpuwatch.language import translate_composed, use_language
 from gpuwatch.ports.alerts import ButtonRows, MessageButton
@@ -265,7 +266,7 @@ class UpdateReceiver:
                 return
             name = "help"
         user = message.sender.id if message.sender is not None else None
-        if name in {"help", "start"}:
+        if name == "help" or (name == "start" and not _names_launch(argument)):
             self._sender.send(chat, help_reply() if name == "help" else start_reply(self._settings))
         else:
             self._sender.send(chat, answer_command(self._context(user), name, argument))
@@ -273,6 +274,11 @@ class UpdateReceiver:
     def _context(self, user: int | None) -> ChatContext:
         actor = "Telegram" if user is None else f"Telegram (user {user})"
         return ChatContext(settings=self._settings, signer=self._signer, now=self._clock(), actor=actor)
+
+
+def _names_launch(argument: str) -> bool:
+    """Whether `/start` is about a launch: a messenger also sends it, with any word, when a person opens the chat."""
+    return LAUNCH_ID.fullmatch(argument.partition(" ")[0]) is not None
 
 
 def command_in(text: str) -> tuple[str | None, str]:

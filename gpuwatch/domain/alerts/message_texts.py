@@ -30,7 +30,7 @@ AND_MORE = "{count} more and: {headlines}"
 # --- buttons ----------------------------------------------------------------------------------------------------------
 
 APPROVE, DENY = "Approve {what}", "Deny {what}"
-STOP, EXTEND, COST = "Stop", "Extend", "Cost"
+STOP, START, EXTEND, COST = "Stop", "Start…", "Extend", "Cost"
 LOG, CANCEL, RETRY = "Log", "Cancel", "Retry"
 SILENCE, WHY, RENT, RENT_IT = "Silence 6 h", "Why", "Rent…", "Rent it"
 FORGED = "This button does not belong to this gpuwatch. Nothing was done."

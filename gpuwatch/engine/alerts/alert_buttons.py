@@ -47,6 +47,10 @@ class ButtonAction(StrEnum):
     WHY_NOT = "y"
     STOP = "x"
     STOP_NOW = "xx"
+    KEEP = "k"
+    KEEP_NOW = "kk"
+    START = "t"
+    START_NOW = "tt"
     EXTEND = "e"
     EXTEND_BY = "eb"
     EXTEND_NOW = "ee"
@@ -76,6 +80,8 @@ _WORKS_ONCE = frozenset(
         ButtonAction.DENY,
         ButtonAction.SILENCE,
         ButtonAction.STOP_NOW,
+        ButtonAction.KEEP_NOW,
+        ButtonAction.START_NOW,
         ButtonAction.EXTEND_NOW,
         ButtonAction.ABSENT_NOW,
         ButtonAction.PAUSE,
@@ -226,8 +232,7 @@ class AlertButtons:
             yield [self._signer.button(label, action, job_id, now + LIVES_FOR) for label, action in _of_job(alert)]
         elif (launch_id := launch_id_of(alert)) is not None:
             yield [
-                self._signer.button(label, action, launch_id, now + LIVES_FOR)
-                for label, action in _OF_LAUNCHES.get(alert.kind, ())
+                self._signer.button(label, action, launch_id, now + LIVES_FOR) for label, action in _of_launch(alert)
             ]
 
     def _rent(self, alert: Alert, now: datetime) -> Iterator[MessageButton]:
@@ -241,6 +246,12 @@ class AlertButtons:
         if ask is None or ask.state_at(now) is not ApprovalState.OPEN:
             return []
         return approval_buttons(ask, self._signer, of)
+
+
+def _of_launch(alert: Alert) -> tuple[tuple[str, ButtonAction], ...]:
+    """Of a machine that is stopped: start it, too. Its alert names the command."""
+    is_stopped = any("gpuwatch launches start " in one for one in alert.can_do)
+    return ((texts.START, ButtonAction.START),) * is_stopped + _OF_LAUNCHES.get(alert.kind, ())
 
 
 def _of_job(alert: Alert) -> tuple[tuple[str, ButtonAction], ...]:

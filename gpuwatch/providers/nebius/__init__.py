@@ -31,6 +31,8 @@ INFO = ProviderInfo(
     key_names=("NEBIUS_IAM_TOKEN",),
     own_credentials="a service account's credentials file",
     launches=True,
+    no_kept_disk="",
+    no_kept_spot_disk="Nebius does not say whether a preemptible machine starts again",
     runs_images=False,
     spots=(False, True),
     billing=Billing(step_s=1.0),  # source: the vendor's pages about prices, 2026

@@ -154,6 +154,8 @@ LIST_INSTANCES: Final = Rpc("compute.v1", "InstanceService", "list", "ListInstan
 GET_INSTANCE: Final = Rpc("compute.v1", "InstanceService", "get", "GetInstanceRequest")
 CREATE_INSTANCE: Final = Rpc("compute.v1", "InstanceService", "create", "CreateInstanceRequest")
 DELETE_INSTANCE: Final = Rpc("compute.v1", "InstanceService", "delete", "DeleteInstanceRequest")
+STOP_INSTANCE: Final = Rpc("compute.v1", "InstanceService", "stop", "StopInstanceRequest")
+START_INSTANCE: Final = Rpc("compute.v1", "InstanceService", "start", "StartInstanceRequest")
 
 
 def api(area: str) -> Any:

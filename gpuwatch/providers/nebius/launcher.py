@@ -5,24 +5,27 @@ Also what must be in place before the first rental, checked only by reads.
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
 from gpuwatch.domain.market.money import HOURS_A_MONTH
-from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind, RefusalScope
+from gpuwatch.errors import (
+    OfferGone,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderError,
+    RefusalKind,
+    RefusalScope,
+)
 from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.nebius import INFO
 from gpuwatch.providers.nebius.account import NebiusAccount, NebiusPrices
 from gpuwatch.providers.nebius.client import (
     CREATE_INSTANCE,
@@ -32,110 +35,24 @@ from gpuwatch.providers.nebius.client import (
     LIST_INSTANCES,
     LIST_PUBLIC_IMAGES,
     PROVIDER,
+    START_INSTANCE,
+    STOP_INSTANCE,
     NebiusClient,
-    api,
+    Rpc,
 )
-from gpuwatch.providers.nebius.market import MIN_DISK_GB, gpu_of, parse_advice
+from gpuwatch.providers.nebius.create import PUBLIC_KEY, OfferParts, create_request, parse_offer_id
+from gpuwatch.providers.nebius.market import gpu_of, parse_advice
 from gpuwatch.providers.toolkit.basic_launcher import (
     BasicLauncher,
     created_instance,
+    is_in_state,
     not_sent,
     public_key_prerequisite,
-    refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.error_mapping import InstanceGone, InstanceNotFound
-from gpuwatch.providers.toolkit.first_boot import first_boot_script, shutdown_timer
 from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import whole, word
-
-_OFFER: Final = re.compile(r"([a-z0-9.-]{1,40})/([a-z0-9.-]{1,40})/([a-z0-9-]{1,30})(/spot)?")
-PUBLIC_KEY: Final = re.compile(r"(ssh-|ecdsa-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\n]{0,200})?")
-_SCRIPT: Final = "/root/gpuwatch-first-boot"
-
-
-class OfferParts(NamedTuple):
-    """The parts of an offer id."""
-
-    platform: str
-    preset: str
-    region: str
-    spot: bool
-
-
-def parse_offer_id(offer_id: str) -> OfferParts | None:
-    """Parse an offer id; None: it is not an id of Nebius."""
-    found = _OFFER.fullmatch(offer_id)
-    return None if found is None else OfferParts(found[1], found[2], found[3], found[4] is not None)
-
-
-def create_request(
-    order: Order, parts: OfferParts, project: str, subnet: str, options: Mapping[str, Option], now: datetime
-) -> dict[str, Any]:
-    """Return the values of a CreateInstanceRequest; the label is the instance's name.
-
-    Raises:
-        OrderRefused: BAD_ORDER, Nebius does not support it.
-    """
-    ssh_key = options.get("ssh_key")
-    if not isinstance(ssh_key, str) or not PUBLIC_KEY.fullmatch(ssh_key.strip()):
-        raise not_sent(
-            PROVIDER, f'a public SSH key is required: add ssh_key = "ssh-ed25519 …" to [providers.{PROVIDER}.options]'
-        )
-    extra_reasons = {
-        "a spot offer requires a bid, and other offers accept none": parts.spot is not (order.bid_usd_hour is not None)
-    }
-    refuse_beyond_machine(
-        order, PROVIDER, INFO.title, extra_reasons, label_length=INFO.label_length, takes_bids=True, ends_itself=True
-    )
-    labels = {"managed-by": "gpuwatch"}
-    metadata = api("common.v1").ResourceMetadata(parent_id=project, name=order.label, labels=labels)
-    cloud_init = user_data(order, ssh_key.strip(), now)
-    return {"metadata": metadata, "spec": _instance_spec(order, parts, subnet, str(options.get("image")), cloud_init)}
-
-
-def _instance_spec(order: Order, parts: OfferParts, subnet: str, image: str, cloud_init: str) -> Any:
-    compute = api("compute.v1")
-    disk = compute.DiskSpec(
-        size_gibibytes=math.ceil(max(order.disk_gb, MIN_DISK_GB)),
-        type=compute.DiskSpec.DiskType.NETWORK_SSD,
-        source_image_family=compute.SourceImageFamily(image_family=image),
-    )
-    spot = {
-        "preemptible": compute.PreemptibleSpec(on_preemption=compute.PreemptibleSpec.PreemptionPolicy.STOP),
-        "follows_spot_price": compute.FollowsSpotPriceSpec(),
-    }
-    return compute.InstanceSpec(
-        resources=compute.ResourcesSpec(platform=parts.platform, preset=parts.preset),
-        boot_disk=compute.AttachedDiskSpec(
-            attach_mode=compute.AttachedDiskSpec.AttachMode.READ_WRITE,
-            managed_disk=compute.ManagedDisk(name=f"{order.label[:58]}-disk", spec=disk),
-        ),
-        network_interfaces=[
-            compute.NetworkInterfaceSpec(
-                name="eth0",
-                subnet_id=subnet,
-                ip_address=compute.IPAddress(),
-                public_ip_address=compute.PublicIPAddress(),
-            )
-        ],
-        cloud_init_user_data=cloud_init,
-        recovery_policy=compute.InstanceRecoveryPolicy.FAIL,  # a machine that has shut itself down must not restart
-        **(spot if parts.spot else {}),
-    )
-
-
-def user_data(order: Order, ssh_key: str, now: datetime) -> str:
-    """Return cloud-init's configuration: the login, and a script for the first boot. JSON is valid YAML."""
-    config: dict[str, Any] = {"ssh_authorized_keys": [ssh_key]}
-    timer = "" if order.self_destruct_at is None else shutdown_timer(order.self_destruct_at, now)
-    script = first_boot_script(order.onstart, order.env)
-    if timer or script:
-        combined = f"{timer}{script}" if not timer else f"#!/bin/bash\n{timer}{script or ''}"
-        text = b64encode(combined.encode()).decode()
-        config["write_files"] = [{"path": _SCRIPT, "permissions": "0700", "encoding": "b64", "content": text}]
-        config["runcmd"] = [["/bin/bash", _SCRIPT]]
-    return f"#cloud-config\n{json.dumps(config)}\n"
 
 
 class NebiusPrerequisites:
@@ -321,6 +238,34 @@ class NebiusLauncher(BasicLauncher):
             return
         if operation.done() and not operation.successful():
             raise OutcomeUnknown(f"{PROVIDER}: the deletion failed", instance_id)
+
+    def stop_instance(self, instance_id: str) -> None:
+        """Stop an instance and keep its disk; does nothing if it is stopped. Raises OrderError."""
+        self._change(STOP_INSTANCE, instance_id, frozenset({InstanceState.STOPPED}))
+
+    def start_instance(self, instance_id: str) -> bool:
+        """Start a stopped instance; False: Nebius has no resources for it now. Raises OrderError."""
+        try:
+            self._change(START_INSTANCE, instance_id, frozenset({InstanceState.STARTING, InstanceState.RUNNING}))
+        except OfferGone:
+            return False
+        return True
+
+    def _change(self, rpc: Rpc, instance_id: str, wanted: frozenset[InstanceState]) -> None:
+        """Stop or start it; a refusal because it already is as wanted is no error."""
+        if not _ID.fullmatch(instance_id):
+            raise not_sent(PROVIDER, "invalid instance id")
+        key = f"gpuwatch-{rpc.method}-{instance_id}-{self._client.tools.now().timestamp():.0f}"
+        try:
+            operation = self._client.order(rpc, key=str(uuid5(NAMESPACE_URL, key)), id=instance_id)
+        except OrderRefused:
+            if is_in_state(self, instance_id, wanted):
+                return
+            raise
+        if str(getattr(operation, "resource_id", "")) != instance_id or (
+            operation.done() and not operation.successful()
+        ):
+            raise OutcomeUnknown(f"{PROVIDER}: an unexpected answer to {rpc.method}", instance_id)
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """Check what the account has and lacks for these orders. Only reads; raises nothing."""

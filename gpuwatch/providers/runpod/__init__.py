@@ -25,7 +25,8 @@ INFO = ProviderInfo(
     key_names=("RUNPOD_API_KEY",),
     searches_without_key=True,
     launches=True,
-    no_kept_disk="a stop wipes the container disk that gpuwatch orders",
+    no_kept_disk="",
+    keeps_volumes_only="a stop wipes the container disk; a pod with launch.volume keeps the volume",
     self_destruct=SelfDestruct(
         how="the pod deletes itself with the key that RunPod puts into it (reported, not tested)", needs_onstart=True
     ),

@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, PayloadChanged, ProviderError
-from gpuwatch.ports import Created, Instance, Order, ProviderCharge, ProviderSettings
+from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError
+from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderCharge, ProviderSettings
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.providers.runpod.catalogue import COMMUNITY, PROVIDER
 from gpuwatch.providers.runpod.client import RunpodClient
 from gpuwatch.providers.runpod.create import POD_ID, create_body, parse_created
 from gpuwatch.providers.runpod.market import ACCOUNT, BALANCE, SSH_KEYS, parse_account, parse_balance, parse_ssh_keys
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pod, parse_pods
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, decoded_order, is_in_state, not_sent
 from gpuwatch.providers.toolkit.error_mapping import InstanceNotFound, NoSuchObject
 from gpuwatch.providers.toolkit.validation import at, decode_json, number, objects, whole
 
@@ -235,6 +235,32 @@ class RunpodLauncher(BasicLauncher):
             return
         except OfferGone as error:  # a 400 is about capacity only after a create
             raise OrderRefused(str(error)) from error
+
+    def stop_instance(self, instance_id: str) -> None:
+        """Stop a pod: its volume is kept, its container disk is wiped. Raises OrderError."""
+        self._act(instance_id, "stop", frozenset({InstanceState.STOPPED}))
+
+    def start_instance(self, instance_id: str) -> bool:
+        """Start a stopped pod; False: its host has no free GPUs now. Raises OrderError."""
+        try:
+            self._act(instance_id, "start", frozenset({InstanceState.STARTING, InstanceState.RUNNING}))
+        except OfferGone:
+            return False
+        return True
+
+    def _act(self, instance_id: str, action: str, wanted: frozenset[InstanceState]) -> None:
+        """Send an action; one that is refused in the pod's state, because it is as wanted, is no error."""
+        if not POD_ID.fullmatch(instance_id):
+            raise not_sent(PROVIDER, "invalid pod id")
+        self._account.require_key_to_order()
+        try:
+            reply = self._account.order("POST", f"/v2/pods/{instance_id}/action", {"action": action})
+        except OrderRefused:
+            if is_in_state(self, instance_id, wanted):
+                return
+            raise
+        if reply.status != 204 and at(decoded_order(reply, PROVIDER, instance_id), "id") != instance_id:
+            raise OutcomeUnknown(f"{PROVIDER}: an unexpected answer to {action}", instance_id)
 
     def credit_usd(self) -> float | None:
         """Return the balance. Raises ProviderError."""

@@ -17,6 +17,7 @@ INFO = ProviderInfo(
     key_names=("TENSORDOCK_API_TOKEN",),
     searches_without_key=True,
     launches=True,
+    no_kept_disk="nothing shows what a stopped machine costs, and its GPU may be gone",
     self_destruct=SelfDestruct(how="a timer on the machine shuts it down", leaves_disk=True, may_leave_all=True),
     runs_images=False,
     billing=Billing(prepaid=True),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
 from gpuwatch.domain.launches.instance import LABEL_PREFIX
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind, RefusalScope
-from gpuwatch.ports import Created, InstanceState, Order, PriceIncrease, ProviderCharge
+from gpuwatch.ports import Created, InstanceLookup, InstanceState, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
@@ -170,6 +170,15 @@ def one_instance(row: object, instance_id: str, name: str) -> Mapping[str, Any]:
     if id_and_status(row, name)[0] != instance_id:
         raise PayloadChanged(f"{name}: asked for instance {instance_id}, but got another one")
     return row
+
+
+def is_in_state(launcher: InstanceLookup, instance_id: str, wanted: Collection[InstanceState]) -> bool:
+    """Return whether an instance already is as a refused stop or start wants it; False: it is not, or no answer."""
+    try:
+        found = launcher.get(instance_id)
+    except ProviderError:
+        return False
+    return found is not None and found.state in wanted
 
 
 def id_and_status(row: Mapping[str, Any], name: str) -> tuple[str, str]:

@@ -211,8 +211,8 @@ def test_a_spot_machine_cannot_be_stopped(place: Ec2, launcher: Launcher) -> Non
     only(launcher)
     with pytest.raises(OrderRefused, match="one-time Spot Instance request"):
         launcher.stop_instance(made.instance_id)
-    assert providers.info("aws").cannot_keep_disk(is_spot=True)
-    assert not providers.info("aws").cannot_keep_disk(is_spot=False)
+    assert providers.info("aws").cannot_keep_disk(is_spot=True, has_volume=False)
+    assert not providers.info("aws").cannot_keep_disk(is_spot=False, has_volume=False)
 
 
 def test_no_capacity_is_an_offer_gone_in_that_zone_alone(place: Ec2, launcher: Launcher) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, RefusalKind, RefusalScope
+from gpuwatch import providers
+from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, RefusalKind, RefusalScope
 from gpuwatch.ports import InstanceState, Order
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.ports.prerequisites import PrerequisiteName
@@ -245,3 +246,23 @@ def test_a_credentials_file_that_cannot_be_read_says_so_without_its_text(place: 
         launcher(adapter).create(order())
     assert "s3cr3t" not in str(refused.value)
     assert place.calls == []
+
+
+def test_a_machine_is_stopped_with_its_disk_and_starts_where_there_are_resources(
+    place: Nebius, adapter: Adapter
+) -> None:
+    keeper = launcher(adapter)
+    instance_id = keeper.create(order()).instance_id
+    keeper.stop_instance(instance_id)
+    (found,) = keeper.list_instances()
+    assert (found.state, found.disk_gb) == (InstanceState.STOPPED, 137.0)
+    presets = place.presets
+    place.presets = [one._replace(on_demand=0) for one in presets]
+    assert not keeper.start_instance(instance_id)
+    place.presets = presets
+    assert keeper.start_instance(instance_id)
+    assert keeper.list_instances()[0].state is InstanceState.RUNNING
+    assert providers.info("nebius").cannot_keep_disk(is_spot=True, has_volume=False)
+    keeper.destroy(instance_id)
+    with pytest.raises(OrderError):
+        keeper.stop_instance(instance_id)

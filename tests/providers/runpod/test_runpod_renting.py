@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpuwatch import providers
 from gpuwatch.errors import OfferGone, OrderRefused, RefusalKind
-from gpuwatch.ports import InstanceState, Launcher, Order
+from gpuwatch.ports import DiskKeeper, InstanceState, Launcher, Order, Volume
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, PrerequisiteProbe
 from gpuwatch.providers.runpod.client import RESERVED, Quota, RunpodClient, parse_windows
 from gpuwatch.testing.suite import case
@@ -88,6 +89,27 @@ def test_a_pod_that_exits_stands_still_and_its_disk_is_free(place: RunPod, launc
     place.stop(made.instance_id)
     [found] = launcher.list_instances()
     assert (found.state, found.listed_usd_hour, found.stopped_usd_hour) == (InstanceState.STOPPED, None, 0.0)
+
+
+def test_a_pod_keeps_its_volume_starts_on_its_own_host_and_waits_for_its_gpus(
+    place: RunPod, launcher: Launcher
+) -> None:
+    """What is kept is the volume, at its price while stopped; without a volume gpuwatch stops no pod."""
+    assert isinstance(launcher, DiskKeeper)
+    volume = Volume(mount="/workspace", size_gb=100.0)
+    pod_id = launcher.create(an_order(volume=volume)).instance_id
+    launcher.stop_instance(pod_id)
+    (found,) = launcher.list_instances()
+    assert found.state is InstanceState.STOPPED
+    assert found.stopped_usd_hour == pytest.approx(100 * 0.2 / 730)
+    place.taken.add(pod_id)
+    assert not launcher.start_instance(pod_id)
+    place.taken.clear()
+    assert launcher.start_instance(pod_id)
+    launcher.list_instances()
+    info = providers.info("runpod")
+    assert "volume" in info.cannot_keep_disk(is_spot=False, has_volume=False)
+    assert not info.cannot_keep_disk(is_spot=False, has_volume=True)
 
 
 def test_what_was_charged_is_reported(place: RunPod, launcher: Launcher, clock: Clock) -> None:

@@ -30,7 +30,7 @@ _OF_WATCH = (
 )
 _OF_LAUNCH = (
     *("bid", "relaunch", "verify", "ssh_key", "wasteful_below", "wasteful_for_s", "idle_below", "idle_for_s"),
-    *("stop_outside", "on_price_increase", "hook_timeout_s", "self_destruct"),
+    *("stop_outside", "on_price_increase", "hook_timeout_s", "self_destruct", "volume"),
 )
 _HOOKS = ("on_running", "before_stop", "on_ended")
 
@@ -182,6 +182,12 @@ def stored_watch(terms: str | None) -> Watch | None:
         return msgspec.json.decode(terms, type=Watch)
     except msgspec.MsgspecError:
         return None
+
+
+def has_volume(launch: Launch) -> bool:
+    """Return whether it was rented with a volume; False: without one, or by a version that did not store that."""
+    watch = stored_watch(launch.terms)
+    return watch is not None and watch.launch is not None and watch.launch.volume is not None
 
 
 def _differing(spec: msgspec.Struct, names: tuple[str, ...]) -> dict[str, Any]:

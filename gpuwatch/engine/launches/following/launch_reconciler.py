@@ -82,7 +82,7 @@ class LaunchReconciler:
         generation: grows when the database went back to an older state: nothing is rented until a listing after that.
         watch_ended: how long after its end a launch is reopened if its instance is listed again.
         pace: factor by which the time between two lists is shortened.
-        keeps_spot_disks: whether a `DiskKeeper` can stop spot machines, too.
+        keeps_disk: whether a `DiskKeeper` can stop this launch with its disk kept.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -107,7 +107,7 @@ class LaunchReconciler:
         close_obligation: Callable[[Obligation], None] = lambda obligation: None,
         generation: Callable[[], int] = lambda: 0,
         pace: float = 1.0,
-        keeps_spot_disks: bool = True,
+        keeps_disk: Callable[[Launch], bool] = lambda launch: True,
     ) -> None:
         self._repository = repository
         self._launcher = launcher
@@ -115,7 +115,7 @@ class LaunchReconciler:
         self._rents = rents
         self._in_flight = in_flight
         self._freed = freed
-        self._keeps_spot_disks = keeps_spot_disks
+        self._keeps_disk = keeps_disk
         self._on_listed = on_listed
         self._guard = guard
         self._executor = TransitionExecutor(repository, launch_alerts)
@@ -191,7 +191,7 @@ class LaunchReconciler:
         return halt_begins_at(launch, terms.keep_s, terms.hook_s)
 
     def _terms(self, launch: Launch) -> WatchTerms:
-        keeps_disks = isinstance(self._launcher, DiskKeeper) and (self._keeps_spot_disks or not launch.spot)
+        keeps_disks = isinstance(self._launcher, DiskKeeper) and self._keeps_disk(launch)
         terms = watch_terms(governing_watch(launch, self._watches), launch, keeps_disks)
         return replace(terms, is_halt_sent=self._followed.of(launch).is_halt_sent)
 
