@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("mcp") is None, reason="without the extra")]
 READING = {"offers", "market", "history", "advise", "plan_job", "watches", "launches", "costs"}
-ACTING = {"create_watch", "request_launch", "stop"}
+ACTING = {"create_watch", "request_launch", "stop", "rent"}
 
 
 @pytest.fixture
