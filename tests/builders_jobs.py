@@ -6,7 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.job_definition import JobDefinition, JobLimit
+from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_values import JobLimit
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_watch

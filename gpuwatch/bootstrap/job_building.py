@@ -99,7 +99,13 @@ def build_job_queue(base: Essentials) -> JobQueue:
     def price_of(job: Job) -> float | None:
         return base.observations.best_usd_gpu_hour(job.watch_name, base.time_source.now())
 
-    return JobQueue(base.jobs, base.launches, price_of=price_of, min_billing_h=min_billing_h(base.settings))
+    return JobQueue(
+        base.jobs,
+        base.launches,
+        price_of=price_of,
+        min_billing_h=min_billing_h(base.settings),
+        has_data=JobFolder(jobs_folder(base.settings)).has_prepared,
+    )
 
 
 def build_series_starter(base: Essentials) -> SeriesStarter:

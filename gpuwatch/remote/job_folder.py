@@ -19,6 +19,7 @@ import msgspec
 
 from gpuwatch.atomic_file import atomic_file, publish
 from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint
+from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.run_status import MachineFile, is_safe_path
 from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 
@@ -131,6 +132,18 @@ class JobFolder:
     def results_folder(self, job_id: str, run_number: int) -> Path:
         """Return the folder for the results of a run."""
         return self._run(job_id, run_number) / "fetched"
+
+    def prepared_folder(self, job: Job) -> Path | None:
+        """Return the folder of what a job prepared before it began; None: it begins with nothing."""
+        spec = job.definition
+        if spec.prepared_run is None or spec.prepare is None or not spec.prepare.results:
+            return None
+        return self.results_folder(job.job_id, spec.prepared_run)
+
+    def has_prepared(self, job: Job) -> bool:
+        """Whether everything that a job begins with is on this host."""
+        folder = self.prepared_folder(job)
+        return folder is None or folder.is_dir()
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from gpuwatch.domain.jobs.checkpoints import below
-from gpuwatch.domain.jobs.job_definition import is_store
 from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.setup.store_addresses import is_store
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import one_line, run_bounded

@@ -200,11 +200,13 @@ def job_json_schema() -> dict[str, Any]:
     resources["properties"] = {
         key: resource for key, resource in resources["properties"].items() if key in RESOURCE_KEYS
     }
-    resources["anyOf"] = [{"required": ["gpu"]}, {"required": ["min_vram_gib"]}]
+    # a step before needs neither: it runs without a GPU then
+    schema["properties"]["resources"]["anyOf"] = [{"required": ["gpu"]}, {"required": ["min_vram_gib"]}]
     resources.pop("required", None)
     resources["description"] = "Offers that the job can use, as in a watch."
     resources["properties"]["gpu"]["description"] += " Default: any with min_vram_gib."
-    schema["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]
+    for work in (schema, schema["$defs"]["PrepareSpec"]):
+        work["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]
     _drop_unused(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 

@@ -350,31 +350,34 @@ def read_job_file(path: Path, groups: Mapping[str, Mapping[str, Any]] = MappingP
             for validation_error in validation_errors(error, table_of(JobDefinition))
             if validation_error[0] not in {loc for loc, _ in errors}
         ]
-    if definition is not None:
-        errors += ((("resources", *key), text) for key, text in no_gpu_errors(definition.resources, tree["resources"]))
-    script = None
-    if definition is not None and definition.script is not None:
+    scripts: dict[Location, str | None] = {}
+    for at, step in {(): definition, ("prepare",): definition and definition.prepare}.items():
+        if step is None:
+            continue
+        written = (tree["prepare"] if at else tree).get("resources", {})
+        errors += (((*at, "resources", *key), text) for key, text in no_gpu_errors(step.resources, written))
         try:
-            script = script_text(definition.script, path.parent)
+            scripts[at] = None if step.script is None else script_text(step.script, path.parent)
         except ValueError as error:
-            errors.append((("script",), str(error)))
+            errors.append(((*at, "script"), str(error)))
     if errors or definition is None:
         raise SettingsError([_line(loc, text, sources, tree) for loc, text in dict.fromkeys(errors)])
-    return replace(definition, script=script, folder=str(path.resolve().parent))
+    prepare = definition.prepare and replace(definition.prepare, script=scripts["prepare",])
+    return replace(definition, script=scripts[()], prepare=prepare, folder=str(path.resolve().parent))
 
 
 def _line(loc: Location, text: str, sources: Sources, tree: dict[str, Any]) -> str:
-    if loc:
-        return error_line(loc, text, sources, tree, {})
-    return f"{sources.display_name}: {text}"
+    return error_line(loc, text, sources, tree, {}) if loc else f"{sources.display_name}: {text}"
 
 
-def _wrong_resources(tree: dict[str, Any]) -> list[tuple[Location, str]]:
+def _wrong_resources(tree: dict[str, Any], *at: str) -> Iterator[tuple[Location, str]]:
     """Keys of a watch that do not describe an offer: the queue sets them."""
-    resources = tree.get("resources")
-    if not isinstance(resources, dict):
-        return []
-    return [(("resources", key), unknown_key(key, RESOURCE_KEYS)) for key in resources if key not in RESOURCE_KEYS]
+    resources, prepare = tree.get("resources"), tree.get("prepare")
+    for key in resources if isinstance(resources, dict) else ():
+        if key not in RESOURCE_KEYS:
+            yield (*at, "resources", key), unknown_key(key, RESOURCE_KEYS)
+    if isinstance(prepare, dict) and not at:
+        yield from _wrong_resources(prepare, "prepare")
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.jobs.job_values import CheckpointSpec, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.launch_spec import JobRelocateSpec, LaunchSpec
 from gpuwatch.domain.watches.watch import Action

@@ -17,7 +17,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState, JobTransition, apply_transition
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobDefinition, JobFiles, JobLimit
+from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_values import CheckpointSpec, JobFiles, JobLimit
 from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.launch_spec import Budget

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobDefinition, JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_values import CheckpointSpec, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.jobs.job_watch import price_cap
 from gpuwatch.domain.jobs.pilot_checks import BetterGpu, better_gpu
 from gpuwatch.domain.watches.decide import Match

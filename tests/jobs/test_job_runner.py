@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_definition import JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.jobs.job_values import JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.jobs.run_sample import samples_of
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from gpuwatch.remote.job_folder import JobFolder

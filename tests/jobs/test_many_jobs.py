@@ -12,7 +12,8 @@ from typing import BinaryIO
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
-from gpuwatch.domain.jobs.job_definition import JobDefinition, JobLimit
+from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_values import JobLimit
 from gpuwatch.domain.launches.instance import SshAddress
 from gpuwatch.engine.jobs.job_parts import JobParts
 from gpuwatch.engine.jobs.job_runner import JobRunner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_definition import PilotSpec
+from gpuwatch.domain.jobs.job_values import PilotSpec
 from gpuwatch.domain.jobs.pilot_checks import pilot_ticks
 from gpuwatch.domain.jobs.run_sample import samples_of
 from tests.jobs.job_world import CHECKPOINTS, WATCH, JobWorld

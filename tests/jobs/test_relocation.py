@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobState, advice_of, moves_of
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles
+from gpuwatch.domain.jobs.job_values import CheckpointSpec, JobFiles
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.decide import Match

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.job_definition import JobFiles, JobLimit
+from gpuwatch.domain.jobs.job_values import JobFiles, JobLimit
 from gpuwatch.domain.jobs.run_sample import samples_of
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from tests.jobs.job_world import CHECKPOINTS, JobWorld

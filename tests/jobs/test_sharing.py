@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.job_definition import JobFiles, JobLimit
+from gpuwatch.domain.jobs.job_values import JobFiles, JobLimit
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.launches.launch import InstanceCondition, LaunchState
 from gpuwatch.domain.plan.figures import FigureRange

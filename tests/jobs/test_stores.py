@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch.domain.alerts.job_texts import NOT_STORED_REASON
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_definition import JobFiles
+from gpuwatch.domain.jobs.job_values import JobFiles
 from gpuwatch.domain.jobs.run_plan import pull_script
 from gpuwatch.engine.alerts.launch_alerts import goes_on
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec
+from gpuwatch.domain.jobs.job_values import CheckpointSpec
 from gpuwatch.domain.launches.interruption import InterruptionNotice
 from gpuwatch.domain.launches.launch import Launch
 from tests.jobs.job_world import JobWorld

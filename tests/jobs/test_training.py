@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles
+from gpuwatch.domain.jobs.job_values import CheckpointSpec, JobFiles
 from gpuwatch.emulator.instances.machine_sshd import has_sshd
 from tests.checkout import ROOT
 from tests.jobs.job_world import JobWorld

@@ -34,7 +34,7 @@ def test_killed_at_any_point_nothing_is_doubled_orphaned_or_lost(
 def test_a_sample_dies_at_every_point_and_meets_every_fault(seed: int) -> None:
     met = set().union(*(case.covers for case in sample(seed)))
     faults = {f"renting, {name}" for name in RENTING} | {f"ending, {name}" for name in ENDING} | {"held", "renting now"}
-    of_jobs = ("series.", "move.")  # test_recurring_jobs, test_job_moves
+    of_jobs = ("series.", "move.", "prepare.")  # test_recurring_jobs, test_job_moves, test_prepared_jobs
     of_launches = {point for point in failpoint.POINTS if not point.startswith(of_jobs)}
     assert met | {*STOPPING, *STARTING} == {SENT, *of_launches, *faults}
     assert len(sample(seed)) < len(all_cases()) / 4

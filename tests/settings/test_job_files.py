@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles, JobLimit, PilotSpec, ResultFiles
+from gpuwatch.domain.jobs.job_values import CheckpointSpec, JobFiles, JobLimit, PilotSpec, ResultFiles
 from gpuwatch.domain.watches.launch_spec import JobRelocateSpec
 from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from gpuwatch.errors import SettingsError
@@ -230,3 +230,64 @@ def test_relocate_is_a_word_or_a_table_and_off_by_default(tmp_path: Path) -> Non
 def test_a_job_that_could_not_go_on_by_itself_is_not_moved(tmp_path: Path, text: str, fault: str) -> None:
     (found,) = faults(tmp_path, text + LEAST)
     assert fault in found
+
+
+PREPARE = """
+[prepare]
+command = "python clean.py"
+env = { TOKEN = { from_env = "HF" } }
+inputs = ["raw"]
+results = "data/*"
+limit = { max_price = 0.1 }
+hours = 2
+resources = { min_vcpu = 8 }
+"""
+
+
+def test_a_step_before_runs_without_a_gpu_unless_it_says_otherwise(tmp_path: Path) -> None:
+    found = read_job_file(written(tmp_path, LEAST + PREPARE)).prepare
+    assert found is not None
+    assert (found.resources.gpu, found.resources.wants_no_gpu, found.resources.min_vcpu) == (("none",), True, 8)
+    assert (found.secret_env, found.inputs, found.results) == (
+        {"TOKEN": "env:HF"},
+        (JobFiles(source="raw", target="."),),
+        ("data/*",),
+    )
+    least = read_job_file(written(tmp_path, LEAST + '[prepare]\ncommand = "true"\nlimit = { max_price = 0.1 }\n'))
+    assert least.prepare is not None
+    assert least.prepare.resources.wants_no_gpu
+    own = read_job_file(written(tmp_path, LEAST + PREPARE.replace("min_vcpu = 8", 'gpu = "L4"'))).prepare
+    assert own is not None
+    assert own.resources.gpu_count_min == 1
+    jsonschema.validate(tomllib.loads(LEAST + PREPARE), job_json_schema())
+
+
+def test_the_script_of_a_step_before_is_read_when_it_is_submitted(tmp_path: Path) -> None:
+    written(tmp_path, "#!/bin/sh\ntrue\n", "clean.sh")
+    text = LEAST + PREPARE.replace('command = "python clean.py"', 'script = "clean.sh"')
+    found = read_job_file(written(tmp_path, text)).prepare
+    assert found is not None
+    assert (found.command, found.script) == ("", "#!/bin/sh\ntrue\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fault"),
+    [
+        ('command = "python clean.py"', "", "night.toml:5: prepare: expected either command or script"),
+        ('command = "python clean.py"', 'script = "no.sh"', "night.toml:6: prepare.script: expected a script, or the"),
+        ("limit = { max_price = 0.1 }", "", "night.toml:5: prepare.limit: required key is missing"),
+        ('results = "data/*"', 'results = "/data"', "night.toml:9: prepare.results[0]: expected a path below"),
+        ("min_vcpu = 8", "max_price = 1", "night.toml:12: prepare.resources.max_price: unknown key"),
+        ("min_vcpu = 8", "min_cuda = 12", "night.toml:12: prepare.resources.min_cuda: expected only with GPUs"),
+        ("hours = 2", "retries = 2", "night.toml:11: prepare.retries: unknown key"),
+        ('inputs = ["raw"]', 'inputs = ["rclone:x"]', "night.toml:5: prepare: 'rclone:x': expected s3://"),
+    ],
+)
+def test_what_is_wrong_in_a_step_before_is_one_line(tmp_path: Path, before: str, after: str, fault: str) -> None:
+    (found,) = faults(tmp_path, LEAST + PREPARE.replace(before, after))
+    assert found.startswith(fault)
+
+
+def test_a_step_before_needs_a_job_on_one_machine(tmp_path: Path) -> None:
+    (found,) = faults(tmp_path, "nodes = 2\n" + LEAST + PREPARE)
+    assert "prepare: expected only with nodes = 1" in found

@@ -14,7 +14,7 @@ from gpuwatch.app.owner_audit import audit_event
 from gpuwatch.app.watches.watch_selection import known_job, known_run
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.domain.jobs.job import Job, JobState, JobTransition, new_job
-from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_definition import JobDefinition, after_preparation
 from gpuwatch.domain.watches.owner_names import owner_of, plain_name
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
@@ -133,8 +133,16 @@ def retry_job(
             return job, False
         if as_of is not None and job.version != as_of:
             raise JobConflict(f"job {job.name!r} has changed in the meantime; reload it")
-        definition = None if definition is None else owned_definition(definition, owner_of(job.name))
+        if definition is not None:
+            definition = _begun(owned_definition(definition, owner_of(job.name)), job)
         return _requeue(repository, job, definition, actor), True
+
+
+def _begun(definition: JobDefinition, job: Job) -> JobDefinition:
+    """The definition of a changed file, for a job that need not prepare the same data again."""
+    prepared_run = job.definition.prepared_run
+    is_same = definition.folder == job.definition.folder and definition.prepare == job.definition.prepare
+    return after_preparation(definition, prepared_run) if prepared_run is not None and is_same else definition
 
 
 def not_retriable(job: Job) -> UsageError:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpuwatch.domain.jobs.job import Job
-from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_definition import JobDefinition, steps_of
 from gpuwatch.domain.jobs.job_series import JobSeries
 from gpuwatch.domain.jobs.run_plan import is_local
 from gpuwatch.domain.market.offer import clean
@@ -46,26 +46,29 @@ def check_inputs(definition: JobDefinition) -> None:
             ) from None
 
 
+def _steps(jobs: Sequence[Job | JobSeries]) -> Iterator[tuple[Job | JobSeries, JobDefinition]]:
+    return ((job, step) for job in jobs for step in steps_of(job.definition))
+
+
 def missing_inputs(jobs: Sequence[Job | JobSeries]) -> Iterator[tuple[str, Path]]:
     """(job, path) for each local input that cannot be read; without it, the instance would be rented in vain."""
-    for job in jobs:
-        for _, path in _local_inputs(job.definition):
+    for job, step in _steps(jobs):
+        for _, path in _local_inputs(step):
             if not os.access(path, os.R_OK):
                 yield job.name, path
 
 
 def left_out_inputs(jobs: Sequence[Job | JobSeries]) -> Iterator[tuple[str, str]]:
     """(job, name) for each part of a local input that is not sent: pipes, sockets and devices have no content."""
-    for job in jobs:
-        for source, path in _local_inputs(job.definition):
+    for job, step in _steps(jobs):
+        for source, path in _local_inputs(step):
             if path.is_dir():
                 yield from ((job.name, clean(f"{source}/{one.name}")) for one in sent_entries(path) if one.is_left_out)
 
 
 def doubtful_results(jobs: Sequence[Job | JobSeries]) -> Iterator[tuple[str, str, str]]:
     """(job, pattern, name) where the command names no such folder, but one that is nearly called so."""
-    for job in jobs:
-        spec = job.definition
+    for job, spec in _steps(jobs):
         text = "\n".join(filter(None, (spec.setup, spec.command, spec.script)))
         written = {found.removeprefix("./").split("/")[0] for found in _WRITTEN.findall(text) + _PATH.findall(text)}
         for result in spec.results:

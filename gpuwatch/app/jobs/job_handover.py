@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _IDLE_MINUTES: Final = 10
+_LEFT_OUT: Final = ("prepare", "inputs", "results", "checkpoint", "pilot", "active")
 
 
 class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
 def job_handover(settings: Settings, file: Path, tool: str, provider_names: Sequence[str] = ()) -> JobHandover:
     """Poll once for a job, and convert its best offer to a task. Raises SettingsError: its file is invalid."""
     spec, now = _for_one_machine(read_job_file(file, settings.groups)), real_now()
-    job = new_job(spec, "handover", now)
+    job = new_job(msgspec.structs.replace(spec, prepare=None), "handover", now)
     watch = msgspec.structs.replace(waiting_job_watch(job, price_cap(job), now), auto=None)
     checked = check_markets(settings, [watch], provider_names)
     runtime_s = int(max_runtime_s(job, price_cap(job), now))
@@ -71,7 +72,7 @@ def job_handover(settings: Settings, file: Path, tool: str, provider_names: Sequ
         usd_low=None if usd_hour is None or hours is None else usd_hour * hours.low,
         usd_high=None if usd_hour is None or hours is None else usd_hour * work_hours_left(job),
         runtime_s=runtime_s,
-        left_out=tuple(key for key in ("inputs", "results", "checkpoint", "pilot", "active") if getattr(spec, key)),
+        left_out=tuple(key for key in _LEFT_OUT if getattr(spec, key)),
     )
 
 

@@ -18,7 +18,7 @@ from gpuwatch.domain.jobs.job_watch import START_H, latest_start, price_cap, wai
 from gpuwatch.domain.jobs.queue import QueuedJob, group_states, saving_usd, schedule
 from gpuwatch.domain.jobs.shared_instance import Merge, SharedInstances, holders_of, launches_of
 from gpuwatch.domain.launches.life.admission import BlockReason
-from gpuwatch.domain.market.json_view import JsonView, Moment, rfc3339
+from gpuwatch.domain.market.json_view import JsonView, Moment, number, rfc3339
 from gpuwatch.domain.market.money import MICRO, dollars, price_text
 from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.setup.durations import format_moment
@@ -63,7 +63,9 @@ class PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
         cap_usd_gpu_hour: the highest price that its limits ever allow.
         cheapest_usd_gpu_hour: the cheapest fitting offer at any price; None: none is known.
         when: what it waits for, one line.
-        predicted_usd: at the cheapest offer if it would rent now, otherwise at the limit.
+        predicted_usd: at the cheapest offer if it would rent now, otherwise at the limit; a step that follows
+            at its limit.
+        most_usd: what all its steps can cost at most; None: its file states no `max_usd`.
     """
 
     queued: QueuedJob
@@ -74,6 +76,7 @@ class PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
     when: str
     saving_usd: float
     predicted_usd: float
+    most_usd: float | None = None
     spot_first: SpotFirst | None = None
 
 
@@ -137,7 +140,8 @@ def planned_start(queued: QueuedJob, status: WatchStatus | None, now: datetime, 
         rents_now=rents_now,
         when=queued.waits or _wait_text(job, status, (limit, cap, cheapest), now, zone),
         saving_usd=saving_usd(job, cheapest),
-        predicted_usd=job.spent_microusd / MICRO + price * _gpu_hours_left(job),
+        predicted_usd=job.spent_microusd / MICRO + price * _gpu_hours_left(job) + _following_usd(job),
+        most_usd=number(job.definition.whole.limit.max_usd),
         spot_first=None if status is None else _spot_first(job, status),
     )
 
@@ -150,6 +154,15 @@ def spot_first_of(settings: Settings, job: Job, now: datetime) -> SpotFirst | No
     if job.definition.resources.spot is not SpotPolicy.FIRST or job.state not in {JobState.QUEUED, JobState.PREEMPTED}:
         return None
     return _spot_first(job, _statuses(settings, [job], now)[job.job_id])
+
+
+def _following_usd(job: Job) -> float:
+    """The cost of the step after this one, at its limit."""
+    if job.definition.then is None:
+        return 0.0
+    following = msgspec.structs.replace(job, definition=job.definition.then, progress=None)
+    units = priced_units(following.definition.resources.gpu_count_min)
+    return float(price_cap(following)) * units * work_hours_left(following)
 
 
 def _spot_first(job: Job, status: WatchStatus) -> SpotFirst | None:
@@ -230,6 +243,8 @@ def job_plan_json(plan: JobPlan) -> dict[str, Any]:
                 "when": start.when,
                 "saving_usd": round(start.saving_usd, 6),
                 "predicted_usd": round(start.predicted_usd, 6),
+                "most_usd": start.most_usd,
+                "stage": start.queued.job.definition.stage,
                 "spot_first": None if start.spot_first is None else start.spot_first.json(),
             }
             for start in plan.starts

@@ -31,7 +31,13 @@ from gpuwatch.domain.jobs.job import Job, new_job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_series import JobSeries, new_series, replayed_steps, run_of
 from gpuwatch.domain.jobs.job_watch import latest_spot_wait, price_cap, work_hours_left
-from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
+from gpuwatch.domain.jobs.simulation.queue_simulation import (
+    QueuePolicy,
+    SimulatedJob,
+    SimulatedStart,
+    is_covered,
+    simulate_queue,
+)
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.domain.watches.watch import AutoPrice, SpotPolicy, Watch
@@ -49,6 +55,7 @@ ASSUMED = (
     "list price: the median of what fits in that hour, as a catalogue states it",
     "limits are those of max_price = auto, from the prices known by then, renewed once a day; hours are whole",
     "limits are computed as if no forecast had been scored; the daemon heeds that record (gpuwatch forecasts scores)",
+    "[prepare] is left out: the history has no prices of machines without GPUs",
     "interruptions, set-up, disk above the default and traffic are left out of all three",
     "recurring jobs: gpuwatch ran in the hours with prices; a time in a gap is made up for or missed, as in the daemon",
     'relocate = "move": judged once an hour as in the daemon; a machine starts within 12 minutes and is billed by the '
@@ -207,14 +214,17 @@ def _subjects(settings: Settings, request: SimulationRequest) -> list[Job | JobS
         from gpuwatch.settings.validate import read_job_file  # noqa: PLC0415 pydantic
 
         zone = ZoneInfo(settings.timezone)
-        definitions = [read_job_file(file, settings.groups) for file in request.files]
+        read = (read_job_file(file, settings.groups) for file in request.files)
+        definitions = [msgspec.structs.replace(definition, prepare=None) for definition in read]
         return [
             new_job(one, "-", request.since) if one.schedule is None else new_series(one, request.since, zone)
             for one in definitions
         ]
     with open_store_read_only(settings) as store:
-        jobs: list[Job | JobSeries] = [job for job in SqlJobRepository(store).open_jobs() if job.series is None]
-        jobs += SqlSeriesRepository(store).every()  # with their open runs
+        found: list[Job | JobSeries] = [job for job in SqlJobRepository(store).open_jobs() if job.series is None]
+        found += SqlSeriesRepository(store).every()  # with their open runs
+    without = ((one, msgspec.structs.replace(one.definition.whole, prepare=None)) for one in found)
+    jobs = [msgspec.structs.replace(one, definition=definition) for one, definition in without]
     if not jobs:
         raise UsageError("no job is open; name job files, or use --jobs 1000 for a synthetic queue")
     return jobs

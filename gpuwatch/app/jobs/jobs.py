@@ -31,7 +31,7 @@ from gpuwatch.domain.jobs.job import (
     moves_of,
     new_job,
 )
-from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_definition import JobDefinition, steps_of
 from gpuwatch.domain.jobs.job_series import JobSeries, new_series
 from gpuwatch.domain.jobs.run_sample import RunSample, RunSampleView, sample_view, samples_of
 from gpuwatch.domain.watches.owner_names import Purpose, owned_name
@@ -125,6 +125,11 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
                 definition = read_job_file(file, settings.groups)
                 if values and definition.schedule is not None:
                     raise UsageError(f"--sweep: {file} has a schedule, and a recurring job has one run at a time")
+                if values and definition.prepare is not None:
+                    raise UsageError(
+                        f"--sweep: {file} has [prepare], which would run for each value; submit that step as a job of"
+                        " its own, and name it in depends_on"
+                    )
                 definitions += expand(definition, values)
             except SettingsError as error:
                 faults += error.faults
@@ -138,11 +143,12 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
 def unreachable_deadlines(jobs: Sequence[Job | JobSeries]) -> Iterator[tuple[str, float]]:
     """(job, hours) for each job whose estimate, at its lowest, exceeds the time until its deadline."""
     for job in jobs:
-        hours, has_s = job.definition.hours, job.definition.deadline_s
+        estimates, has_s = [step.hours for step in steps_of(job.definition)], job.definition.deadline_s
         if isinstance(job, Job) and job.deadline is not None:
             has_s = (job.deadline - job.submitted_at).total_seconds()
-        if hours is not None and has_s is not None and has_s < hours.low * 3600:
-            yield job.name, hours.low
+        least_h = sum(hours.low for hours in estimates if hours is not None)
+        if least_h and has_s is not None and has_s < least_h * 3600:
+            yield job.name, least_h
 
 
 def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> SubmittedJobs:
@@ -187,10 +193,11 @@ def owned_definition(definition: JobDefinition, owner: str) -> JobDefinition:
 
 
 def check_runnable(settings: Settings, definition: JobDefinition) -> None:
-    """Raises UsageError: it could run nowhere with these settings, or an input is missing."""
+    """Raises UsageError: a step of it could run nowhere with these settings, or an input cannot be sent."""
     _check_nodes(settings, definition)
-    _check_providers(settings, definition)
-    check_inputs(definition)
+    for step in steps_of(definition):
+        _check_providers(settings, step)
+        check_inputs(step)
 
 
 def _check_nodes(settings: Settings, definition: JobDefinition) -> None:
@@ -219,6 +226,11 @@ def _check_providers(settings: Settings, definition: JobDefinition) -> None:
         raise UsageError(
             f"job {definition.name!r}: gpuwatch cannot rent at any of its providers: {reason};"
             " add [providers.NAME] to the settings, or another one to resources.providers"
+        )
+    if definition.resources.wants_no_gpu and not any(info(name).sells_cpu_machines for name in usable):
+        raise UsageError(
+            f"job {definition.name!r}: gpuwatch rents no machines without GPUs at {' or '.join(usable)}; add another"
+            " provider (docs/cpu-machines.md lists them), or name a GPU in resources"
         )
     if not any(info(name).runs_onstart for name in usable):
         raise UsageError(

@@ -10,7 +10,7 @@ from gpuwatch.app.jobs.job_output import log_part
 from gpuwatch.app.jobs.job_series import SeriesDetails, listed_series, request_series_end, series_details
 from gpuwatch.app.jobs.jobs import RETRIABLE, job_details, listed_jobs
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
-from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job import Job, JobState, state_text
 from gpuwatch.domain.jobs.job_series import JobSeries
 from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.jobs.run_sample import sample_facts
@@ -93,7 +93,7 @@ def _line(job: Job) -> str:
     progress = "" if job.progress is None else f", {100 * job.progress:.0f} % done"
     cost = f", {dollars(usd(job.spent_microusd))}" if job.spent_microusd else ""
     reason = f": {job.reason}" if job.reason else ""
-    return f"{job.state.value}{progress}{cost}{reason}"
+    return f"{state_text(job.state, job.definition.stage)}{progress}{cost}{reason}"
 
 
 # --- presses ----------------------------------------------------------------------------------------------------------

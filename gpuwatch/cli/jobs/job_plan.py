@@ -16,10 +16,11 @@ from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.jobs.job_watch import latest_start
 from gpuwatch.domain.market.figure_text import count_text
-from gpuwatch.domain.market.money import dollars, per_gpu_hour
+from gpuwatch.domain.market.money import dollars, per_gpu_hour, per_unit_hour
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.app.jobs.job_plan import PlannedStart
     from gpuwatch.app.jobs.job_simulate import PolicyResult
     from gpuwatch.settings import Settings
 
@@ -39,8 +40,8 @@ _START_COLUMNS = (
     left("job", lambda start: start.queued.job.name),
     right("prio", lambda start: start.queued.job.priority, drop=3),
     left("latest start", lambda start: latest_start(start.queued.job), drop=2),
-    right("limit", lambda job: _gpu_price(job.limit_usd_gpu_hour)),
-    right("cheapest", lambda job: _gpu_price(job.cheapest_usd_gpu_hour), drop=1),
+    right("limit", lambda start: _unit_price(start, start.limit_usd_gpu_hour)),
+    right("cheapest", lambda start: _unit_price(start, start.cheapest_usd_gpu_hour), drop=1),
     right("saves", lambda job: _amount(job.saving_usd), drop=4),
     right("costs", lambda job: _amount(job.predicted_usd), drop=1),
     text("when", "when"),
@@ -49,6 +50,11 @@ _START_COLUMNS = (
 
 def _gpu_price(usd: float | None, decimals: int = 2) -> str | None:
     return None if usd is None else per_gpu_hour(usd, least=decimals, most=decimals)
+
+
+def _unit_price(start: PlannedStart, usd: float | None) -> str | None:
+    gpu_count = start.queued.job.definition.resources.gpu_count_max
+    return None if usd is None else per_unit_hour(usd, gpu_count, least=2, most=2)
 
 
 def _amount(usd: float | None) -> str | None:
@@ -79,6 +85,7 @@ def plan(as_json: bool, settings: Settings) -> None:
     Sends no requests: offers come from the newest poll in the store. Prices are USD per GPU-hour.
     """
     from gpuwatch.app.jobs.job_plan import job_plan_json, plan_jobs
+    from gpuwatch.cli.jobs.jobs import steps_text
     from gpuwatch.domain.market.money import dollars
 
     job_plan = plan_jobs(settings)
@@ -92,6 +99,9 @@ def plan(as_json: bool, settings: Settings) -> None:
     for start in job_plan.starts:
         if start.spot_first is not None:
             click.echo(f"{start.queued.job.name}: {start.spot_first.text(ZoneInfo(settings.timezone))}")
+    for start in job_plan.starts:
+        if start.queued.job.definition.then is not None:
+            click.echo(f"{start.queued.job.name}: {steps_text(start.most_usd)}")
     for merge in job_plan.merges:
         names = ", ".join(job.name for job in merge.jobs)
         saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.separate_usd)}"

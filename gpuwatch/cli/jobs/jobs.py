@@ -25,10 +25,20 @@ from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from decimal import Decimal
 
     from gpuwatch.app.jobs.jobs import JobDetails
-    from gpuwatch.domain.jobs.job import JobEvent
+    from gpuwatch.domain.jobs.job import JobEvent, JobState
+    from gpuwatch.domain.jobs.job_definition import JobStage, PrepareSpec
+    from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
+
+
+def _state_text(state: JobState, stage: JobStage | None) -> str:
+    from gpuwatch.domain.jobs.job import state_text
+
+    return state_text(state, stage)
+
 
 _STATES = (
     *("queued", "renting", "preparing", "running", "fetching", "done"),
@@ -37,7 +47,7 @@ _STATES = (
 _JOB_COLUMNS = (
     left("job", "job_id"),
     left("name", "name"),
-    left("state", "state"),
+    left("state", lambda job: _state_text(job.state, job.stage)),
     right("prio", "priority", drop=3),
     left("deadline", "deadline", drop=1),
     right("done %", lambda job: None if job.progress is None else 100 * job.progress, ".0f", drop=2),
@@ -95,7 +105,8 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
         json_out([*map(job_view, submitted.jobs), *map(series_view, submitted.series)])
         return
     for job in submitted.jobs:
-        click.echo(f"job {job.job_id} ({job.name}) is queued")
+        steps = f": it {steps_text(job.definition.whole.limit.max_usd)}" if job.definition.then is not None else ""
+        click.echo(f"job {job.job_id} ({job.name}) is queued{steps}")
     for series in submitted.series:
         click.echo(f"recurring job {series.name}: next run {local(series.next_at, settings.timezone)}")
     if settings.dry_run:
@@ -203,19 +214,27 @@ def retry(name: str, file: Path | None, as_json: bool, settings: Settings) -> No
         click.echo(f"job {queued.job_id} ({queued.name}) is queued")
 
 
+def steps_text(most_usd: Decimal | float | None) -> str:
+    """Say what a job does that prepares its data, and what that can cost at most; None: it has no limit in all."""
+    cost = (
+        "nothing limits both together without max_usd" if most_usd is None else f"{dollars(most_usd)} at most for both"
+    )
+    return f"prepares its data first, then rents its own machine; {cost}"
+
+
 def _print_details(details: JobDetails, timezone: str) -> None:
     from gpuwatch.domain.jobs.checkpoints import kept_facts
     from gpuwatch.domain.jobs.job import move_text
     from gpuwatch.domain.jobs.run_sample import sample_facts, without_older_samples
     from gpuwatch.domain.market.money import dollars, usd
 
-    job, spec = details.job, details.job.definition
-    gpus = ", ".join(spec.resources.gpu) if len(spec.resources.gpu) < 5 else f"any of {len(spec.resources.gpu)} GPUs"
+    job, spec = details.job, details.job.definition.whole
     lines: Sequence[tuple[str, str]] = (
         ("job", f"{job.job_id} ({job.name})"),
-        ("state", job.state.value + (f": {job.reason}" if job.reason else "")),
+        ("state", _state_text(job.state, job.definition.stage) + (f": {job.reason}" if job.reason else "")),
         ("command", spec.command.partition("\n")[0] or "a script"),
-        ("GPU", f"{spec.resources.gpu_count_min} × {gpus}" if spec.resources.gpu_count_min else "none"),
+        ("GPU", _gpu_text(spec.resources)),
+        *([("prepare", _prepare_text(spec.prepare))] if spec.prepare else []),
         *([("machines", f"{spec.nodes}, by dstack")] if spec.nodes > 1 else []),
         *([("log", details.log_is_at)] if details.log_is_at else []),
         ("deadline", local(job.deadline, timezone)),
@@ -234,6 +253,16 @@ def _print_details(details: JobDetails, timezone: str) -> None:
         click.echo(f"{label:<10} {value}")
     click.echo()
     table(_EVENT_COLUMNS, without_older_samples(details.events), timezone=timezone)
+
+
+def _gpu_text(resources: Watch) -> str:
+    gpus = ", ".join(resources.gpu) if len(resources.gpu) < 5 else f"any of {len(resources.gpu)} GPUs"
+    return f"{resources.gpu_count_min} × {gpus}" if resources.gpu_count_min else "none"
+
+
+def _prepare_text(prepare: PrepareSpec) -> str:
+    command = prepare.command.partition("\n")[0] or "a script"
+    return f"{command}; GPU: {_gpu_text(prepare.resources)}; hands on: {', '.join(prepare.results) or 'nothing'}"
 
 
 def _detail_text(event: JobEvent) -> str:

@@ -33,6 +33,14 @@ FINISHED = _job(
     facts=(("Results", "{results}"),),
     did="Results were fetched and verified. {instance}",
 )
+PREPARED = _job(
+    "its data is prepared",
+    severity=Severity.INFO,
+    facts=(("Prepared", "{results}"),),
+    did="The data was fetched and verified, and the instance that prepared it was destroyed. "
+    "The job now waits for its own machine, within its limits.",
+    can_do=(_SHOW, _CANCEL),
+)
 INSTANCE_ENDED = "The instance was destroyed, and its end is confirmed."
 INSTANCE_GIVEN = "Another job continues on the instance."
 CANNOT_START = _job("it cannot start", why="{why}", did=DESTROYING)
@@ -146,5 +154,5 @@ NOT_COPIED = _job(
 )
 GOES_ON = (
     *(INTERRUPTED, NOT_FETCHED, LEFT_OUT, OVER_FORECAST, NOT_STORED, NOT_COPIED, UNMEASURED),
-    *(MOVES, CHEAPER_MACHINE),
+    *(MOVES, CHEAPER_MACHINE, PREPARED),
 )

@@ -10,8 +10,9 @@ from pathlib import PurePath
 
 import msgspec
 
-from gpuwatch.domain.jobs.job_definition import JobDefinition, is_store
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.run_status import MachineFile
+from gpuwatch.domain.setup.store_addresses import is_store
 
 SETTLE_S = 2  # a file that was just written may still grow
 _INCOMPLETE = re.compile(r"(^\.|\.(tmp|part|partial|incomplete|new|lock)$|~$|^tmp)", re.IGNORECASE)

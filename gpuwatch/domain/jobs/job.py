@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_definition import JobDefinition, JobStage, PrepareSpec, steps_of
 from gpuwatch.domain.market.json_view import JsonView, Moment, number
 from gpuwatch.domain.market.money import dollars, per_hour
 from gpuwatch.domain.watches.owner_names import Purpose
@@ -78,7 +78,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
-    """A queued job; its deadline counts from now."""
+    """A queued job in the first step that is left of it; its deadline counts from now."""
+    definition = steps_of(definition)[0]
     deadline = definition.deadline_at
     if definition.deadline_s is not None:
         deadline = now + timedelta(seconds=definition.deadline_s)
@@ -148,7 +149,8 @@ _ALLOWED = {
     "renting": "renting queued preparing paused preempted failed cancelled",
     "preparing": "preparing running fetching paused preempted queued failed cancelled",
     "running": "running fetching paused preempted queued failed cancelled",
-    "fetching": "fetching done failed cancelled",  # its command has ended: it never runs again by itself
+    # its command has ended: it never runs again by itself; "queued": its data is prepared, its own command follows
+    "fetching": "fetching done queued failed cancelled",
     "paused": "queued preparing running preempted failed cancelled",
     "preempted": "queued failed cancelled",
     "done": "",
@@ -229,6 +231,7 @@ class JobView(JsonView, frozen=True, kw_only=True):
     group: Annotated[str | None, Meta(description="The array that it is a job of.")]
     series: Annotated[str | None, Meta(description="The recurring job that it is a run of.")]
     planned_at: Annotated[Moment | None, Meta(description="The time of its schedule.")]
+    stage: Annotated[JobStage | None, Meta(description="With [prepare]: the step that it is in; else null.")]
 
 
 class JobRunView(JsonView, frozen=True, kw_only=True):
@@ -280,38 +283,43 @@ def job_view(job: Job) -> JobView:
 
 def definition_json(definition: JobDefinition) -> dict[str, Any]:
     """JSON of the job file. Of the environment only names are shown: a value may be a secret."""
-    limit, resources = definition.limit, definition.resources
+    spec, prepare = definition.whole, definition.whole.prepare
     return {
-        "image": resources.launch.image if resources.launch else None,
-        "command": definition.command or None,
-        "env": sorted({*definition.env, *definition.secret_env}),
-        "group": resources.group,
+        "image": spec.resources.launch.image if spec.resources.launch else None,
+        **_work_json(spec),
+        "group": spec.resources.group,
+        "action": spec.resources.action,
+        "require": spec.resources.require,
+        **{name: getattr(spec, name) for name in _SHOWN_AS_WRITTEN},
+        "prepare": None if prepare is None else {"image": prepare.image, **_work_json(prepare)},
+    }
+
+
+def _work_json(work: JobDefinition | PrepareSpec) -> dict[str, Any]:
+    """What a job and its `[prepare]` have in common."""
+    limit, resources = work.limit, work.resources
+    return {
+        "command": work.command or None,
+        "env": sorted({*work.env, *work.secret_env}),
         "gpu": resources.gpu,
         "gpu_count": [resources.gpu_count_min, resources.gpu_count_max],
         "spot": resources.spot,
-        "action": resources.action,
-        "require": resources.require,
         "limit": {
             "max_price": number(limit.max_price_usd_gpu_hour),
             "max_usd": number(limit.max_usd),
             "max_usd_hour": number(limit.max_usd_hour),
         },
-        **{name: getattr(definition, name) for name in _SHOWN_AS_WRITTEN},
+        **{name: getattr(work, name) for name in _SHOWN_OF_WORK},
     }
 
 
-_SHOWN_AS_WRITTEN = (
-    "setup",
-    "script",
-    "inputs",
-    "results",
-    "checkpoint",
-    "pilot",
-    "hours",
-    "active",
-    "retries",
-    "relocate",
-)
+_SHOWN_OF_WORK = ("setup", "script", "inputs", "results", "hours")
+_SHOWN_AS_WRITTEN = ("checkpoint", "pilot", "active", "retries", "relocate")
+
+
+def state_text(state: JobState, stage: JobStage | None) -> str:
+    """The state of a job in a word or two: also that it is in the step before its own command."""
+    return f"{state.value}, preparing its data" if stage is JobStage.PREPARE else state.value
 
 
 def moves_of(runs: Sequence[JobRun], events: Sequence[JobEvent]) -> list[JobMove]:

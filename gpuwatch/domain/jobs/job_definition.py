@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
-from decimal import Decimal
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
-from gpuwatch.domain.jobs.run_status import is_safe_path
-from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.setup.cron import parse_cron
-from gpuwatch.domain.setup.durations import parse_duration
+from gpuwatch.domain.jobs.job_values import (
+    CheckpointSpec,
+    Command,
+    Cron,
+    JobEnvValue,
+    JobFiles,
+    JobFilesList,
+    JobLimit,
+    JobName,
+    JobResults,
+    Pilot,
+    PrepareResources,
+    Resources,
+    ResultFiles,
+    WorkPaths,
+)
+from gpuwatch.domain.launches.life.owner_decisions import PILOT_ITEMS
+from gpuwatch.domain.market.offer import NO_GPU
 from gpuwatch.domain.setup.fields import (
-    Key,
     Line,
     Reference,
     Span,
@@ -23,22 +34,18 @@ from gpuwatch.domain.setup.fields import (
     Spec,
     Switch,
     Text,
-    Usd,
     Whole,
     Words,
     about,
 )
-from gpuwatch.domain.watches.launch_spec import EnvName, JobRelocate, LaunchSpec, shell_command
-from gpuwatch.domain.watches.launch_text import check_value
+from gpuwatch.domain.setup.store_addresses import EXPECTED_STORE, is_remote, is_store
+from gpuwatch.domain.watches.launch_spec import EnvName, JobRelocate, LaunchSpec
 from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.domain.watches.watch import HIGHEST_USD, Action, Watch
 from gpuwatch.domain.watches.watch_fields import Deadline, GroupName, Windows
 from gpuwatch.domain.watches.watch_job_schema import Figures
 
 DEFAULT_IMAGE = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")  # {lr} is a value of a sweep
-_PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,3})?)\s*%")
 # Keys of a watch that describe an offer. The queue sets the others.
 RESOURCE_KEYS = (
     *("gpu", "gpu_count", "providers", "spot", "cpu_arch", "disk_gb", "download_gb", "upload_gb", "min_vram_gib"),
@@ -56,184 +63,69 @@ RESOURCE_KEYS = (
     *("spot_for", "available_for", "when", "any"),
 )
 GROUP_KEYS = ("active", "require")  # keys of a job itself that it inherits from its group, besides those above
-_REMOTE = re.compile(r"rclone:[A-Za-z0-9_][\w.+@-]{0,63}:[^\x00-\x1f]*")
-_BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9.-]{1,62}(/[^\x00-\x1f]*)?")
-EXPECTED_STORE = "expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER, without keys or options"
-Command = Annotated[str, BeforeValidator(shell_command)]
 
 
-def is_remote(address: str) -> bool:
-    """Whether a source or target is an address for the local rclone; it may still be invalid."""
-    return address.startswith("rclone:")
+class JobStage(StrEnum):
+    """The steps of a job with `[prepare]`; other programs read these names."""
+
+    PREPARE = "prepare"
+    MAIN = "main"
 
 
-def is_store(address: str) -> bool:
-    """Whether results or checkpoints can be stored there."""
-    return _REMOTE.fullmatch(address) is not None or _BUCKET.fullmatch(address) is not None
+Environment = Annotated[
+    dict[EnvName, JobEnvValue],
+    about('Environment variables: text, { from_env = "NAME" } or { from_file = "path" } (for secrets).', repr=False),
+]
+_WITHOUT_GPU = Watch(
+    name="job", gpu=(NO_GPU,), gpu_names=(NO_GPU,), gpu_count_min=0, gpu_count_max=0,
+    max_price_usd_gpu_hour=HIGHEST_USD,
+)  # fmt: skip
 
 
-def is_job_name(text: str) -> bool:
-    """Whether a job may have this name; it is also that of its file."""
-    return _NAME.fullmatch(text) is not None
+class PrepareKeys:
+    """Keys of `[prepare]` that `PrepareSpec` holds by other fields."""
+
+    env: Environment = {}  # noqa: RUF012 never changed
+    resources: Annotated[
+        PrepareResources | None, about("Offers it can use, as in a watch. Without gpu: machines without GPUs.")
+    ] = None
 
 
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ValueError("expected a name of at most 100 letters, digits, '.', '_' and '-', such as \"qlora-8b\"")
-    return value
+class PrepareSpec(Spec, frozen=True, kw_only=True, gc=False):
+    """`[prepare]`: work on a machine of its own, before the machine of the job is rented."""
 
+    Keys = PrepareKeys
 
-def _pilot(value: Any) -> Any:
-    """ "1%" of the work, or a duration."""
-    if isinstance(value, PilotSpec):
-        return value
-    if not isinstance(value, str):
-        raise ValueError('expected a share of the work or a duration in quotes, such as "1%" or "10m"')  # noqa: TRY004
-    percent = _PERCENT.fullmatch(value.strip())
-    if percent is None:
-        return PilotSpec(duration_s=parse_duration(value))
-    if not float(percent[1]):
-        raise ValueError('expected a share above 0, such as "1%"')
-    return PilotSpec(share=float(percent[1]) / 100)
-
-
-def _one_or_many_files(value: Any) -> Any:
-    """`"out/*"` alone, or a list of texts and tables."""
-    files = [value] if isinstance(value, (str, dict)) else value
-    return [{"source": file} if isinstance(file, str) else file for file in files] if isinstance(files, list) else files
-
-
-def _env_value(value: Any) -> Any:
-    if isinstance(value, Reference):
-        return value
-    if isinstance(value, str):
-        return check_value(value)
-    if isinstance(value, bool):
-        raise ValueError('expected text in quotes, such as "1"')  # noqa: TRY004 pydantic reports ValueErrors
-    if isinstance(value, (int, Decimal)):
-        return str(value)
-    ((kind, name),) = value.items() if isinstance(value, dict) and len(value) == 1 else (("", None),)
-    if kind not in {"from_env", "from_file"} or not isinstance(name, str) or not name.strip():
-        raise ValueError('expected text in quotes, { from_env = "NAME" } or { from_file = "/run/secrets/name" }')
-    return Reference(**{kind: name})
-
-
-def _cron(value: str) -> str:
-    parse_cron(value)
-    return value
-
-
-def _store(value: Any) -> str:
-    if not isinstance(value, str) or not is_store(value):
-        raise ValueError(EXPECTED_STORE)
-    return value
-
-
-def _work_path(value: str) -> str:
-    """A path that the runner can list: it runs in the work folder and drops every file outside of it."""
-    if value.startswith("~") or not is_safe_path(value.rstrip("/")):
-        raise ValueError('expected a path below the work folder, in which the command runs, such as "out/*"')
-    if "**" in value or "$" in value or _BRACES.search(value):
-        raise ValueError(
-            'expected a path with * and ? alone, as sh reads them; "out" means the folder with all that is below it'
-        )
-    return value
-
-
-JobName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
-Store = Annotated[str, BeforeValidator(_store)]
-Cron = Annotated[Line, AfterValidator(_cron), WithJsonSchema({"type": "string", "examples": ["0 2 * * 6", "@daily"]})]
-WorkPath = Annotated[Line, AfterValidator(_work_path)]
-JobEnvValue = Annotated[str | Reference, PlainValidator(_env_value, json_schema_input_type=str | Reference)]
-
-
-class PilotSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A small run before the full one: a share of the work, or a time, but not both."""
-
-    share: float | None = None
-    duration_s: float | None = None
-
-
-# `gc=False`, as for `Watch`: thousands of jobs may be queued, none is part of a reference cycle.
-class JobFiles(Spec, frozen=True, kw_only=True, gc=False):
-    """Files to copy to the instance, or from it: `{ source, target }`."""
-
-    source: Annotated[Line, about("Local path, git URL, s3://, https:// or rclone:.")]
-    target: Annotated[Line, about("Destination; for results a local folder, s3:// or rclone:.")] = ""
-
-
-class ResultFiles(JobFiles, frozen=True, kw_only=True, gc=False):
-    """`results = [{ source, target }]`: a glob below the work folder of the instance."""
-
-    source: Annotated[WorkPath, about("Glob below the work folder on the instance.")]
-
-
-class CheckpointSpec(Spec, frozen=True, kw_only=True, gc=False):
-    """`checkpoint = { path, every, resume }`: where checkpoints are, how often they are fetched, how it resumes."""
-
-    path: Annotated[WorkPath, about("Folder below the work folder where the command writes checkpoints.")]
-    every_s: Annotated[SpanFrom1s, about("Fetch interval: the most work that can be lost (default 20m).")] = 1_200.0
-    keep: Annotated[Whole, about("Checkpoints kept.", ge=1, le=1000)] = 2
-    resume: Annotated[Line | None, about("Command that resumes from a checkpoint. Default: the same command.")] = None
-    store: Annotated[Store | None, about("Store for copies: s3://BUCKET/FOLDER, rclone:REMOTE:FOLDER.")] = None
-
-
-class JobLimit(Spec, frozen=True, kw_only=True, gc=False):
-    """`limit`: the maximum cost of the job, commission included. At least one key; the strictest applies."""
-
-    max_price_usd_gpu_hour: Annotated[Usd | None, about("USD per GPU-hour, commission included."), Key("max_price")] = (
-        None
-    )
-    max_usd: Annotated[Usd | None, about("USD for the whole job, including all runs.")] = None
-    max_usd_hour: Annotated[Usd | None, about("USD per hour for the whole offer.")] = None
+    image: Annotated[Line | None, about("Container image. Default: that of the job.")] = None
+    setup: Annotated[Text | None, about("Shell lines that prepare the instance, before the command.")] = None
+    command: Annotated[Command, about("Command to run; exit code 0 means success.")] = ""
+    script: Annotated[
+        Text | None, about("Script to run instead of a command: its text, or a path relative to this file.")
+    ] = None
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    secret_env: dict[str, str] = msgspec.field(default_factory=dict)
+    inputs: Annotated[JobFilesList, about("Files copied to its instance before its command runs.")] = ()
+    results: Annotated[
+        WorkPaths, about("What the job gets, at the same paths: globs below the work folder on the instance.")
+    ] = ()
+    resources: Watch
+    limit: Annotated[JobLimit, about("Maximum cost of this step. The job's own max_usd covers both.")]
+    hours: Annotated[Figures | None, about('Estimated hours of work: 2, or "1-3".')] = None
+    max_runtime_s: Annotated[
+        SpanFrom1s | None, about("Runtime after which its instance is destroyed. Default: from limit and hours.")
+    ] = None
 
     @classmethod
     def computed(cls, table: Any) -> dict[str, Any]:
-        """A limit that is written has a key."""
-        if table.max_price is None and table.max_usd is None and table.max_usd_hour is None:
-            raise ValueError("expected max_price, max_usd or max_usd_hour")
-        return {}
-
-
-JobFilesList = Annotated[
-    tuple[JobFiles, ...],
-    BeforeValidator(_one_or_many_files, json_schema_input_type=str | JobFiles | list[str | JobFiles]),
-]
-JobResults = Annotated[
-    tuple[ResultFiles, ...],
-    BeforeValidator(_one_or_many_files, json_schema_input_type=str | ResultFiles | list[str | ResultFiles]),
-]
-Pilot = Annotated[PilotSpec, PlainValidator(_pilot), WithJsonSchema({"type": "string", "examples": ["1%", "10m"]})]
-
-
-def _resources(values: Any) -> Any:
-    """A watch of the job, for every GPU of the catalogue with enough memory if it names none."""
-    if not isinstance(values, dict):
-        return values
-    if "gpu" in values:
-        return {"name": "job"} | values
-    min_vram_gib = values.get("min_vram_gib")
-    if isinstance(min_vram_gib, bool) or not isinstance(min_vram_gib, (int, float, Decimal)):
-        raise ValueError("expected gpu, or min_vram_gib to accept any GPU with that memory")  # noqa: TRY004
-    gpus = [gpu.name for gpu in catalog().gpus() if (gpu.memory_gib or 0) >= float(min_vram_gib)]
-    if not gpus:
-        raise ValueError(f"no GPU has {min_vram_gib} GiB; lower min_vram_gib, or raise gpu_count")
-    return {"name": "job"} | values | {"gpu": gpus}
-
-
-Resources = Annotated[Watch, BeforeValidator(_resources)]
+        """Its offers, its variables by their kind, and where inputs without a target go."""
+        return {**_work(table), "resources": table.resources or _WITHOUT_GPU}
 
 
 class JobKeys:
     """Keys of a job file that `JobDefinition` holds by other fields."""
 
     image: Annotated[Line, about("Container image.")] = DEFAULT_IMAGE
-    env: Annotated[
-        dict[EnvName, JobEnvValue],
-        about(
-            'Environment variables: text, { from_env = "NAME" } or { from_file = "path" } (for secrets).', repr=False
-        ),
-    ] = {}  # noqa: RUF012 never changed
+    env: Environment = {}  # noqa: RUF012 never changed
     resources: Annotated[Resources, about("Offers the job can use, as in a watch.")]
     deadline: Annotated[
         Deadline | None,
@@ -310,36 +202,126 @@ class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
     keep_on_failure_s: Annotated[Span, about("How long to keep the instance after a failed command (default 0s).")] = (
         0.0
     )
+    prepare: Annotated[
+        PrepareSpec | None,
+        about("A step before, on another machine, by default one without GPUs; the job begins with its results."),
+    ] = None
     folder: str = "."  # the base of relative paths: the folder of the job file
     group: str | None = None  # the name of the array that the job belongs to; its group is that of `resources`
+    then: JobDefinition | None = None  # in its step before: what follows, as in the file
+    prepared_run: int | None = None  # the run whose results it begins with
 
     @classmethod
     def computed(cls, table: Any) -> dict[str, Any]:
         """The job's watch, its deadline, its variables by their kind, and where files without a target go."""
-        if ("command" in table.model_fields_set) == (table.script is not None):
-            raise ValueError("expected either command or script")
-        addresses = [one.source for one in table.inputs if is_remote(one.source)]
-        addresses += [one.target for one in table.results if is_remote(one.target) or "://" in one.target]
-        for address in addresses:
-            if not is_store(address):
-                raise ValueError(f"{address!r}: {EXPECTED_STORE}")
+        work = _work(table)
+        for one in table.results:
+            _check_address(one.target, is_store_like="://" in one.target)
         if table.name in table.depends_on:
             raise ValueError("depends_on: a job cannot depend on itself")
         _check_schedule(table)
         _check_relocate(table)
+        if table.prepare is not None and table.nodes > 1:
+            raise ValueError("prepare: expected only with nodes = 1; several machines take no files from gpuwatch")
         deadline = table.deadline if table.schedule is None else table.within
         is_span = isinstance(deadline, float)
         return {
-            "env": {name: one for name, one in table.env.items() if isinstance(one, str)},
-            "secret_env": {name: _reference(one) for name, one in table.env.items() if isinstance(one, Reference)},
-            "inputs": tuple(_with_target(one, ".") for one in table.inputs),
+            **work,
             "results": tuple(_with_target(one, f"results/{table.name}") for one in table.results),
             "resources": _watch(table),
             "deadline_s": deadline if is_span else None,
             "deadline_at": None if is_span else deadline,
             "folder": ".",
             "group": None,
+            "then": None,
+            "prepared_run": None,
         }
+
+    @property
+    def whole(self) -> JobDefinition:
+        """The job as in its file, whichever step it is in."""
+        return self.then or self
+
+    @property
+    def stage(self) -> JobStage | None:
+        """Which step of a job with `[prepare]` this is; None: it has one step only."""
+        if self.then is not None:
+            return JobStage.PREPARE
+        return None if self.prepare is None else JobStage.MAIN
+
+
+def steps_of(definition: JobDefinition) -> tuple[JobDefinition, ...]:
+    """What is left of a job, in order: each step as a definition of its own."""
+    if definition.then is not None:
+        return definition, definition.then
+    if definition.prepare is None or definition.prepared_run is not None:
+        return (definition,)
+    return _prepare_step(definition, definition.prepare), definition
+
+
+def _prepare_step(job: JobDefinition, spec: PrepareSpec) -> JobDefinition:
+    """The step before, as a job of the same name and deadline. It may spend what the job may spend in all."""
+    limits = [limit for limit in (spec.limit.max_usd, job.limit.max_usd) if limit is not None]
+    watch = job.resources
+    image = spec.image or (watch.launch.image if watch.launch else DEFAULT_IMAGE)
+    return msgspec.structs.replace(
+        job,
+        setup=spec.setup,
+        command=spec.command,
+        script=spec.script,
+        env=spec.env,
+        secret_env=spec.secret_env,
+        inputs=spec.inputs,
+        results=tuple(ResultFiles(source=path) for path in spec.results),
+        checkpoint=None,
+        pilot=None,
+        resources=msgspec.structs.replace(
+            spec.resources,
+            name=watch.name,
+            group=watch.group,
+            action=watch.action,
+            active=watch.active,
+            require=tuple(item for item in watch.require if job.pilot is None or item not in PILOT_ITEMS),
+            max_price_usd_gpu_hour=HIGHEST_USD,
+            unlimited=False,
+            launch=LaunchSpec(image=image, max_active=1, max_total=0),
+            repeat_every_s=None,
+        ),
+        limit=msgspec.structs.replace(spec.limit, max_usd=min(limits, default=None)),
+        hours=spec.hours,
+        max_runtime_s=spec.max_runtime_s,
+        share_instance=False,
+        relocate=None,
+        prepare=None,
+        then=job,
+    )
+
+
+def after_preparation(definition: JobDefinition, run_number: int) -> JobDefinition:
+    """The job itself, which begins with the results of that run."""
+    return msgspec.structs.replace(definition.whole, prepared_run=run_number)
+
+
+def _work(table: Any) -> dict[str, Any]:
+    """Its variables by their kind, and where inputs without a target go.
+
+    Raises:
+        ValueError: it has no command, or two; or an address is invalid.
+    """
+    if ("command" in table.model_fields_set) == (table.script is not None):
+        raise ValueError("expected either command or script")
+    for one in table.inputs:
+        _check_address(one.source)
+    return {
+        "env": {name: one for name, one in table.env.items() if isinstance(one, str)},
+        "secret_env": {name: _reference(one) for name, one in table.env.items() if isinstance(one, Reference)},
+        "inputs": tuple(_with_target(one, ".") for one in table.inputs),
+    }
+
+
+def _check_address(address: str, *, is_store_like: bool = False) -> None:
+    if (is_store_like or is_remote(address)) and not is_store(address):
+        raise ValueError(f"{address!r}: {EXPECTED_STORE}")
 
 
 def _check_schedule(table: Any) -> None:

@@ -39,14 +39,23 @@ _OBSERVED_BEFORE = timedelta(minutes=10)  # offers are observed this long before
 
 
 def work_hours_left(job: Job) -> float:
-    """Maximum hours of work left, from the estimate and the progress."""
-    hours = job.definition.hours
-    return (ASSUMED_HOURS if hours is None else hours.high) * (1 - min(job.progress or 0.0, 0.99))
+    """Maximum hours of work left in its step, from the estimate and the progress."""
+    return _estimate_h(job.definition) * (1 - min(job.progress or 0.0, 0.99))
+
+
+def hours_to_end(job: Job) -> float:
+    """Maximum hours until the job is done, once it has an instance: also those of the step that follows."""
+    following = job.definition.then
+    return work_hours_left(job) + (0.0 if following is None else START_H + _estimate_h(following))
+
+
+def _estimate_h(definition: JobDefinition) -> float:
+    return ASSUMED_HOURS if definition.hours is None else definition.hours.high
 
 
 def latest_start(job: Job) -> datetime | None:
-    """The latest start that meets the deadline if the estimate is right; None: no deadline."""
-    return None if job.deadline is None else job.deadline - timedelta(hours=work_hours_left(job))
+    """The latest start that meets the deadline if the estimates are right; None: no deadline."""
+    return None if job.deadline is None else job.deadline - timedelta(hours=hours_to_end(job))
 
 
 def latest_spot_wait(job: Job) -> datetime | None:

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun
-from gpuwatch.domain.jobs.job_definition import JobDefinition, PilotSpec
+from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_values import PilotSpec
 from gpuwatch.domain.jobs.job_watch import START_H, work_hours_left
 from gpuwatch.domain.jobs.run_progress import spent_usd
 from gpuwatch.domain.jobs.run_sample import RunSample

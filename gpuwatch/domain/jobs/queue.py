@@ -19,7 +19,7 @@ import msgspec
 from gpuwatch.domain.jobs.checkpoints import below
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_definition import JobDefinition
-from gpuwatch.domain.jobs.job_watch import latest_start, price_cap, usd_left, work_hours_left
+from gpuwatch.domain.jobs.job_watch import hours_to_end, latest_start, price_cap, usd_left, work_hours_left
 from gpuwatch.domain.jobs.shared_instance import SharedInstances
 from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.setup.durations import parse_duration
@@ -62,10 +62,10 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def slack_s(job: Job, now: datetime) -> float | None:
-    """Seconds to the deadline minus the work left; negative: the job can no longer meet it."""
+    """Seconds to the deadline minus the work left in all its steps; negative: the job can no longer meet it."""
     if job.deadline is None:
         return None
-    return (job.deadline - now).total_seconds() - work_hours_left(job) * 3600
+    return (job.deadline - now).total_seconds() - hours_to_end(job) * 3600
 
 
 def saving_usd(job: Job, price_usd_gpu_hour: float | None) -> float:

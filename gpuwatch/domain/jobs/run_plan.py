@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from gpuwatch.domain.jobs.job import Job
-from gpuwatch.domain.jobs.job_definition import JobFiles, is_remote
+from gpuwatch.domain.jobs.job_values import JobFiles
+from gpuwatch.domain.setup.store_addresses import is_remote
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GIT = re.compile(r"(git\+.*|git@.*|ssh://.*|.*\.git(@[\w./-]+)?)")

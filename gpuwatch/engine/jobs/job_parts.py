@@ -14,9 +14,10 @@ import msgspec
 
 from gpuwatch.domain.alerts.alert import AlertSpec
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState, JobTransition
-from gpuwatch.domain.jobs.job_definition import JobDefinition
+from gpuwatch.domain.jobs.job_definition import JobDefinition, JobStage
 from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, waiting_job_watch
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
+from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import FileListing, parse_files
 from gpuwatch.domain.launches.instance import SshAddress
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NOT_PREPARED = "its data was not prepared"
 _LIST_MAX = 8 << 20
 
 
@@ -196,8 +198,19 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         return parse_files(said.stdout.decode("utf-8", "replace"))
 
 
+def spent_microusd(jobs: JobStore, launches: SqlLaunchRepository, job: Job, now: datetime) -> int:
+    """Return the cost of all launches of a job so far. Raises StoreError."""
+    held: dict[str, JobRun | None] = {run.launch_id: run for run in jobs.runs(job.job_id)}
+    if job.launch_id is not None:
+        held.setdefault(job.launch_id, None)
+    found = [(run, launches.get(launch_id)) for launch_id, run in held.items()]
+    return sum(run_cost_microusd(run, launch, now) for run, launch in found if launch is not None)
+
+
 def record_step(jobs: JobStore, job: Job, step: JobTransition, run: JobRun | None = None) -> Job:
     """Store one transition of a job, and log it. Raises JobConflict, StoreError."""
+    if step.to_state is JobState.FAILED and job.definition.stage is JobStage.PREPARE:
+        step = msgspec.structs.replace(step, reason=f"{NOT_PREPARED}: {step.reason}" if step.reason else NOT_PREPARED)
     after = jobs.record(job, step, run)
     why = f": {step.reason}" if step.reason else ""
     log.info("job %s: %s%s", job.name, step.to_state.value, why, extra={"job": job.job_id})

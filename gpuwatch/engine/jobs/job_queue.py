@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import msgspec
 from gpuwatch.domain.alerts.job_texts import FAILED_IN_QUEUE
 from gpuwatch.domain.jobs.cluster_task import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState, JobTransition
+from gpuwatch.domain.jobs.job_definition import steps_of
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch, watch_for_a_move, work_hours_left
 from gpuwatch.domain.jobs.queue import (
     HUNTED_AT_ONCE,
@@ -21,14 +22,13 @@ from gpuwatch.domain.jobs.queue import (
     queue_order,
     searching_jobs,
 )
-from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.jobs.shared_instance import SharedInstances, holders_of, launches_of
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.setup.durations import is_recent
 from gpuwatch.domain.watches.launch_spec import LaunchSpec
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.engine.alerts.launch_alerts import job_alert
-from gpuwatch.engine.jobs.job_parts import record_step
+from gpuwatch.engine.jobs.job_parts import record_step, spent_microusd
 from gpuwatch.engine.launches.following.transition_executor import request_end
 from gpuwatch.errors import JobConflict
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUNNER_GRACE = timedelta(minutes=2)  # after the end of an instance; then the queue itself requeues the job
+_PREPARES_AGAIN = "its data is not on this host: it is prepared again"
 SPENT_EVERY = timedelta(seconds=60)
 SPENT_AT_ONCE = 20  # jobs per pass, because each takes two queries
 
@@ -49,6 +50,7 @@ class JobQueue:
     Args:
         price_of: returns the USD per GPU-hour of the cheapest recent offer for a job's watch.
         min_billing_h: minimum hours that an instance is billed.
+        has_data: whether what a job prepared is on this host.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class JobQueue:
         launches: SqlLaunchRepository,
         price_of: PriceOf = lambda job: None,
         min_billing_h: float = 0.0,
+        has_data: Callable[[Job], bool] = lambda job: True,
     ) -> None:
         self.watches: tuple[Watch, ...] = ()  # always replaced as a whole
         self.open_watches: frozenset[str] = frozenset()  # names of the watches of all open jobs
@@ -64,6 +67,7 @@ class JobQueue:
         self._launches = launches
         self._price_of = price_of
         self._min_billing_h = min_billing_h
+        self._has_data = has_data
         self._waiting: list[Job] = []
         self._in_order: list[Job] = []
         self._open_ids: set[str] = set()
@@ -152,6 +156,9 @@ class JobQueue:
             return self._record(job, JobState.FAILED, now, f"its deadline passed before an offer matched: {why}")
         if (failed := failed_dependency(job, states)) is not None:
             return self._record(job, JobState.FAILED, now, f"it depends on {failed!r}, which was not done")
+        if not self._has_data(job):  # another host led, or its disk is new
+            first = steps_of(msgspec.structs.replace(job.definition, prepared_run=None))[0]
+            return self._record(job, JobState.QUEUED, now, _PREPARES_AGAIN, {"definition": first})
         return job
 
     def _renting(self, job: Job, launch: Launch | None, now: datetime) -> Job:
@@ -234,11 +241,7 @@ class JobQueue:
         if not at_once and job.job_id not in self._spent_due:
             return
         self._spent_at[job.job_id] = now
-        held: dict[str, JobRun | None] = {run.launch_id: run for run in self._store.runs(job.job_id)}
-        if job.launch_id is not None:
-            held.setdefault(job.launch_id, None)
-        found = [(run, self._launches.get(launch_id)) for launch_id, run in held.items()]
-        spent = sum(run_cost_microusd(run, launch, now) for run, launch in found if launch is not None)
+        spent = spent_microusd(self._store, self._launches, job, now)
         if spent != job.spent_microusd:
             self._store.save_spent(job.job_id, spent)
 
@@ -278,4 +281,6 @@ def _may_move(job: Job, alive: Mapping[str, Launch], now: datetime) -> bool:
     """Whether there is anything to do for a job; thousands may wait without any change."""
     if job.state is not JobState.QUEUED:
         return True
-    return job.job_id in alive or bool(job.definition.depends_on) or (job.deadline is not None and job.deadline <= now)
+    if job.definition.depends_on or job.definition.prepared_run is not None:
+        return True
+    return job.job_id in alive or (job.deadline is not None and job.deadline <= now)

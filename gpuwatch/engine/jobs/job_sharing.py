@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState, JobTransition
-from gpuwatch.domain.jobs.job_definition import is_store
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.jobs.queue import group_states, queue_order, waits_for
 from gpuwatch.domain.jobs.shared_instance import costs_less_here, have_same_needs, is_small, may_share
@@ -20,6 +19,7 @@ from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.money import threshold_microusd
 from gpuwatch.domain.market.offer import priced_units
+from gpuwatch.domain.setup.store_addresses import is_store
 from gpuwatch.domain.watches.decide import current_quotes
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.jobs.job_parts import JobParts

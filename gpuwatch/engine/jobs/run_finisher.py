@@ -12,16 +12,19 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.alerts import job_texts as texts
-from gpuwatch.domain.jobs.job import Job, JobRun, JobState
-from gpuwatch.domain.jobs.job_definition import JobFiles, is_store
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState, JobTransition
+from gpuwatch.domain.jobs.job_definition import JobStage, after_preparation
+from gpuwatch.domain.jobs.job_values import JobFiles
 from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import LeftOut, MachineFile
 from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.setup.store_addresses import is_store
 from gpuwatch.engine.jobs.job_copies import JobCopies
-from gpuwatch.engine.jobs.job_parts import JobParts, local_path
+from gpuwatch.engine.jobs.job_parts import JobParts, local_path, record_step, spent_microusd
 from gpuwatch.engine.jobs.job_sharing import InstanceSharing
 from gpuwatch.engine.jobs.run_monitor import RunMonitor
+from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
 
 _LOST = "results were not fetched"
@@ -185,6 +188,8 @@ class RunFinisher:
         is_given = run.held_until is not None
         if not is_given:
             self._parts.shells.delete_keys(run.launch_id)
+        if is_done and job.definition.stage is JobStage.PREPARE:
+            return self._prepared(job, run)
         if is_done:
             names = ", ".join(str(result["path"]) for result in run.results[:5]) or "none"
             end = texts.INSTANCE_GIVEN if is_given else texts.INSTANCE_ENDED
@@ -192,12 +197,38 @@ class RunFinisher:
             return self._parts.record(job, JobState.DONE, None, run, exit_code=0, progress=1.0)
         return self._parts.record(job, JobState.FAILED, run.end_reason, run, exit_code=run.exit_code)
 
+    def _prepared(self, job: Job, run: JobRun) -> Job:
+        """Queue the job itself. Its data is here, and the machine that prepared it is gone: both in one transaction."""
+        parts, now = self._parts, self._parts.clock()
+        step = JobTransition(
+            to_state=JobState.QUEUED,
+            at=now,
+            changes={
+                "definition": after_preparation(job.definition, run.run_number),
+                "spent_microusd": spent_microusd(parts.jobs, parts.launches, job, now),
+                "retries_left": job.definition.retries,
+                "progress": None,
+                "predicted_microusd": None,
+                "exit_code": None,
+            },
+            detail={"prepared": len(run.results)},
+        )
+        parts.report(job, texts.PREPARED, results=count_text(len(run.results), "file"))
+        failpoint("prepare.before_record")
+        queued = record_step(parts.jobs, job, step, run)
+        failpoint("prepare.after_record")
+        return queued
+
 
 def places_of(job: Job, listed: Sequence[MachineFile]) -> list[tuple[str, Path]]:
     """Return where results belong on this machine: in the target, by their names after the fixed part of the pattern.
 
+    What a job prepares for itself belongs nowhere else: it stays in the folder of the run.
+
     Where two of them would be one file, each keeps its whole path.
     """
+    if job.definition.stage is JobStage.PREPARE:
+        return []
     local = [spec for spec in job.definition.results if not is_store(spec.target)]
     places = [
         (file.path, spec, _place(job, spec, file))

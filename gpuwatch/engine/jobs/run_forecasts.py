@@ -79,8 +79,8 @@ class RunForecasts:
         """Forecast from the speed of this run alone; a resumed run began with part of the work done."""
         if progress.fraction is None or run.started_at is None:
             return None
-        key = run.job_id, run.run_number
-        began = (run.started_at, 0.0) if run.run_number == 1 else (now, progress.fraction)
+        key, first_run = (run.job_id, run.run_number), 1 + (job.definition.prepared_run or 0)
+        began = (run.started_at, 0.0) if run.run_number == first_run else (now, progress.fraction)
         seen = self._seen[key] = grown(self._seen.get(key, (began,)), (now, progress.fraction))
         usd_hour, spent = launch.price_microusd_hour / MICRO, spent_usd(job, run, launch, now)
         found = extrapolate(now, progress.fraction, seen[0], usd_hour, spent, seen=seen)

@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, to_resume
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
-from gpuwatch.domain.jobs.job_definition import JobFiles, is_remote
+from gpuwatch.domain.jobs.job_values import JobFiles
 from gpuwatch.domain.jobs.run_plan import (
     assignments,
     command_script,
@@ -26,6 +26,7 @@ from gpuwatch.domain.jobs.run_plan import (
 )
 from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.setup.store_addresses import is_remote
 from gpuwatch.engine.jobs.job_copies import JobCopies
 from gpuwatch.engine.jobs.job_parts import JobParts, local_path
 from gpuwatch.errors import GpuwatchError
@@ -91,6 +92,8 @@ class RunPreparer:
         )
 
     def _bring_inputs(self, shell: RemoteShell, job: Job) -> None:
+        if (prepared := self._parts.files.prepared_folder(job)) is not None:
+            self._send(shell, job, JobFiles(source=str(prepared), target="."))
         variables = assignments(self._parts.variables(job))
         for number, one in enumerate(job.definition.inputs):
             if is_remote(one.source):
@@ -132,7 +135,8 @@ class RunPreparer:
         if local.is_dir():
             shell.send(local, _there(work, one.target), timeout_s=bound)
             return
-        target = f"{one.target}{local.name}" if one.target.endswith(("/", ".")) or not one.target else one.target
+        is_folder = one.target in {"", "."} or one.target.endswith(("/", "/."))
+        target = f"{one.target.rstrip('/') or '.'}/{local.name}" if is_folder else one.target
         folder, _, name = _there(work, target).rpartition("/")
         if name == local.name:
             shell.send(local, folder, timeout_s=bound)

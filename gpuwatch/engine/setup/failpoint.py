@@ -34,6 +34,8 @@ POINTS = {
     "move.before_stop": "a job's move is stored, its command still runs",
     "move.before_record": "its command ended for the move, and that is not stored",
     "move.before_end": "its run is over, its instance is not asked to end",
+    "prepare.before_record": "a job's data is here and the machine that prepared it is gone, and that is not stored",
+    "prepare.after_record": "that is stored, and nothing was done about the machine of the job itself",
     "launch.before_halt": "next: the request is sent that stops an instance and keeps its disk",
     "launch.after_halt": "the provider accepted that request",
     "launch.before_resume": "next: the request is sent that starts a stopped instance again",

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from gpuwatch.app.reader_text import clock_text, percent, span
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.jobs.job import ADVICE_EVENT, MOVE_EVENT, RELOCATED, Job, JobEvent, JobMove, JobState, move_in
+from gpuwatch.domain.jobs.job_definition import JobStage
 from gpuwatch.domain.jobs.job_watch import price_cap
 from gpuwatch.domain.jobs.run_sample import without_older_samples
 from gpuwatch.domain.market.figure_text import size_text
@@ -51,6 +52,8 @@ def waits_text(job: Job, states: Mapping[str, JobState]) -> str:
     if before:
         return _("until {jobs} is done").format(jobs=", ".join(before))
     text = _("{price} or less").format(price=cap_text(job))
+    if spec.stage is JobStage.PREPARE:
+        text = _("{price}, to prepare its data").format(price=text)
     return _("{price}, within its hours").format(price=text) if spec.active else text
 
 
@@ -81,7 +84,7 @@ def job_answer(details: JobDetails, states: Mapping[str, JobState], now: datetim
     """Return the first sentence of a job's page."""
     job = details.job
     if job.state in _ONCE_STARTED:
-        return _running_answer(job, details.newest_sample, now)
+        return _running_answer(job, details.newest_sample, now) + _step_text(job)
     if job.state is JobState.QUEUED:
         return filled(_("<b>Waits: {what}.</b>"), what=waits_text(job, states)) + _reason(job)
     if job.is_over:
@@ -94,7 +97,13 @@ def job_answer(details: JobDetails, states: Mapping[str, JobState], now: datetim
     }
     if job.state is JobState.PREEMPTED and details.runs and details.runs[-1].step == RELOCATED:
         return filled(_("<b>It moves to a cheaper machine, from its last checkpoint.</b>")) + _reason(job)
-    return filled(texts[job.state]) + _reason(job)
+    return filled(texts[job.state]) + _reason(job) + _step_text(job)
+
+
+def _step_text(job: Job) -> Markup:
+    if job.definition.stage is not JobStage.PREPARE:
+        return Markup("")
+    return Markup(" {}").format(_("It prepares its data; its own machine is rented after that."))
 
 
 def _reason(job: Job) -> Markup:
@@ -142,7 +151,7 @@ def _over_answer(job: Job) -> Markup:
         return filled(_("<b>Done after {time}.</b> It cost {cost}."), time=time or "–", cost=cost)
     if job.state is JobState.CANCELLED:
         return filled(_("<b>Cancelled.</b> It cost {cost}."), cost=cost)
-    if job.exit_code is not None and time is not None:
+    if job.exit_code is not None and time is not None and job.definition.stage is not JobStage.PREPARE:
         text = _("<b>Failed: exit code {code} after {time}.</b> It cost {cost}.")
         return filled(text, code=job.exit_code, time=time, cost=cost)
     return filled(_("<b>Failed.</b> It cost {cost}."), cost=cost) + _reason(job)
@@ -226,6 +235,8 @@ def _entry(event: JobEvent, *, has_moved: bool) -> TimelineEntry:
         text, icon, tone = mark_text("Run {run} left its machine"), "st-end", ""
     sentence = _(text).format(run=event.run_number) if event.kind in _EVENTS else clean(event.kind, 60)
     detail = event.detail
+    if "prepared" in detail:
+        sentence = _("Its data is prepared; it waits for its own machine")
     notes = [clean(str(detail[key]), 200) for key in ("reason", "name", "found") if detail.get(key)]
     if isinstance(detail.get("bytes"), int):
         notes.append(size_text(detail["bytes"]))

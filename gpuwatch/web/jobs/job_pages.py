@@ -21,11 +21,11 @@ from gpuwatch.app.jobs.jobs import RETRIABLE, JobDetails, job_details, listed_jo
 from gpuwatch.app.launches.launches import launch_details
 from gpuwatch.app.reader_text import clock_text, span
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.job_definition import is_store
 from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.figure_text import size_text
-from gpuwatch.domain.market.money import dollars, per_gpu_hour, per_hour, usd
+from gpuwatch.domain.market.money import dollars, per_hour, per_unit_hour, usd
+from gpuwatch.domain.setup.store_addresses import is_store
 from gpuwatch.domain.watches.owner_names import plain_name
 from gpuwatch.errors import JobConflict, ResourceNotFound, UsageError
 from gpuwatch.language import translate as _
@@ -46,6 +46,8 @@ from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, V
 from gpuwatch.web.problems import HttpProblem
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.jobs.job_values import JobLimit
+    from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.web.context import WebContext
 
 _JOBS_SHOWN = 200
@@ -173,19 +175,24 @@ def _notches(details: JobDetails) -> list[float]:
 
 def _facts(job: Job) -> list[tuple[str, str]]:
     """Return the definition, in words."""
-    spec = job.definition
-    gpus = ", ".join(spec.resources.gpu[:5]) or _("any GPU")
-    memory = spec.resources.min_vram_gib
-    wanted = hardware(gpus, spec.resources.gpu_count_min)
+    spec = job.definition.whole
     facts = [
         (_("Command"), spec.command or _("a script")),
-        (
-            _("GPU"),
-            wanted if memory is None else _("{gpu}, at least {memory} GiB").format(gpu=wanted, memory=f"{memory:g}"),
-        ),
-        (_("Limit"), _limit_text(job) or cap_text(job)),
+        (_("GPU"), _wanted_text(spec.resources)),
+        (_("Limit"), _limit_text(spec.limit, spec.resources) or cap_text(job)),
         (_("Retries"), _("{left} of {all} left").format(left=job.retries_left, all=spec.retries)),
     ]
+    if (prepare := spec.prepare) is not None:
+        facts += [
+            (_("Preparation"), prepare.command or _("a script")),
+            (
+                _("Preparation on"),
+                _("{machine}, {limit}").format(
+                    machine=_wanted_text(prepare.resources), limit=_limit_text(prepare.limit, prepare.resources)
+                ),
+            ),
+            (_("Prepared files"), ", ".join(prepare.results) or "–"),
+        ]
     for result in spec.results:
         target = result.target if is_store(result.target) else str(PurePath(spec.folder, result.target))
         facts.append((_("Results"), _("{source} to {target}").format(source=result.source, target=target)))
@@ -214,6 +221,13 @@ def _spot_facts(details: JobDetails) -> Iterator[tuple[str, str]]:
         text = _("until {time}; about {spot} as spot, {on_demand} on demand at once")
         time = clock_text(costs.until)
     yield _("Spot only"), text.format(time=time, spot=spot, on_demand=on_demand)
+
+
+def _wanted_text(resources: Watch) -> str:
+    """Return the machine that a step needs."""
+    memory = resources.min_vram_gib
+    wanted = hardware(", ".join(resources.gpu[:5]) or _("any GPU"), resources.gpu_count_min)
+    return wanted if memory is None else _("{gpu}, at least {memory} GiB").format(gpu=wanted, memory=f"{memory:g}")
 
 
 def _move_facts(details: JobDetails) -> Iterator[tuple[str, str]]:
@@ -268,15 +282,16 @@ def _retry(view: View) -> FormResult:
 
 
 def _money(job: Job) -> tuple[tuple[str, str], ...]:
-    limit_text = _limit_text(job) or _("as its file says")
+    spec = job.definition.whole
+    limit_text = _limit_text(spec.limit, spec.resources) or _("as its file says")
     return (_("Cost so far"), dollars(usd(job.spent_microusd))), (_("Limit"), limit_text)
 
 
-def _limit_text(job: Job) -> str:
-    limit = job.definition.limit
+def _limit_text(limit: JobLimit, resources: Watch) -> str:
+    most, gpu_count = limit.max_price_usd_gpu_hour, resources.gpu_count_max
     limits = (
         None if limit.max_usd is None else _("{amount} in all").format(amount=dollars(limit.max_usd)),
-        None if limit.max_price_usd_gpu_hour is None else per_gpu_hour(limit.max_price_usd_gpu_hour, most=6),
+        None if most is None else per_unit_hour(most, gpu_count, most=6),
         None if limit.max_usd_hour is None else per_hour(limit.max_usd_hour, most=6),
     )
     return ", ".join(filter(None, limits))

@@ -137,7 +137,7 @@ def _make_job(view: View) -> FormResult:
 
 def _job_fields(view: View) -> dict[str, Any]:
     """What was typed, as fields of `NewJob`. Raises FieldErrors."""
-    from gpuwatch.domain.jobs.job_definition import is_job_name  # noqa: PLC0415
+    from gpuwatch.domain.jobs.job_values import is_job_name  # noqa: PLC0415
 
     name, command = view.form.get("name", "").strip(), view.form.get("command", "").strip()
     errors = {}

@@ -12,7 +12,7 @@ from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.chat.jobs.jobs import log_pressed
 from gpuwatch.chat.replies import ChatContext
 from gpuwatch.domain.alerts.alert import AlertSpec
-from gpuwatch.domain.alerts.job_texts import COMMAND_FAILED, FINISHED, INTERRUPTED, STOPPED_AFTER_PILOT
+from gpuwatch.domain.alerts.job_texts import COMMAND_FAILED, FINISHED, INTERRUPTED, PREPARED, STOPPED_AFTER_PILOT
 from gpuwatch.domain.jobs.job import JobState, JobTransition
 from gpuwatch.engine.alerts.alert_buttons import AlertButtons, ButtonAction, ButtonSigner, SignedButton
 from gpuwatch.engine.alerts.launch_alerts import job_alert
@@ -98,6 +98,7 @@ def test_the_end_of_a_log_is_shown_without_codes_and_bounded(tmp_path: Path) -> 
         (COMMAND_FAILED, ["Retry", "Cancel", "Log"]),
         (STOPPED_AFTER_PILOT, ["Retry", "Cancel", "Log"]),
         (INTERRUPTED, ["Cancel", "Log"]),
+        (PREPARED, ["Cancel", "Log"]),
     ],
 )
 def test_the_alert_of_a_job_bears_what_can_be_done_about_it(chat: Chat, spec: AlertSpec, labels: list[str]) -> None:
@@ -132,3 +133,15 @@ def test_recurring_jobs_are_listed_with_their_next_run_and_ended_after_a_questio
         assert "Recurring job nightly is ended" in chat.answer(first)
         assert chat.answer(second)
         assert listed_series(chat.settings) == []
+
+
+def test_a_job_that_prepares_its_data_is_one_job_that_says_so(chat: Chat, tmp_path: Path) -> None:
+    file = tmp_path / "train.toml"
+    file.write_text(
+        'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_usd = 1 }\n'
+        '[prepare]\ncommand = "true"\nlimit = { max_price = 0.1 }\n'
+    )
+    submit_jobs(chat.settings, [file])
+    with chat.open():
+        chat.double.write("/jobs", OWNER)
+        assert "train: queued, preparing its data" in newest(chat, "1 job").text

@@ -248,3 +248,51 @@ def test_show_says_what_a_run_does_and_what_it_will_cost(shell: Shell) -> None:
     assert (found["sample"]["usd"], found["sample"]["usd_per_million_tokens"]) == ([3.0, 3.6], 0.05)
     assert found["sample"]["ends_at"][0] < found["sample"]["ends_at"][1]
     assert [one["kind"] for one in found["events"]].count("changed") == 5
+
+
+PREPARE = """
+[prepare]
+command = "python clean.py"
+inputs = ["raw.csv"]
+results = ["data/*"]
+limit = { max_price = 0.10 }
+hours = 2
+"""
+
+
+def test_a_job_with_a_step_before_is_one_job_that_says_its_step_and_what_both_can_cost(shell: Shell) -> None:
+    path = shell.folder / "train.toml"
+    path.write_text(JOB.replace("max_usd = 10 }", "max_usd = 10, max_price = 2 }\nhours = 4") + PREPARE)
+    ran = shell("job", "submit", "train.toml")
+    assert "is queued: it prepares its data first, then rents its own machine; $10.00 at most for both" in ran.out
+    assert "raw.csv does not exist" in ran.err
+    (one,) = shell("job", "list", "--json").json
+    assert (one["name"], one["state"], one["stage"]) == ("train", "queued", "prepare")
+    assert "queued, preparing its data" in shell("job", "list").out
+    (start,) = shell("job", "plan", "--json").json["jobs"]
+    assert (start["stage"], start["cap_usd_gpu_hour"], start["most_usd"]) == ("prepare", 0.1, 10)
+    assert start["predicted_usd"] == pytest.approx(2 * 0.1 + 4 * 2.0)
+    plan = shell("job", "plan").out
+    assert "$0.10/h" in plan
+    assert "train: prepares its data first, then rents its own machine; $10.00 at most for both" in plan
+    shown = shell("job", "show", "train")
+    assert "state      queued, preparing its data" in shown.out
+    assert "prepare    python clean.py; GPU: none; hands on: data/*" in shown.out
+    assert "command    python train.py" in shown.out
+    assert shell("job", "cancel", "train").code == Exit.DONE
+    assert shell("job", "list", "--json").json[0]["state"] == "cancelled"
+    retried = shell("job", "retry", "train", "--json").json
+    assert (retried["state"], retried["stage"]) == ("queued", "prepare")
+
+
+def test_where_a_step_before_cannot_run_the_job_is_refused(shell: Shell) -> None:
+    (shell.folder / "train.toml").write_text(JOB + PREPARE)
+    ran = shell("job", "submit", "train.toml", "--sweep", "lr=1,2")
+    assert ran.code == Exit.USAGE
+    assert "has [prepare], which would run for each value" in ran.err
+    settings = shell.folder / "gpuwatch.toml"
+    settings.write_text(settings.read_text() + '[providers.runpod]\napi_key = "k"\n')
+    (shell.folder / "train.toml").write_text(JOB + PREPARE + 'resources = { providers = ["runpod"] }\n')
+    ran = shell("job", "submit", "train.toml")
+    assert ran.code == Exit.USAGE
+    assert "gpuwatch rents no machines without GPUs at runpod" in ran.err

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.jobs.cluster_task import cluster_match, cluster_watch, dstack_task, unfit_for_cluster
 from gpuwatch.domain.jobs.job import Job
-from gpuwatch.domain.jobs.job_definition import JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.jobs.job_values import JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
 from gpuwatch.domain.launches.money.budgets import budget_checks
 from gpuwatch.domain.launches.refusal_words import first_refusal

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec
+from gpuwatch.domain.jobs.job_values import CheckpointSpec
 from gpuwatch.domain.jobs.job_watch import MoveFacts, MoveVerdict, judged_move, watch_for_a_move
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.market.traffic import Traffic

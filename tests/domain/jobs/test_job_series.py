@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.job_definition import JobFiles
 from gpuwatch.domain.jobs.job_series import (
     TIMES_MAX,
     JobSeries,
@@ -19,6 +18,7 @@ from gpuwatch.domain.jobs.job_series import (
     run_of,
     series_view,
 )
+from gpuwatch.domain.jobs.job_values import JobFiles
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.validate import read_job_file
 from gpuwatch.testing.suite import case

@@ -8,7 +8,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.job_definition import JobLimit
+from gpuwatch.domain.jobs.job_values import JobLimit
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.owner_names import Purpose

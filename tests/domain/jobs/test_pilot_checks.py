@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec, PilotSpec
+from gpuwatch.domain.jobs.job_values import CheckpointSpec, PilotSpec
 from gpuwatch.domain.jobs.job_watch import pilot_items, waiting_job_watch
 from gpuwatch.domain.jobs.pilot_checks import (
     PilotObservation,

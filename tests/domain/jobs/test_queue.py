@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.job_definition import JobLimit
+from gpuwatch.domain.jobs.job_values import JobLimit
 from gpuwatch.domain.jobs.job_watch import waiting_job_watch
 from gpuwatch.domain.jobs.queue import (
     failed_dependency,

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.history.price_series import PriceSeries
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec
-from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
+from gpuwatch.domain.jobs.job_values import CheckpointSpec
+from gpuwatch.domain.jobs.simulation.queue_simulation import (
+    QueuePolicy,
+    SimulatedJob,
+    SimulatedStart,
+    is_covered,
+    simulate_queue,
+)
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.launch_spec import JobRelocateSpec
 from tests.builders_jobs import a_definition, a_job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.jobs.job_definition import CheckpointSpec, JobFiles
+from gpuwatch.domain.jobs.job_values import CheckpointSpec, JobFiles
 from gpuwatch.domain.jobs.queue import expand, parse_sweeps
 from tests.builders_jobs import a_definition
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.job import RELOCATED, Job, JobRun, JobState, JobTransition
+from gpuwatch.domain.jobs.job import RELOCATED, Job, JobRun, JobState, JobTransition, new_job
+from gpuwatch.domain.jobs.job_definition import JobStage, PrepareSpec, after_preparation
+from gpuwatch.domain.jobs.job_values import JobLimit
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.launch_spec import JobRelocateSpec
@@ -21,6 +24,8 @@ from tests.builders_jobs import a_definition, a_job
 from tests.jobs.job_world import MemoryLaunches
 
 S, L = JobState, LaunchState
+CPU = a_watch(gpu=("none",), gpu_names=("none",), gpu_count_min=0, gpu_count_max=0)
+CHEAP = JobLimit(max_price_usd_gpu_hour=Decimal("0.10"))
 LATER = NOON + timedelta(minutes=10)
 
 
@@ -270,3 +275,26 @@ def test_cheaper_machines_are_observed_for_running_jobs_that_want_it(world: Worl
     world.after()
     (watch,) = world.queue.watches
     assert (watch.name, watch.only_observed, str(watch.max_price_usd_gpu_hour)) == ("job:train", True, "1.700000")
+
+
+def test_data_that_is_not_on_this_host_is_prepared_again_before_anything_is_rented(world: World) -> None:
+    spec = a_definition(prepare=PrepareSpec(command="clean", results=("data",), resources=CPU, limit=CHEAP))
+    world.submit(a_job(definition=after_preparation(spec, 1)))
+    assert world.after().definition.stage is JobStage.MAIN
+    elsewhere = JobQueue(world.jobs, world.launches, has_data=lambda job: False)  # type: ignore[arg-type]
+    elsewhere.tick(LATER)
+    job = world.jobs.open_jobs()[0]
+    assert (job.state, job.definition.stage, job.definition.command) == (S.QUEUED, JobStage.PREPARE, "clean")
+    assert job.reason == "its data is not on this host: it is prepared again"
+    (watch,) = elsewhere.watches
+    assert watch.wants_no_gpu
+
+
+def test_a_job_that_waits_for_another_one_prepares_nothing_before(world: World) -> None:
+    spec = a_definition(
+        depends_on=("first",), prepare=PrepareSpec(command="clean", results=("data",), resources=CPU, limit=CHEAP)
+    )
+    first = a_job(name="first", job_id="jobfirst", definition=a_definition(name="first"))
+    world.submit(first, new_job(spec, "j", NOON))
+    world.after()
+    assert world.watches() == ["job:first"]

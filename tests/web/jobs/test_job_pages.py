@@ -11,6 +11,7 @@ from gpuwatch.app.jobs.job_plan import job_plan_json, plan_jobs
 from gpuwatch.app.jobs.jobs import details_view, job_details, submit_jobs
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import JobRun, JobState, JobTransition
+from gpuwatch.domain.jobs.job_definition import after_preparation
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import open_database
@@ -118,3 +119,28 @@ def test_the_first_sentence_of_a_job_is_its_state(tmp_path: Path) -> None:
         assert re.match(r"Failed: exit code 1 after 30 min\. It cost \$1\.08\.", answer())
         job = moved(settings, job, (JobState.QUEUED, JobState.CANCELLED), real_now())
         assert answer() == "Cancelled. It cost $1.08."
+
+
+def test_a_job_with_a_step_before_is_one_job_whose_page_says_which_step_it_is_in(tmp_path: Path) -> None:
+    prepare = '[prepare]\ncommand = "clean <i>"\nresults = "data/*"\nlimit = { max_price = 0.10 }\nhours = 2\n'
+    with served(tmp_path) as web:
+        (tmp_path / "train.toml").write_text(JOB + prepare)
+        (job,) = submit_jobs(web.context.settings, [tmp_path / "train.toml"]).jobs
+        assert "$0.100/h or less, to prepare its data" in web.client.get("/jobs", headers=PAGE).text
+        page = web.client.get(f"/jobs/{job.job_id}", headers=PAGE).text
+        for text in ("clean &lt;i&gt;", "no GPU, $0.10/h", "data/*", "python train.py", "$10.00 in all"):
+            assert text in page, text
+        store = open_database(f"sqlite:///{tmp_path}/gpuwatch.db")
+        repository = SqlJobRepository(store)
+        job = repository.record(job, JobTransition(to_state=JobState.RENTING, at=NOON))
+        assert "prepares its data" in web.client.get("/jobs", headers=PAGE).text
+        assert "its own machine is rented after that" in web.client.get(f"/jobs/{job.job_id}", headers=PAGE).text
+        for state in (JobState.PREPARING, JobState.FETCHING):
+            job = repository.record(job, JobTransition(to_state=state, at=NOON))
+        changes = {"definition": after_preparation(job.definition, 1)}
+        handed = JobTransition(to_state=JobState.QUEUED, at=NOON, changes=changes, detail={"prepared": 2})
+        repository.record(job, handed)
+        store.close()
+        page = web.client.get(f"/jobs/{job.job_id}", headers=PAGE).text
+        assert "Its data is prepared; it waits for its own machine" in page
+        assert "to prepare its data" not in page

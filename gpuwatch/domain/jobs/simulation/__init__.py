@@ -1,0 +1,1 @@
+"""A queue of jobs, replayed on recorded prices."""
