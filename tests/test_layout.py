@@ -204,12 +204,11 @@ def test_commands_leave_the_store_to_use_cases() -> None:
 
 def test_judging_settings_alone_knows_pydantic() -> None:
     schemas = "watches/watch watches/watch_fields watches/launch_spec watches/watch_job_schema setup/fields"
-    schemas += " setup/history_keep setup/store_addresses jobs/job_values jobs/job_request plan/plan_schema"
-    schemas += " plan/workload"
-    # the SDK of agents describes its tools by it
+    schemas += " setup/history_keep setup/store_addresses plan/plan_schema plan/workload"
+    schemas += " jobs/job_values jobs/job_request"
     inner = {
         "app/plan/plan_request.py",
-        "cli/setup/mcp.py",
+        "cli/setup/mcp.py",  # the SDK of agents describes its tools by it
         "ports/settings.py",
         *(f"domain/{name}.py" for name in schemas.split()),
     }
