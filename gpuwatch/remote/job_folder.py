@@ -136,7 +136,7 @@ class JobFolder:
     def prepared_folder(self, job: Job) -> Path | None:
         """Return the folder of what a job prepared before it began; None: it begins with nothing."""
         spec = job.definition
-        if spec.prepared_run is None or spec.prepare is None or not spec.prepare.results:
+        if spec.prepared_run is None or spec.prepare is None or not spec.prepare.outputs:
             return None
         return self.results_folder(job.job_id, spec.prepared_run)
 

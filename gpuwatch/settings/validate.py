@@ -361,9 +361,15 @@ def read_job_file(path: Path, groups: Mapping[str, Mapping[str, Any]] = MappingP
         except ValueError as error:
             errors.append(((*at, "script"), str(error)))
     if errors or definition is None:
-        raise SettingsError([_line(loc, text, sources, tree) for loc, text in dict.fromkeys(errors)])
+        located = dict.fromkeys((_as_written(loc), text) for loc, text in errors)
+        raise SettingsError([_line(loc, text, sources, tree) for loc, text in located])
     prepare = definition.prepare and replace(definition.prepare, script=scripts["prepare",])
     return replace(definition, script=scripts[()], prepare=prepare, folder=str(path.resolve().parent))
+
+
+def _as_written(loc: Location) -> Location:
+    """The GPU of a step before is validated with its offers, and written beside its command."""
+    return ("prepare", *loc[2:]) if loc[:3] == ("prepare", "resources", "gpu") else loc
 
 
 def _line(loc: Location, text: str, sources: Sources, tree: dict[str, Any]) -> str:

@@ -21,8 +21,8 @@ def world(tmp_path: Path) -> JobWorld:
     return JobWorld(tmp_path, real=False)
 
 
-def submit(world: JobWorld, prepare: str, results: tuple[str, ...] = ("data",)) -> None:
-    spec = PrepareSpec(command=prepare, results=results, resources=WATCH, limit=JobLimit())
+def submit(world: JobWorld, prepare: str, outputs: tuple[str, ...] = ("data",)) -> None:
+    spec = PrepareSpec(command=prepare, outputs=outputs, resources=WATCH, limit=JobLimit())
     job = world.submit("cat data/a > out.txt", prepare=spec, results=OUT)
     world.jobs.jobs[job.job_id] = msgspec.structs.replace(job, definition=steps_of(job.definition)[0])
 
@@ -65,7 +65,7 @@ def test_a_lost_machine_costs_the_step_a_retry_and_the_job_none(world: JobWorld)
 
 def test_a_step_that_hands_on_nothing_here_is_followed_all_the_same(world: JobWorld) -> None:
     """Its command may put what it makes into a store of its own."""
-    submit(world, "true", results=())
+    submit(world, "true", outputs=())
     world.until(lambda job: job.definition.stage is JobStage.MAIN and job.state is JobState.RUNNING)
     assert world.job.run_number == 2
     world.close()

@@ -69,7 +69,7 @@ hours = 1
 command = "mkdir -p words scratch; tr a-z A-Z < in.txt > words/a.txt; touch scratch/b; echo $KIND > words/b.txt"
 env = { KIND = "clean" }
 inputs = ["in.txt"]
-results = "words/*"
+outputs = "words/*"
 resources = { min_vcpu = 8, min_ram_gib = 32, disk_gb = 20 }
 limit = { max_price = 0.10, max_usd = 1 }
 hours = 1

@@ -237,7 +237,7 @@ PREPARE = """
 command = "python clean.py"
 env = { TOKEN = { from_env = "HF" } }
 inputs = ["raw"]
-results = "data/*"
+outputs = "data/*"
 limit = { max_price = 0.1 }
 hours = 2
 resources = { min_vcpu = 8 }
@@ -248,15 +248,15 @@ def test_a_step_before_runs_without_a_gpu_unless_it_says_otherwise(tmp_path: Pat
     found = read_job_file(written(tmp_path, LEAST + PREPARE)).prepare
     assert found is not None
     assert (found.resources.gpu, found.resources.wants_no_gpu, found.resources.min_vcpu) == (("none",), True, 8)
-    assert (found.secret_env, found.inputs, found.results) == (
+    assert (found.secret_env, found.inputs, found.outputs) == (
         {"TOKEN": "env:HF"},
         (JobFiles(source="raw", target="."),),
         ("data/*",),
     )
-    least = read_job_file(written(tmp_path, LEAST + '[prepare]\ncommand = "true"\nlimit = { max_price = 0.1 }\n'))
+    least = read_job_file(written(tmp_path, LEAST + '[prepare]\ncommand = "true"\n'))
     assert least.prepare is not None
     assert least.prepare.resources.wants_no_gpu
-    own = read_job_file(written(tmp_path, LEAST + PREPARE.replace("min_vcpu = 8", 'gpu = "L4"'))).prepare
+    own = read_job_file(written(tmp_path, LEAST + PREPARE.replace("hours = 2", 'gpu = "L4"'))).prepare
     assert own is not None
     assert own.resources.gpu_count_min == 1
     jsonschema.validate(tomllib.loads(LEAST + PREPARE), job_json_schema())
@@ -275,8 +275,11 @@ def test_the_script_of_a_step_before_is_read_when_it_is_submitted(tmp_path: Path
     [
         ('command = "python clean.py"', "", "night.toml:5: prepare: expected either command or script"),
         ('command = "python clean.py"', 'script = "no.sh"', "night.toml:6: prepare.script: expected a script, or the"),
-        ("limit = { max_price = 0.1 }", "", "night.toml:5: prepare.limit: required key is missing"),
-        ('results = "data/*"', 'results = "/data"', "night.toml:9: prepare.results[0]: expected a path below"),
+        ("limit = { max_price = 0.1 }", "limit = {}", "night.toml:10: prepare.limit: expected max_price, max_usd or"),
+        ("hours = 2", 'gpu = "H1000"', "night.toml:11: prepare.gpu: unknown GPU 'H1000'"),
+        ("hours = 2", 'gpu = ["none", "L4"]', "night.toml:11: prepare.gpu: "),
+        ("min_vcpu = 8", 'gpu = "L4"', "night.toml:5: prepare: expected gpu beside command, not in"),
+        ('outputs = "data/*"', 'outputs = "/data"', "night.toml:9: prepare.outputs[0]: expected a path below"),
         ("min_vcpu = 8", "max_price = 1", "night.toml:12: prepare.resources.max_price: unknown key"),
         ("min_vcpu = 8", "min_cuda = 12", "night.toml:12: prepare.resources.min_cuda: expected only with GPUs"),
         ("hours = 2", "retries = 2", "night.toml:11: prepare.retries: unknown key"),

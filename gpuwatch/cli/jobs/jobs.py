@@ -262,7 +262,7 @@ def _gpu_text(resources: Watch) -> str:
 
 def _prepare_text(prepare: PrepareSpec) -> str:
     command = prepare.command.partition("\n")[0] or "a script"
-    return f"{command}; GPU: {_gpu_text(prepare.resources)}; hands on: {', '.join(prepare.results) or 'nothing'}"
+    return f"{command}; GPU: {_gpu_text(prepare.resources)}; hands on: {', '.join(prepare.outputs) or 'nothing'}"
 
 
 def _detail_text(event: JobEvent) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from gpuwatch.domain.jobs.job_definition import JobDefinition, JobStage, PrepareSpec, steps_of
+from gpuwatch.domain.jobs.job_values import JobLimit
 from gpuwatch.domain.market.json_view import JsonView, Moment, number
 from gpuwatch.domain.market.money import dollars, per_hour
 from gpuwatch.domain.watches.owner_names import Purpose
@@ -286,18 +287,20 @@ def definition_json(definition: JobDefinition) -> dict[str, Any]:
     spec, prepare = definition.whole, definition.whole.prepare
     return {
         "image": spec.resources.launch.image if spec.resources.launch else None,
-        **_work_json(spec),
+        **_work_json(spec, spec.limit),
         "group": spec.resources.group,
         "action": spec.resources.action,
         "require": spec.resources.require,
         **{name: getattr(spec, name) for name in _SHOWN_AS_WRITTEN},
-        "prepare": None if prepare is None else {"image": prepare.image, **_work_json(prepare)},
+        "prepare": None
+        if prepare is None
+        else {"image": prepare.image, **_work_json(prepare, prepare.limit or spec.limit)},
     }
 
 
-def _work_json(work: JobDefinition | PrepareSpec) -> dict[str, Any]:
+def _work_json(work: JobDefinition | PrepareSpec, limit: JobLimit) -> dict[str, Any]:
     """What a job and its `[prepare]` have in common."""
-    limit, resources = work.limit, work.resources
+    resources, made = work.resources, "results" if isinstance(work, JobDefinition) else "outputs"
     return {
         "command": work.command or None,
         "env": sorted({*work.env, *work.secret_env}),
@@ -309,11 +312,10 @@ def _work_json(work: JobDefinition | PrepareSpec) -> dict[str, Any]:
             "max_usd": number(limit.max_usd),
             "max_usd_hour": number(limit.max_usd_hour),
         },
-        **{name: getattr(work, name) for name in _SHOWN_OF_WORK},
+        **{name: getattr(work, name) for name in ("setup", "script", "inputs", made, "hours")},
     }
 
 
-_SHOWN_OF_WORK = ("setup", "script", "inputs", "results", "hours")
 _SHOWN_AS_WRITTEN = ("checkpoint", "pilot", "active", "retries", "relocate")
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gpuwatch.domain.jobs.job_values import (
+    WITH_GPU,
     CheckpointSpec,
     Command,
     Cron,
@@ -42,7 +43,7 @@ from gpuwatch.domain.setup.store_addresses import EXPECTED_STORE, is_remote, is_
 from gpuwatch.domain.watches.launch_spec import EnvName, JobRelocate, LaunchSpec
 from gpuwatch.domain.watches.owner_names import Purpose
 from gpuwatch.domain.watches.watch import HIGHEST_USD, Action, Watch
-from gpuwatch.domain.watches.watch_fields import Deadline, GroupName, Windows
+from gpuwatch.domain.watches.watch_fields import Deadline, GroupName, WatchedGpus, Windows
 from gpuwatch.domain.watches.watch_job_schema import Figures
 
 DEFAULT_IMAGE = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
@@ -86,9 +87,8 @@ class PrepareKeys:
     """Keys of `[prepare]` that `PrepareSpec` holds by other fields."""
 
     env: Environment = {}  # noqa: RUF012 never changed
-    resources: Annotated[
-        PrepareResources | None, about("Offers it can use, as in a watch. Without gpu: machines without GPUs.")
-    ] = None
+    gpu: Annotated[WatchedGpus | None, about('GPU of its machine, as in a watch. Default: "none", no GPU.')] = None
+    resources: Annotated[PrepareResources | None, about("Other conditions on its offers, as in a watch.")] = None
 
 
 class PrepareSpec(Spec, frozen=True, kw_only=True, gc=False):
@@ -105,11 +105,13 @@ class PrepareSpec(Spec, frozen=True, kw_only=True, gc=False):
     env: dict[str, str] = msgspec.field(default_factory=dict)
     secret_env: dict[str, str] = msgspec.field(default_factory=dict)
     inputs: Annotated[JobFilesList, about("Files copied to its instance before its command runs.")] = ()
-    results: Annotated[
+    outputs: Annotated[
         WorkPaths, about("What the job gets, at the same paths: globs below the work folder on the instance.")
     ] = ()
     resources: Watch
-    limit: Annotated[JobLimit, about("Maximum cost of this step. The job's own max_usd covers both.")]
+    limit: Annotated[
+        JobLimit | None, about("Maximum cost of this step. Default: that of the job, whose max_usd covers both.")
+    ] = None
     hours: Annotated[Figures | None, about('Estimated hours of work: 2, or "1-3".')] = None
     max_runtime_s: Annotated[
         SpanFrom1s | None, about("Runtime after which its instance is destroyed. Default: from limit and hours.")
@@ -204,6 +206,7 @@ class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
     )
     prepare: Annotated[
         PrepareSpec | None,
+        WITH_GPU,
         about("A step before, on another machine, by default one without GPUs; the job begins with its results."),
     ] = None
     folder: str = "."  # the base of relative paths: the folder of the job file
@@ -261,7 +264,8 @@ def steps_of(definition: JobDefinition) -> tuple[JobDefinition, ...]:
 
 def _prepare_step(job: JobDefinition, spec: PrepareSpec) -> JobDefinition:
     """The step before, as a job of the same name and deadline. It may spend what the job may spend in all."""
-    limits = [limit for limit in (spec.limit.max_usd, job.limit.max_usd) if limit is not None]
+    limit = spec.limit or job.limit
+    limits = [one for one in (limit.max_usd, job.limit.max_usd) if one is not None]
     watch = job.resources
     image = spec.image or (watch.launch.image if watch.launch else DEFAULT_IMAGE)
     return msgspec.structs.replace(
@@ -272,7 +276,7 @@ def _prepare_step(job: JobDefinition, spec: PrepareSpec) -> JobDefinition:
         env=spec.env,
         secret_env=spec.secret_env,
         inputs=spec.inputs,
-        results=tuple(ResultFiles(source=path) for path in spec.results),
+        results=tuple(ResultFiles(source=path) for path in spec.outputs),
         checkpoint=None,
         pilot=None,
         resources=msgspec.structs.replace(
@@ -287,7 +291,7 @@ def _prepare_step(job: JobDefinition, spec: PrepareSpec) -> JobDefinition:
             launch=LaunchSpec(image=image, max_active=1, max_total=0),
             repeat_every_s=None,
         ),
-        limit=msgspec.structs.replace(spec.limit, max_usd=min(limits, default=None)),
+        limit=msgspec.structs.replace(limit, max_usd=min(limits, default=None)),
         hours=spec.hours,
         max_runtime_s=spec.max_runtime_s,
         share_instance=False,

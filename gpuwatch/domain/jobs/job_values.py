@@ -188,3 +188,16 @@ def _prepare_resources(values: Any) -> Any:
 
 
 PrepareResources = Annotated[Watch, BeforeValidator(_prepare_resources)]
+
+
+def _with_gpu(values: Any) -> Any:
+    """`gpu` of `[prepare]` is one of the conditions on its offers, which are validated together."""
+    resources = values.get("resources", {}) if isinstance(values, dict) else None
+    if not isinstance(resources, dict):
+        return values
+    if "gpu" in resources:
+        raise ValueError("expected gpu beside command, not in resources")
+    return values | {"resources": {"gpu": values["gpu"]} | resources} if "gpu" in values else values
+
+
+WITH_GPU = BeforeValidator(_with_gpu)

@@ -188,10 +188,11 @@ def _facts(job: Job) -> list[tuple[str, str]]:
             (
                 _("Preparation on"),
                 _("{machine}, {limit}").format(
-                    machine=_wanted_text(prepare.resources), limit=_limit_text(prepare.limit, prepare.resources)
+                    machine=_wanted_text(prepare.resources),
+                    limit=_limit_text(prepare.limit or spec.limit, prepare.resources),
                 ),
             ),
-            (_("Prepared files"), ", ".join(prepare.results) or "–"),
+            (_("Prepared files"), ", ".join(prepare.outputs) or "–"),
         ]
     for result in spec.results:
         target = result.target if is_store(result.target) else str(PurePath(spec.folder, result.target))

@@ -254,7 +254,7 @@ PREPARE = """
 [prepare]
 command = "python clean.py"
 inputs = ["raw.csv"]
-results = ["data/*"]
+outputs = ["data/*"]
 limit = { max_price = 0.10 }
 hours = 2
 """

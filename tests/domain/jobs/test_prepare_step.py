@@ -23,7 +23,7 @@ CPU = Watch(name="job", gpu=("none",), gpu_names=("none",), gpu_count_min=0, gpu
 
 
 def a_spec(**changes: object) -> PrepareSpec:
-    plain = {"command": "clean", "results": ("data",), "resources": CPU, "hours": FigureRange(1, 2),
+    plain = {"command": "clean", "outputs": ("data",), "resources": CPU, "hours": FigureRange(1, 2),
              "limit": JobLimit(max_price_usd_gpu_hour=Decimal("0.10"))}  # fmt: skip
     return PrepareSpec(**(plain | changes))  # type: ignore[arg-type]
 
@@ -63,6 +63,10 @@ def test_the_stricter_limit_in_all_holds_for_the_step_before() -> None:
     assert usd_left(own) == Decimal(1)
     of_job = prepared(prepare=a_spec(limit=JobLimit(max_usd=Decimal(50))))
     assert usd_left(new_job(of_job, "jobaaaa2", NOON)) == Decimal(20)
+    without = new_job(
+        prepared(prepare=a_spec(limit=None), limit=JobLimit(max_price_usd_gpu_hour=Decimal(2))), "j", NOON
+    )
+    assert price_cap(without) == Decimal(2), "per hour of its machine"
 
 
 def test_what_is_the_jobs_own_does_not_concern_the_step_before() -> None:

@@ -278,7 +278,7 @@ def test_cheaper_machines_are_observed_for_running_jobs_that_want_it(world: Worl
 
 
 def test_data_that_is_not_on_this_host_is_prepared_again_before_anything_is_rented(world: World) -> None:
-    spec = a_definition(prepare=PrepareSpec(command="clean", results=("data",), resources=CPU, limit=CHEAP))
+    spec = a_definition(prepare=PrepareSpec(command="clean", outputs=("data",), resources=CPU, limit=CHEAP))
     world.submit(a_job(definition=after_preparation(spec, 1)))
     assert world.after().definition.stage is JobStage.MAIN
     elsewhere = JobQueue(world.jobs, world.launches, has_data=lambda job: False)  # type: ignore[arg-type]
@@ -292,7 +292,7 @@ def test_data_that_is_not_on_this_host_is_prepared_again_before_anything_is_rent
 
 def test_a_job_that_waits_for_another_one_prepares_nothing_before(world: World) -> None:
     spec = a_definition(
-        depends_on=("first",), prepare=PrepareSpec(command="clean", results=("data",), resources=CPU, limit=CHEAP)
+        depends_on=("first",), prepare=PrepareSpec(command="clean", outputs=("data",), resources=CPU, limit=CHEAP)
     )
     first = a_job(name="first", job_id="jobfirst", definition=a_definition(name="first"))
     world.submit(first, new_job(spec, "j", NOON))

@@ -122,7 +122,7 @@ def test_the_first_sentence_of_a_job_is_its_state(tmp_path: Path) -> None:
 
 
 def test_a_job_with_a_step_before_is_one_job_whose_page_says_which_step_it_is_in(tmp_path: Path) -> None:
-    prepare = '[prepare]\ncommand = "clean <i>"\nresults = "data/*"\nlimit = { max_price = 0.10 }\nhours = 2\n'
+    prepare = '[prepare]\ncommand = "clean <i>"\noutputs = "data/*"\nlimit = { max_price = 0.10 }\nhours = 2\n'
     with served(tmp_path) as web:
         (tmp_path / "train.toml").write_text(JOB + prepare)
         (job,) = submit_jobs(web.context.settings, [tmp_path / "train.toml"]).jobs
