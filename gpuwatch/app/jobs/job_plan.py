@@ -64,7 +64,7 @@ class PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
         cheapest_usd_gpu_hour: the cheapest fitting offer at any price; None: none is known.
         when: what it waits for, one line.
         predicted_usd: at the cheapest offer if it would rent now, otherwise at the limit; a step that follows
-            at its limit.
+            at its limit; never more than `most_usd`.
         most_usd: what all its steps can cost at most; None: its file states no `max_usd`.
     """
 
@@ -132,6 +132,8 @@ def planned_start(queued: QueuedJob, status: WatchStatus | None, now: datetime, 
     is_in_window = is_open(job.definition.active, now, zone)
     rents_now = queued.waits is None and status is not None and bool(status.matches) and is_in_window and not is_blocked
     price = cheapest if rents_now and cheapest is not None else limit
+    predicted_usd = job.spent_microusd / MICRO + price * _gpu_hours_left(job) + _following_usd(job)
+    most_usd = number(job.definition.whole.limit.max_usd)
     return PlannedStart(
         queued=queued,
         limit_usd_gpu_hour=limit,
@@ -140,8 +142,8 @@ def planned_start(queued: QueuedJob, status: WatchStatus | None, now: datetime, 
         rents_now=rents_now,
         when=queued.waits or _wait_text(job, status, (limit, cap, cheapest), now, zone),
         saving_usd=saving_usd(job, cheapest),
-        predicted_usd=job.spent_microusd / MICRO + price * _gpu_hours_left(job) + _following_usd(job),
-        most_usd=number(job.definition.whole.limit.max_usd),
+        predicted_usd=predicted_usd if most_usd is None else min(predicted_usd, most_usd),
+        most_usd=most_usd,
         spot_first=None if status is None else _spot_first(job, status),
     )
 

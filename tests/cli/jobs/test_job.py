@@ -274,6 +274,10 @@ def test_a_job_with_a_step_before_is_one_job_that_says_its_step_and_what_both_ca
     assert start["predicted_usd"] == pytest.approx(2 * 0.1 + 4 * 2.0)
     plan = shell("job", "plan").out
     assert "$0.10/h" in plan
+    (shell.folder / "least.toml").write_text(JOB + '[prepare]\ncommand = "true"\n')
+    shell("job", "submit", "least.toml")
+    least = next(one for one in shell("job", "plan", "--json").json["jobs"] if one["name"] == "least")
+    assert (least["predicted_usd"], least["most_usd"]) == (10, 10), "each step at its limit would be $20"
     assert "train: prepares its data first, then rents its own machine; $10.00 at most for both" in plan
     shown = shell("job", "show", "train")
     assert "state      queued, preparing its data" in shown.out
