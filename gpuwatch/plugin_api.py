@@ -64,6 +64,7 @@ from gpuwatch.ports import (
     Completeness,
     Created,
     DiskKeeper,
+    EndMover,
     Instance,
     InstanceLookup,
     InstanceState,
@@ -253,6 +254,7 @@ __all__ = [  # noqa: RUF022 - by use
     "InstanceLookup",  # a launcher with `get`
     "AccountLookup",  # … with `account_id`
     "DiskKeeper",  # … with `stop_instance` and `start_instance`
+    "EndMover",  # … with `move_end`
     "Order",
     "Registry",
     "Volume",

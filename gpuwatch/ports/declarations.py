@@ -42,6 +42,7 @@ class SelfDestruct(msgspec.Struct, frozen=True, kw_only=True):
     needs_onstart: bool = False  # it is prepended to a start script
     leaves_disk: bool = False  # the disk is billed until the machine is deleted
     may_leave_all: bool = False  # it is not documented whether the rest is billed as well
+    is_movable: bool = False  # the provider ends it at a time that its API can move: the launcher is an `EndMover`
 
     def text(self, disk_microusd_hour: int, price_microusd_hour: int) -> str:
         """A sentence on how it works, and what each hour costs afterwards."""

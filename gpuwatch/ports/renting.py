@@ -14,6 +14,7 @@ __all__ = [
     "AccountLookup",
     "Created",
     "DiskKeeper",
+    "EndMover",
     "Instance",
     "InstanceLookup",
     "InstanceState",
@@ -168,6 +169,18 @@ class DiskKeeper(Protocol):
 
         Raises:
             OrderError, ProviderError: not started, or unknown.
+        """
+
+
+@runtime_checkable
+class EndMover(Protocol):
+    """A launcher whose provider ends an instance at a time that its API can move: `SelfDestruct.is_movable`."""
+
+    def move_end(self, instance_id: str, at: datetime) -> None:
+        """Move that time, and any limit of money with it, so that the instance can live until `at`. May be sent again.
+
+        Raises:
+            OrderError, ProviderError: not moved, or unknown.
         """
 
 

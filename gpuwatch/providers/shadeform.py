@@ -21,7 +21,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.spellings import socket_of
-from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, RefusalKind
+from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.ports import Instance, InstanceState, Order
 from gpuwatch.ports.declarations import Billing, OptionSpec, ProviderInfo, SelfDestruct
 from gpuwatch.ports.http import HttpReply
@@ -52,7 +52,7 @@ INFO = ProviderInfo(
     searches_without_key=True,
     launches=True,
     no_kept_disk="its API can only restart or delete a machine",
-    self_destruct=SelfDestruct(how="Shadeform deletes it at its own deadline"),
+    self_destruct=SelfDestruct(how="Shadeform deletes it at its own deadline", is_movable=True),
     runs_images=False,
     kinds=(OfferKind.LIVE, OfferKind.LISTED),
     spots=(False, True),
@@ -205,6 +205,15 @@ class ShadeformCloud(MachineCloud):
         except OfferGone as error:  # a 404 of a server without that path, or a message about stock
             raise OutcomeUnknown(str(error), instance_id) from error
 
+    def move_end(self, instance_id: str, at: datetime) -> None:
+        """Move Shadeform's deadline to half an hour after `at`, and its limit of money with it."""
+        found = self.get(instance_id)
+        if found is None or found.listed_usd_hour is None:
+            raise PayloadChanged(f"{PROVIDER}: instance {instance_id} has no price, so its end was not moved")
+        since = found.started_at or self.client.tools.now()
+        limits = _limits(at + _DEADLINE_MARGIN, since, Decimal(str(found.listed_usd_hour)))
+        self.client.order("POST", f"/instances/{instance_id}/update", {"auto_delete": limits}, kind="update")
+
     def refusal(self, line: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError | None:
         """Map the error of an order. Only 409 OUT_OF_STOCK is on record; else the status decides."""
         code = (word(at(body.value, "error_code")) or "").casefold()
@@ -310,7 +319,11 @@ def auto_delete(order: Order, usd_hour: Decimal, options: Mapping[str, Option], 
     ends_at = (
         order.self_destruct_at or (order.deadline and order.deadline + _DEADLINE_MARGIN) or now + timedelta(hours=hours)
     )
-    seconds = Decimal(max((ends_at - now).total_seconds(), 0.0))
+    return _limits(ends_at, now, usd_hour)
+
+
+def _limits(ends_at: datetime, since: datetime, usd_hour: Decimal) -> dict[str, str]:
+    seconds = Decimal(max((ends_at - since).total_seconds(), 0.0))
     limit = max(usd_hour * seconds / 3600 * _SPENDING_FACTOR, _MIN_LIMIT_USD)
     return {
         "date_threshold": rfc3339(ends_at),

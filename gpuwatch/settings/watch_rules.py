@@ -262,7 +262,7 @@ def _watch_conflicts(watch: Watch, launch: LaunchSpec) -> Iterator[tuple[str, st
                 "relaunch",
                 'requires spot = "only", "any" or "first" here: only such instances are preempted',
             )
-    if watch.on_end is EndPolicy.STOP and launch.self_destruct:
+    if watch.on_end is EndPolicy.STOP and launch.self_destruct is True:
         yield "self_destruct", 'cannot be combined with on_end = "stop": the instance would destroy its own disk'
     if launch.stop_outside and not watch.active:
         yield "stop_outside", 'requires `active` in this watch, such as active = ["22:00-08:00"]'
@@ -271,7 +271,7 @@ def _watch_conflicts(watch: Watch, launch: LaunchSpec) -> Iterator[tuple[str, st
 def _launch_conflicts(launch: LaunchSpec, present: set[str]) -> Iterator[tuple[str, str]]:
     if {"onstart", "onstart_file"} <= present:
         yield "onstart_file", "expected either onstart or onstart_file, not both"
-    if launch.self_destruct:
+    if launch.self_destruct is True:
         yield from _self_destruct(launch)
     if launch.runtype == "args" and launch.verify is VerificationMode.SSH:
         yield "verify", 'not possible with runtype "args", which has no SSH port'

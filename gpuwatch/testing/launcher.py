@@ -25,6 +25,7 @@ from gpuwatch.ports.declarations import Adapter
 from gpuwatch.ports.prerequisites import OrderCheck
 from gpuwatch.testing.account import AccountSuite, MoneySuite
 from gpuwatch.testing.disk_keeping import DiskKeeperSuite
+from gpuwatch.testing.end_moving import EndMoverSuite
 from gpuwatch.testing.faults import (
     LOSSES,
     MALFORMED_LISTS,
@@ -55,7 +56,7 @@ ORDER_FEATURES: dict[str, tuple[dict[str, Any], str]] = {  # name → values of 
 }
 
 
-class LauncherSuite(AccountSuite, DiskKeeperSuite, OrderedSuite, MoneySuite):
+class LauncherSuite(AccountSuite, DiskKeeperSuite, EndMoverSuite, OrderedSuite, MoneySuite):
     """To run it: `class TestMine(LauncherSuite): bench = BENCH`."""
 
     # --- rent, list, end ---------------------------------------------------------------------------------------------

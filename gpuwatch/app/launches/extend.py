@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
+from gpuwatch import providers
 from gpuwatch.app.launches.contract_end import contract_end
 from gpuwatch.app.launches.launches import known_launch, open_launches
 from gpuwatch.app.owner_audit import audit_event
@@ -22,6 +23,7 @@ from gpuwatch.settings import Settings
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.ports import OutboxAlert
 
 _CONFLICTS_MAX = 5
@@ -50,15 +52,13 @@ def extend(settings: Settings, launch_id: str, by_s: float, *, actor: str) -> Ex
         StoreError: it was not written; the old end applies.
         ProviderStateUnknown: the launch keeps changing concurrently.
     """
-    watch = next((watch for watch in settings.watches if watch.name == known_watch_name(settings, launch_id)), None)
-    if watch is not None and watch.launch is not None and watch.launch.self_destruct:
-        raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); its end cannot be moved")
-    watch_budget = Budget() if watch is None else watch.budget
     audit = audit_event(actor, f"launch {launch_id} extended by {format_duration(by_s)}", subject=launch_id)
     retrying = Retrying(retry=retry_if_exception_type(LaunchConflict), stop=stop_after_attempt(_CONFLICTS_MAX))
     with open_launches(settings) as repository:
+        name = known_launch(repository, launch_id).watch
+        watch = next((watch for watch in settings.watches if watch.name == name), None)
         try:
-            return retrying(_extend, settings, repository, launch_id, by_s, watch_budget, audit)
+            return retrying(_extend, settings, repository, launch_id, by_s, watch, audit)
         except RetryError as error:
             raise ProviderStateUnknown(f"launch {launch_id} keeps changing; try again") from error
 
@@ -68,26 +68,33 @@ def _extend(
     repository: SqlLaunchRepository,
     launch_id: str,
     by_s: float,
-    watch_budget: Budget,
+    watch: Watch | None,
     audit: OutboxAlert,
 ) -> Extension:
     """Extend the current row. Raises LaunchConflict: it changed in the meantime."""
     launch = known_launch(repository, launch_id)
+    if watch is not None and watch.launch is not None and watch.launch.self_destruct is True:
+        _require_movable(launch)
     ends_at = _extended_end(launch, by_s)
-    contract = contract_end(settings, launch)
+    contract = contract_end(settings, launch, until=ends_at)
     if contract.is_before(ends_at):
         raise UsageError(f"launch {launch_id} was not extended: {contract.text}")
+    watch_budget = Budget() if watch is None else watch.budget
     extended = repository.extend(launch, by_s, settings.budget, watch_budget, real_now(), audit=audit)
     if isinstance(extended, LaunchRefusal):
+        contract_end(settings, launch, until=latest_end(launch))
         raise UsageError(f"launch {launch_id} was not extended: {extended.said}")
     more = round(extended.bound_microusd_hour * by_s / 3600)
     return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=contract.is_known)
 
 
-def known_watch_name(settings: Settings, launch_id: str) -> str:
-    """The name of its watch. Raises UsageError: no such launch."""
-    with open_launches(settings) as repository:
-        return known_launch(repository, launch_id).watch
+def _require_movable(launch: Launch) -> None:
+    """Raise UsageError: nothing but the instance itself knows when it ends itself."""
+    ends = providers.info(launch.provider).self_destruct if launch.provider in providers.names() else None
+    if ends is None or not ends.is_movable:
+        raise UsageError(
+            f"launch {launch.launch_id} ends itself on its instance (self_destruct); its end cannot be moved"
+        )
 
 
 def _extended_end(launch: Launch, by_s: float) -> datetime:

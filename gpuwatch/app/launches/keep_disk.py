@@ -143,7 +143,7 @@ def _require_running(launch: Launch, watch: Watch | None) -> None:
         raise UsageError(f"launch {launch_id} is being started again; wait until it runs")
     if launch.purpose.job is not None:
         raise UsageError(f"launch {launch_id} runs job {launch.purpose.job}; cancel the job, or let it end")
-    if watch is not None and watch.launch is not None and watch.launch.self_destruct:
+    if watch is not None and watch.launch is not None and watch.launch.self_destruct is True:
         raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); its disk cannot be kept")
 
 

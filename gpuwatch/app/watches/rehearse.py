@@ -191,7 +191,8 @@ def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> Finding:
 
 def _self_destruct_lines(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Iterator[Finding]:
     """What ends its instance without gpuwatch, and what stays billed."""
-    if watch.launch is None or not watch.launch.self_destruct:
+    is_movable = info.self_destruct is not None and info.self_destruct.is_movable
+    if watch.launch is None or not watch.launch.ends_itself(is_movable):
         return
     line = partial(Finding, area=info.name, name="self-destruct")
     if info.self_destruct is None:

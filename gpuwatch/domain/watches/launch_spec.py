@@ -36,6 +36,7 @@ from gpuwatch.domain.watches.launch_text import (
     check_url,
     check_value,
     check_word,
+    switch_or_auto,
 )
 from gpuwatch.secret import Secret
 
@@ -159,6 +160,7 @@ Port = Annotated[str, BeforeValidator(_port, json_schema_input_type=int | str)]
 Ports = Annotated[
     tuple[Port, ...], BeforeValidator(_ports, json_schema_input_type=int | str | list[int | str]), Field(max_length=64)
 ]
+SelfDestructMode = Annotated[bool | Literal["auto"], BeforeValidator(switch_or_auto)]
 Label = Annotated[str, BeforeValidator(_label), WithJsonSchema({"type": "string", "maxLength": LABEL_EXTRA_MAX})]
 Script = Annotated[str, BeforeValidator(_script), WithJsonSchema({"type": "string", "maxLength": MAX_ONSTART})]
 
@@ -326,7 +328,8 @@ class LaunchSpec(Spec, frozen=True, kw_only=True, gc=False):
         Switch, about("true: after a preemption, rent elsewhere instead of on the same machine; requires spot.")
     ] = False
     self_destruct: Annotated[
-        Switch, about("true: the instance ends itself at its deadline, even if gpuwatch is down; requires max_runtime.")
+        SelfDestructMode,
+        about('true: it ends itself at max_runtime, even without gpuwatch. "auto": only where `extend` can move that.'),
     ] = False
     verify: Annotated[
         VerificationMode,
@@ -357,6 +360,10 @@ class LaunchSpec(Spec, frozen=True, kw_only=True, gc=False):
     ] = None
     on_ended: Annotated[Hook | None, about("Hook to run after it has ended.")] = None
     hook_timeout_s: Annotated[HookSpan, about("Timeout of a hook, 1s to 5m (default 30s).")] = 30.0
+
+    def ends_itself(self, is_movable: bool) -> bool:
+        """Whether an instance ends itself at a provider that can move that time, or cannot."""
+        return is_movable if self.self_destruct == "auto" else self.self_destruct
 
     def __repr__(self) -> str:
         return f"LaunchSpec({self.image!r}, max_runtime_s={self.max_runtime_s!r})"

@@ -36,6 +36,13 @@ def check_self_destruct(text: str) -> str:
     return text
 
 
+def switch_or_auto(value: object) -> object:
+    """true, false or "auto"."""
+    if value != "auto" and not isinstance(value, bool):
+        raise ValueError('expected true, false or "auto"')
+    return value
+
+
 def check_value(text: str) -> str:
     """The value of an environment variable."""
     if "\x00" in text:

@@ -145,7 +145,7 @@ class LaunchAlerts:
     def _own_end(self, launch: Launch) -> str | None:
         """Return when an active instance ends without gpuwatch, and what each hour costs until then."""
         watch, ends = stored_watch(launch.terms), self._ends.get(launch.provider)
-        if ends is None or watch is None or watch.launch is None or not watch.launch.self_destruct:
+        if ends is None or watch is None or watch.launch is None or not watch.launch.ends_itself(ends.is_movable):
             return None
         if launch.state in _OVER or launch.instance_id is None:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import date
+from datetime import date, datetime
 from functools import cache
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from gpuwatch.ports import (
     Answer,
     Created,
     DiskKeeper,
+    EndMover,
     Instance,
     InstanceLookup,
     Launcher,
@@ -137,6 +138,14 @@ class _DiskKeeper(_Isolated):
         return self._change(lambda: keeper.start_instance(instance_id))
 
 
+class _EndMover(_Isolated):
+    _inner: Any  # a launcher that has this method
+
+    def move_end(self, instance_id: str, at: datetime) -> None:
+        mover: EndMover = self._inner
+        return self._change(lambda: mover.move_end(instance_id, at))
+
+
 class _AccountLookup(_Isolated):
     _inner: Any  # a launcher that has this method
 
@@ -145,7 +154,12 @@ class _AccountLookup(_Isolated):
         return self._read(lookup.account_id)
 
 
-_CAPABILITIES = ((InstanceLookup, _InstanceLookup), (AccountLookup, _AccountLookup), (DiskKeeper, _DiskKeeper))
+_CAPABILITIES = (
+    (InstanceLookup, _InstanceLookup),
+    (AccountLookup, _AccountLookup),
+    (DiskKeeper, _DiskKeeper),
+    (EndMover, _EndMover),
+)
 
 
 def _isolated_launcher(name: str, inner: Launcher) -> _IsolatedLauncher:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import cast
+from typing import Literal, cast
 
 import msgspec
 import pytest
@@ -84,10 +84,10 @@ def test_while_it_runs_its_alerts_say_how_to_log_in() -> None:
         assert "Log in" not in dict(alert_of(msgspec.structs.replace(launch, **over)).facts), over
 
 
-def _fact(provider: str, **changes: object) -> str | None:
-    watch = a_watch(launch=LaunchSpec(self_destruct=True))
+def _fact(provider: str, self_destruct: bool | Literal["auto"] = True, **changes: object) -> str | None:
+    watch = a_watch(launch=LaunchSpec(self_destruct=self_destruct))
     launch = msgspec.structs.replace(RUNNING, provider=provider, terms=terms_of(watch), **changes)
-    known = ("tensordock", "lambda")
+    known = ("tensordock", "lambda", "shadeform")
     adapters = {name: Adapter(name=name, info=providers.info(name), market=cast("Market", None)) for name in known}
     alert = LaunchAlerts(lambda: "abc", adapters).of(TAKEN_OVER, launch, NOON).alert
     return dict(alert.facts).get("Self-destruct")
@@ -98,6 +98,8 @@ def test_an_instance_that_ends_itself_says_what_each_hour_costs_then() -> None:
     assert said is not None
     assert "afterwards its disk costs $0.007, or up to its full price of $2.00 (not documented), an hour" in said
     assert _fact("tensordock", state=LaunchState.ENDED) is None
+    assert _fact("tensordock", "auto") is None, "nothing can move its timer, so it is not armed"
+    assert _fact("shadeform", "auto") == "Shadeform deletes it at its own deadline; billing stops"
     assert _fact("tensordock", instance_id=None) is None
     assert _fact("lambda") is None
     assert "Self-destruct" not in dict(alert_of(RUNNING).facts)

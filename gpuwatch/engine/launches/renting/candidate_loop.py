@@ -49,7 +49,7 @@ from gpuwatch.errors import (
     RefusalScope,
     StoreError,
 )
-from gpuwatch.ports import Launcher, Market
+from gpuwatch.ports import EndMover, Launcher, Market
 from gpuwatch.ports.remote import RemoteRefused
 from gpuwatch.ports.store import NO_OBLIGATION_LOG, ObligationLog
 
@@ -296,7 +296,8 @@ class CandidateLoop:
         if not self._repository.lease.is_held:  # the process may have slept since the last check
             return self._failed(launch, EndReason.NOT_SENT.text("another host leads")), None
         try:
-            order = build_order(launch, match, self._watch, context.job_key(launch))
+            moves_ends = isinstance(context.launcher, EndMover)
+            order = build_order(launch, match, self._watch, context.job_key(launch), moves_ends=moves_ends)
             created = context.launcher.create(order)
         except (OfferGone, OrderRateLimited, OrderRefused) as error:
             return launch, self._skip(launch, match, error)

@@ -21,11 +21,14 @@ done
 """
 
 
-def build_order(launch: Launch, match: Match, watch: Watch, public_key: str | None = None) -> Order:
+def build_order(
+    launch: Launch, match: Match, watch: Watch, public_key: str | None = None, *, moves_ends: bool = False
+) -> Order:
     """Build the order for one candidate. A spot offer always carries its bid: without one the rental is on demand.
 
     Args:
         public_key: a key that the instance must accept in addition to those of the account.
+        moves_ends: whether the provider can move the time at which the instance ends itself (`EndMover`).
     """
     offer, spec = match.offer, watch.launch or LaunchSpec()
     return Order(
@@ -42,7 +45,7 @@ def build_order(launch: Launch, match: Match, watch: Watch, public_key: str | No
         registry=_registry(spec.registry),
         volume=_volume(spec.volume),
         places=wanted_places(watch, offer),
-        self_destruct_at=launch.deadline if spec.self_destruct else None,
+        self_destruct_at=launch.deadline if spec.ends_itself(moves_ends) else None,
         deadline=launch.deadline,
         needs_ssh=public_key is not None,
     )

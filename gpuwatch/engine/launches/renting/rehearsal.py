@@ -146,4 +146,5 @@ def _one_of_each(found: Sequence[Match]) -> list[Match]:
 
 def _order(match: Match, watch: Watch, info: ProviderInfo, now: datetime) -> Order:
     launch = new_launch(rehearsal_intent(watch, match, info), 1, now)
-    return build_order(launch, match, watch)
+    moves_ends = info.self_destruct is not None and info.self_destruct.is_movable
+    return build_order(launch, match, watch, moves_ends=moves_ends)

@@ -204,6 +204,13 @@ def test_without_self_destruct_the_instance_does_not_end_itself(world: World) ->
     assert build_order(reserved(world), a_match(), world.watch).self_destruct_at is None
 
 
+def test_by_itself_it_does_so_only_where_that_time_can_be_moved(world: World) -> None:
+    watch = changed(world.watch, launch=LaunchSpec(self_destruct="auto", max_runtime_s=3600.0))
+    launch = reserved(world)
+    assert build_order(launch, a_match(), watch).self_destruct_at is None
+    assert build_order(launch, a_match(), watch, moves_ends=True).self_destruct_at == launch.deadline is not None
+
+
 def test_the_label_of_an_owner_is_found_again(world: World) -> None:
     world.watch = changed(RENTS, launch=LaunchSpec(max_runtime_s=3600.0, label_extra="night run"))
     world.start_process()
