@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.money import HOURS_A_MONTH
+from gpuwatch.domain.market.offer import NO_GPU
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -59,6 +60,7 @@ INFO = ProviderInfo(
     base_url="https://api.verda.com/v1",
     key_names=("VERDA_CLIENT_SECRET", "DATACRUNCH_CLIENT_SECRET"),
     launches=True,
+    sells_cpu_machines=True,
     no_kept_disk="a machine that is shut down costs its full price, and the price of a hibernated one is not published",
     runs_images=False,
     spots=(False, True),
@@ -83,13 +85,13 @@ INFO = ProviderInfo(
 )
 MIN_DISK_GB: Final = 50.0  # the minimum of dstack's backend. assumed: the vendor states none
 _DISK_TYPE: Final = "NVMe"  # of a system disk
-_DISK_PRICE_TTL_S: Final = 3600.0
 _TYPE: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _PLACE: Final = re.compile(r"[A-Z0-9-]{1,16}")
 _COUNT_FIRST: Final = re.compile(r"^(\d{1,3})\s?x\s+")
 _COUNTRIES: Final = {"FIN": "FI", "ICE": "IS"}  # source: the places that the vendor's client names
 _IMAGE: Final = "ubuntu-24.04-cuda-12.8-open-docker"  # source: the vendor's client
 _LEGACY_IMAGE: Final = "2088da25-bb0d-41cc-a191-dccae45d96fd"  # Ubuntu 22.04, CUDA 12.0. source: dstack's backend
+_CPU_IMAGE: Final = "ubuntu-24.04"  # and `CPU.`. source: the vendor's command line and release notes, read 2026-11
 _LEGACY_TYPES: Final = re.compile(r"\d+(V100|A6000)\.")  # newer images do not support them. source: the same
 _NO_CAPACITY: Final = "no_capacity"
 _NOT_FOUND_MESSAGES: Final = ("invalid instance id", "can't discontinue a discontinued instance")
@@ -129,7 +131,7 @@ class VerdaCloud(MachineCloud):
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         super().__init__(settings, tools)
         self._client_secret = settings.api_key or ""
-        self._disk_prices: TtlCache[float] = TtlCache(_DISK_PRICE_TTL_S, tools.monotonic)
+        self._disk_prices: TtlCache[float] = TtlCache(3600.0, tools.monotonic)
         self._volumes: dict[str, str] = {}  # instance → its system disk, from the newest answers
         self._labels: dict[str, str] = {}  # instance → its label, the name of its start script
 
@@ -197,10 +199,10 @@ class VerdaCloud(MachineCloud):
         is_other_type = spot is not order.offer_id.endswith("/spot")
         reasons = {"a spot offer requires a bid, and other offers accept none": is_other_type}
         parts = self.parts_of(order, reasons, takes_bids=True)
-        is_legacy, name = _LEGACY_TYPES.match(parts[1]), host_name(order.label)
+        name = host_name(order.label)
         return {
             "instance_type": parts[1],
-            "image": self.options.get("image") or (_LEGACY_IMAGE if is_legacy else _IMAGE),
+            "image": self.options.get("image") or _image_of(parts[1]),
             "ssh_key_ids": [self.required_ssh_key()],
             "hostname": name or "gpuwatch",
             "description": order.label,
@@ -221,9 +223,8 @@ class VerdaCloud(MachineCloud):
 
     def parse_instance(self, row: Mapping[str, Any]) -> Instance:
         """Return the instance of a row; remembers its disk and its label."""
-        ip, count = word(row.get("ip"), 64), whole(at(row, "gpu", "number_of_gpus"), 1, 1_000)
-        wire, memory = if_readable(partial(_hardware, count=count or 1), row) or (None, None)
-        memory = memory if count else None
+        ip, count = word(row.get("ip"), 64), whole(at(row, "gpu", "number_of_gpus"), 0, 1_000)
+        wire, memory = if_readable(partial(_hardware, count=count), row) or (None, None)
         kind, place = word(row.get("instance_type"), 40), word(row.get("location") or row.get("location_code"), 16)
         price = usd_hour(row.get("price_per_hour"))
         fields = machine_fields(row, self.status_words, PROVIDER, ip=ip, user="root")
@@ -341,8 +342,6 @@ def _read_type(row: Any, result: ParseResult, stock: Stock, disk_usd: float, obs
         raise RowSkipped("no instance type")
     result.check_drift(row, _KNOWN_FIELDS, _REQUIRED_FIELDS)
     count = stated(whole(at(row, "gpu", "number_of_gpus"), 0, 1_000), "no number of GPUs")
-    if not count:
-        return False
     name = stated(matched(row.get("instance_type"), _TYPE), "no name")
     if str(row.get("currency") or "usd").casefold() != "usd":
         raise RowSkipped("a price that is not in dollars")
@@ -378,15 +377,24 @@ def _read_type(row: Any, result: ParseResult, stock: Stock, disk_usd: float, obs
                 country=_COUNTRIES.get(place.partition("-")[0]),
             )
             result.offers.append(offer)
-    return True
+    return count > 0
 
 
-def _hardware(row: Mapping[str, Any], count: int) -> tuple[str, float | None]:
-    """Return the GPU's spelling without its number, and the GB of one GPU. Raises RowSkipped: there is none."""
+def _image_of(kind: str) -> str:
+    """Return the system image of a machine type, with the driver of its GPUs."""
+    if kind.startswith("CPU."):
+        return _CPU_IMAGE
+    return _LEGACY_IMAGE if _LEGACY_TYPES.match(kind) else _IMAGE
+
+
+def _hardware(row: Mapping[str, Any], count: int | None) -> tuple[str, float | None]:
+    """Return the GPU's spelling without its number, and the GB of one GPU. Raises RowSkipped: none is stated."""
+    if count == 0:
+        return NO_GPU, None
     text = word(at(row, "gpu", "description"), 80) or word(row.get("model"), 80)
     total = number(at(row, "gpu_memory", "size_in_gigabytes"), 1, 100_000)
     spelling = _COUNT_FIRST.sub("", stated(text, "no name of its GPU"))
-    return spelling, None if total is None else round(total / count, 1)
+    return spelling, None if total is None or count is None else round(total / count, 1)
 
 
 build = VerdaCloud.build

@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
-from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.offer import NO_GPU, Offer, OfferTerms
 
 
 class MachineType(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,12 +28,13 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, gpu_wire: str, gpu_count: int, gpu_memory_gib: float | None, **others: Any) -> Self:
-        """Return the type with the GPU that a spelling and the memory of one mean.
+        """Return the type with the GPU that a spelling and the memory of one mean; `NO_GPU`, 0: it has none.
 
         Args:
             others: further fields; `gpu`, if more than these says which GPU it is.
         """
-        fields = others if "gpu" in others else others | {"gpu": catalog().resolve(gpu_wire, gpu_memory_gib)}
+        gpu = catalog().resolve(gpu_wire, gpu_memory_gib) if gpu_count else GpuName(NO_GPU, NO_GPU, known=True)
+        fields = {"gpu": gpu} | others
         return cls(gpu_wire=gpu_wire, gpu_count=gpu_count, gpu_memory_gib=gpu_memory_gib, **fields)
 
     def terms(self, instance_type: str | None, **others: Any) -> OfferTerms:

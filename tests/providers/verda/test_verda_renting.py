@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.domain.market.offer import NO_GPU
+from gpuwatch.domain.market.search_query import query_of
 from gpuwatch.errors import OutcomeUnknown
 from gpuwatch.ports import Order, Query
 from gpuwatch.ports.declarations import Adapter
@@ -49,6 +51,24 @@ def test_only_what_is_free_somewhere_is_an_offer(adapter: Adapter) -> None:
     assert "1A100.22V/ICE-01/spot" in spot
     assert "1A100.22V/ICE-01" not in demand
     assert not any(one.startswith(("1B300", "CPU")) for one in demand | spot)
+
+
+def test_machines_without_gpus_are_offers_of_their_own_query(adapter: Adapter) -> None:
+    [found] = adapter.market.search(query_of(NO_GPU, spot=False)).offers
+    assert (found.offer_id, found.gpu, found.gpu_count, found.gpu_memory_gib) == ("CPU.4V.16G/FIN-03", NO_GPU, 0, None)
+    assert (found.vcpu, found.ram_gib, found.gpu_known) == (4, 16, True)
+    assert found.quoted_usd_hour == pytest.approx(0.028 + NVME_USD_GB_MONTH * 50 / 720)
+    [spot] = adapter.market.search(query_of(NO_GPU, spot=True)).offers
+    assert spot.offer_id == "CPU.4V.16G/FIN-03/spot"
+
+
+def test_a_machine_without_gpus_is_rented_with_an_image_without_a_driver(place: Verda, adapter: Adapter) -> None:
+    made = launcher(adapter).create(order("CPU.4V.16G/FIN-03"))
+    assert place.machines[made.instance_id]["image"] == "ubuntu-24.04"
+    (listed,) = launcher(adapter).list_instances()
+    assert (listed.gpu, listed.gpu_count, listed.gpu_memory_gib) == (NO_GPU, 0, None)
+    launcher(adapter).destroy(made.instance_id)
+    assert place.volumes == {}
 
 
 def test_a_price_includes_the_smallest_system_disk(adapter: Adapter) -> None:
