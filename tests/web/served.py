@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gpuwatch.daemon.log_records import RecentLog
 from gpuwatch.settings import Settings, load
+from gpuwatch.settings.model import DEFAULT_LISTEN
 from gpuwatch.web.context import WebContext
 from gpuwatch.web.page import ServingProcess
 from gpuwatch.web.server import WebServer
@@ -65,7 +68,9 @@ def served(folder: Path, web: str = "", more: str = WATCH, *, has_store: bool = 
 
 @contextmanager
 def serving_settings(settings: Settings, folder: Path, recent_log: RecentLog | None = None) -> Iterator[Served]:
-    """Run the server over these settings."""
+    """Run the server over these settings; at the default address at a free port: others run at the same time."""
+    if settings.web.listen == DEFAULT_LISTEN:
+        settings = replace(settings, web=replace(settings.web, listen="127.0.0.1:0"))
     codes: list[str] = []
     reloads: list[int] = []
     owner = ServingProcess(
