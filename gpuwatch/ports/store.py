@@ -140,11 +140,11 @@ class UnitOfWork(Protocol):
     def unticked(self, watch: Watch) -> Sequence[str]:
         """Items that the watch requires before it rents, and that are not ticked."""
 
-    def is_request_due(self, watch: str, fired_at: datetime, now: datetime) -> bool:
-        """Whether a watch that fired then still needs an approval.
+    def is_request_due(self, watch: str, fired_at: datetime, seen_at: datetime, now: datetime) -> bool:
+        """Whether a watch that fired then still needs an approval of what was offered at `seen_at`.
 
-        None could be requested when it fired, or the owner recently approved a quote that was no longer valid, and none
-        was requested since.
+        None could be requested when it fired, or the owner recently approved a quote that was no longer valid, it was
+        offered after that, and none was requested since.
         """
 
     def recorded_bids(

@@ -141,9 +141,9 @@ class SqlUnitOfWork:
         """Return the items that the watch requires and its owner has not ticked."""
         return unticked(watch, ticked_items(self._connection, watch))
 
-    def is_request_due(self, watch: str, fired_at: datetime, now: datetime) -> bool:
+    def is_request_due(self, watch: str, fired_at: datetime, seen_at: datetime, now: datetime) -> bool:
         """Whether a watch that fired then still needs an approval."""
-        return approval_rows.is_request_due(self._connection, watch, fired_at, now)
+        return approval_rows.is_request_due(self._connection, watch, fired_at, seen_at, now)
 
     def recorded_bids(
         self, machines: Collection[Identity], since_s: int, until_s: int

@@ -164,7 +164,7 @@ class MemoryPage:
     def unticked(self, watch: Watch) -> Sequence[str]:
         return unticked(watch, self._unit_of_work.ticked)
 
-    def is_request_due(self, watch: str, fired_at: datetime, now: datetime) -> bool:
+    def is_request_due(self, watch: str, fired_at: datetime, seen_at: datetime, now: datetime) -> bool:
         was_requested = any(ask.created_at >= fired_at for ask in self._unit_of_work.asks)
         return self._unit_of_work.left_open or not was_requested
 

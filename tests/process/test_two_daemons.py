@@ -104,8 +104,8 @@ def test_connections_that_die_while_an_order_is_under_way(tmp_path: Path, store_
         somebody_rents(market, KEY)
         bargain(market)
         home = home_of(tmp_path / "a", market.url, store_url, {"cheap": "H100"})
-        with home.daemon(GPUWATCH_FAILPOINT=f"{point}@sleep1.5") as child:
-            wait_for(lambda: "requested" in _states(store_url))
+        with home.daemon(GPUWATCH_FAILPOINT=f"{point}@sleep3") as child:
+            wait_for(lambda: f"failpoint {point}" in home.log())
             for _ in range(3):
                 _cut_all_connections(store_url)
                 time.sleep(0.4)

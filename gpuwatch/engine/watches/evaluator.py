@@ -295,7 +295,9 @@ class Evaluator:
         """
         if not decision.fires:
             fired_at = decision.memory.fired_at
-            if not decision.true_now or fired_at is None or not uow.is_request_due(watch.name, fired_at, now):
+            if not decision.true_now or fired_at is None or decision.best is None:
+                return
+            if not uow.is_request_due(watch.name, fired_at, decision.best.offer.observed_at, now):
                 return
         request = request_approval(uow, watch, decision, lambda left: self._intent(watch, left), self._rules)
         if request is None:

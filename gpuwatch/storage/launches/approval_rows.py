@@ -92,11 +92,12 @@ def approval_block(
     return None
 
 
-def is_request_due(connection: Connection, watch: str, fired_at: datetime, now: datetime) -> bool:
+def is_request_due(connection: Connection, watch: str, fired_at: datetime, seen_at: datetime, now: datetime) -> bool:
     """Whether a watch that fired then still needs an approval.
 
     Either none was requested when it fired, because nothing could be rented; or the owner recently approved a quote
     that was no longer valid, and none was requested since. The rows alone say so: it survives a restart and a rollback.
+    What was offered before that answer, at `seen_at`, may be that very quote: a later poll decides.
     """
     of_watch, fired_ms = approval.c.watch == watch, to_ms(fired_at)
     was_open = and_(
@@ -115,7 +116,9 @@ def is_request_due(connection: Connection, watch: str, fired_at: datetime, now: 
         _exists(of_watch, approval.c.created_at_ms >= refused_ms),
     )
     was_requested, last_refused_ms, requested_since = connection.execute(query).one()
-    return not was_requested or (last_refused_ms is not None and not requested_since)
+    return not was_requested or (
+        last_refused_ms is not None and not requested_since and to_ms(seen_at) > last_refused_ms
+    )
 
 
 def _exists(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:

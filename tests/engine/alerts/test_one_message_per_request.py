@@ -15,6 +15,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.watches.evaluator import Evaluator
+from gpuwatch.ports import Answer
 from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
 from gpuwatch.storage.launches.launch_admission import reserve
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
@@ -24,6 +25,10 @@ from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_match
 from tests.engine.uow_fakes import NOON, an_answer, evaluate
 from tests.engine.watches.test_evaluator import ASKS, Bench, h100
+
+
+def answered(*offers: Offer, at: datetime) -> Answer:
+    return an_answer(*(msgspec.structs.replace(offer, observed_at=at) for offer in offers), at=at)
 
 
 class Asking:
@@ -52,7 +57,7 @@ class Asking:
     def sees(self, *offers: Offer, polls: int = 1) -> None:
         for _ in range(polls):
             self.seconds += 30
-            evaluate(self.evaluator, (ASKS,), an_answer(*offers, at=self.now), False, self.now)
+            evaluate(self.evaluator, (ASKS,), answered(*offers, at=self.now), False, self.now)
 
     @property
     def headlines(self) -> list[str]:
@@ -81,6 +86,21 @@ def test_an_approved_quote_that_is_gone_while_another_request_is_open_is_no_aler
         if restarts:
             world.restart()
     assert len(world.headlines) == len(world.asks()) == 2
+
+
+def test_an_answer_from_before_the_refusal_asks_for_nothing_again(database: Database) -> None:
+    """It was under way when the approval found that the quote is gone, and may show that very quote."""
+    world = Asking(database)
+    other, cheaper = h100(3.0, machine_id="1"), h100(2.0, machine_id="2")
+    world.sees(other)
+    world.sees(other, cheaper)
+    late = answered(other, cheaper, at=world.now + timedelta(seconds=1))
+    refused_at = world.now + timedelta(seconds=2)
+    assert SqlApprovalRepository(database).mark_refused(world.asks()[0].approval_id, "no longer offered", refused_at)
+    evaluate(world.evaluator, (ASKS,), late, False, world.now + timedelta(seconds=3))
+    assert len(world.headlines) == len(world.asks()) == 2
+    world.sees(other, cheaper)  # it is offered again, at the time of a later poll
+    assert len(world.headlines) == len(world.asks()) == 3
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -236,7 +236,7 @@ def test_a_denied_a_refused_and_an_unknown_ask_launch_nothing(database: Database
 
 def due(store: Database, after: timedelta, fired_after: timedelta = timedelta(0)) -> bool:
     with store.read() as connection:
-        return approvals.is_request_due(connection, "h100", NOON + fired_after, NOON + after)
+        return approvals.is_request_due(connection, "h100", NOON + fired_after, NOON + after, NOON + after)
 
 
 def test_a_refused_quote_leaves_its_question_open_for_an_hour_or_until_it_is_asked_again(database: Database) -> None:
