@@ -38,7 +38,7 @@ test: ## Set everything up, then all checks and all tests
 	$(QUIET_MAKE) check >$(VENV)/check.log 2>&1 & checks=$$!; \
 	$(BIN)/pytest --collect-only -qq >/dev/null 2>&1; \
 	wait $$official || exit; \
-	echo "$(BIN)/pytest $(PYTEST_ARGS)"; $(BIN)/pytest $(PYTEST_ARGS); code=$$?; \
+	echo "$(BIN)/pytest --again-alone $(PYTEST_ARGS)"; $(BIN)/pytest --again-alone $(PYTEST_ARGS); code=$$?; \
 	if wait $$checks; then echo "make check: passed"; else code=1; cat $(VENV)/check.log; fi; \
 	exit $$code
 

@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.setup.migrate import upgrade
+from tests.alone import repeat_alone
 from tests.drawn import QUICK_PART
 from tests.loopback_client import NO_CERTIFICATES
 from tests.memory_folder import use_memory
@@ -71,8 +72,9 @@ settings.load_profile("gpuwatch")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--whole`, as `make soak` says."""
+    """`--whole`, as `make soak` says, and `--again-alone`, as `make test` does."""
     parser.addoption("--whole", action="store_true", help="the crash matrices whole, instead of a sample; an hour")
+    parser.addoption("--again-alone", action="store_true", help="what failed decides when it has run again, alone")
 
 
 @pytest.fixture
@@ -95,6 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if plugin:
         config.pluginmanager.register(plugin)
     tell_of_deaths(config)
+    repeat_alone(config)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
