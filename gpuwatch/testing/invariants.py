@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from gpuwatch.domain.market.money import MAX_USD_HOUR
-from gpuwatch.domain.market.offer import Offer, OfferTerms, clean
+from gpuwatch.domain.market.offer import NO_GPU, Offer, OfferTerms, clean
 from gpuwatch.ports import Answer, Instance
 from gpuwatch.ports.declarations import ProviderInfo
 
@@ -67,7 +67,8 @@ def _offer_problems(offer: Offer, info: ProviderInfo) -> Iterator[str]:
         "offer_id": 0 < len(offer.offer_id) <= _ID_LENGTH,
         "machine_id": offer.machine_id is None or 0 < len(offer.machine_id) <= _ID_LENGTH,
         "quoted_usd_hour": math.isfinite(offer.quoted_usd_hour) and 0 < offer.quoted_usd_hour <= MAX_USD_HOUR,
-        "gpu_count": isinstance(offer.gpu_count, int) and 0 < offer.gpu_count <= 10_000,
+        "gpu_count": isinstance(offer.gpu_count, int) and 0 <= offer.gpu_count <= 10_000,
+        "gpu": (offer.gpu == NO_GPU) is (offer.gpu_count == 0),
         "gpu_memory_gib": offer.gpu_memory_gib is None or 0 < offer.gpu_memory_gib < 10_000,
         "spot": offer.spot in info.spots,
         "kind": offer.kind in info.kinds,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.offer import NO_GPU, OfferKind
+from gpuwatch.domain.market.search_query import query_of
 from gpuwatch.errors import KeyRejected, ProviderDown, ProviderError, ProviderUnreachable
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.ports.declarations import Adapter, ProviderInfo
@@ -77,6 +78,15 @@ class MarketSuite(Suite):
         assert len(found) >= 2
         assert {offer.gpu for offer in found} == {gpu}
         assert {offer.identity for offer in found} == {offer.identity for offer in all_offers if offer.gpu == gpu}
+
+    def test_machines_without_gpus_are_offers_of_their_own_query_alone(self, adapter: Adapter) -> None:
+        if not self.bench.info.sells_cpu_machines:
+            pytest.skip(f"{self.bench.name} sells no machines without GPUs")
+        answer = adapter.market.search(query_of(NO_GPU, spot=False))
+        assert answer_problems(answer, self.bench.info) == []
+        assert {(offer.gpu, offer.gpu_count, offer.gpu_memory_gib) for offer in answer.offers} == {(NO_GPU, 0, None)}
+        assert all(offer.vcpu and offer.ram_gib for offer in answer.offers), "watches ask for their size"
+        assert NO_GPU not in {offer.gpu for offer in adapter.market.search(Query()).offers}
 
     @part("narrowing")
     def test_a_price_narrows_the_answer(self, adapter: Adapter) -> None:

@@ -18,7 +18,8 @@ from gpuwatch.emulator.request import EmulatorRequest
 SSH_KEY: Final = "cb676a46-66fd-4dfb-b839-443f2e6c0b60"
 _SYSTEMS: Final = {1743: "Ubuntu 22.04 LTS x64", 2284: "Ubuntu 24.04 LTS x64"}
 _PLACES: Final = {"ewr": ("New Jersey", "US"), "fra": ("Frankfurt", "DE"), "blr": ("Bangalore", "IN")}
-# A plan without a GPU is of type `vdm`: it states neither its GPU nor its places, only the stock of each place.
+# A plan whose GPU is "" has none. One whose GPU is None is of type `vdm`: it states neither its GPU nor its places,
+# only the stock of each place.
 # plan, GPU, GB of all, GPUs as stated, price, vCPUs, MB of memory, GB of disk, places of the plan, places with stock
 _PLANS: Final[tuple[tuple[Any, ...], ...]] = (
     ("vcg-a100-12c-120g-80vram", "NVIDIA_A100", 80, "1", 2.397, 12, 122880, 1400, ("ewr", "fra"), ("ewr",)),
@@ -29,6 +30,13 @@ _PLANS: Final[tuple[tuple[Any, ...], ...]] = (
     ("vcg-a40-24c-120g-48vram", "NVIDIA_A40", 48, "1", 1.712, 24, 122880, 1400, (), ()),
     ("vcg-a40-96c-480g-192vram", None, None, None, 6.848, 96, 491520, 1400, (), ("blr",)),
     ("vcg-b200-999c-1g-1vram", None, None, None, 20.0, 248, 2893824, 1400, (), ("blr",)),  # in no table
+    # without GPUs: as a public copy of a list of 2025-12 has them
+    ("vc2-1c-0.5gb-free", "", None, None, 0, 1, 512, 10, ("fra",), ("fra",)),
+    ("vc2-1c-0.5gb-v6", "", None, None, 0.003, 1, 512, 10, ("ewr",), ("ewr",)),
+    ("vc2-1c-1gb", "", None, None, 0.007, 1, 1024, 25, ("ewr", "fra"), ("ewr", "fra")),
+    ("vhp-8c-16gb-amd", "", None, None, 0.132, 8, 16384, 350, ("ewr", "fra"), ("fra",)),
+    ("vc2-8c-32gb", "", None, None, 0.219, 8, 32768, 640, ("ewr",), ()),
+    ("voc-g-8c-32gb-160s-amd", "", None, None, 0.329, 8, 32768, 160, ("ewr", "blr"), ("ewr", "blr")),
 )
 _OWN_PRICES: Final = {"vcg-l40s-16c-180g-48vram": {"blr": 1.85}}
 
@@ -75,10 +83,7 @@ class Vultr(ProviderServer):
 
     def plans(self, request: EmulatorRequest) -> EmulatorReply:
         wanted = request.params.get("type", "all")
-        cpu = {"id": "vc2-1c-1gb", "vcpu_count": 1, "ram": 1024, "disk": 25, "disk_count": 1, "bandwidth": 1024,
-               "monthly_cost": 5, "hourly_cost": 0.007, "type": "vc2", "locations": ["ewr"], "gpu_brand": "none",
-               "deploy_ondemand": True}  # fmt: skip
-        rows = [one for one in [cpu, *map(_plan_row, _PLANS)] if wanted in ("all", one["type"])]
+        rows = [one for one in map(_plan_row, _PLANS) if wanted in ("all", one["type"])]
         return self._page(request, "plans", rows)
 
     def regions(self, request: EmulatorRequest) -> EmulatorReply:
@@ -165,7 +170,7 @@ class Vultr(ProviderServer):
 
 
 def _type_of(plan: tuple[Any, ...]) -> str:
-    return "vdm" if plan[1] is None else "vcg"
+    return {None: "vdm", "": plan[0].partition("-")[0]}.get(plan[1], "vcg")
 
 
 def _plan_row(one: tuple[Any, ...]) -> dict[str, Any]:
@@ -173,8 +178,9 @@ def _plan_row(one: tuple[Any, ...]) -> dict[str, Any]:
     return {
         "id": name, "vcpu_count": vcpus, "ram": ram, "disk": disk, "disk_count": 1, "bandwidth": 10240,
         "monthly_cost": round(price * 730, 2), "hourly_cost": price, "type": _type_of(one), "locations": list(places),
-        "gpu_brand": "NVIDIA", "deploy_ondemand": True,
-        **({} if gpu is None else {"gpu_type": gpu, "gpu_vram_gb": vram}),
+        "deploy_ondemand": True, "deploy_preemptible": False, "invoice_type": "monthly", "vcpu_type": "thread",
+        **({} if gpu == "" else {"gpu_brand": "NVIDIA"}),
+        **({"gpu_type": gpu, "gpu_vram_gb": vram} if gpu else {}),
         **({} if count is None else {"gpu_count": count}),
         "location_cost": {
             place: {"hourly_cost": usd, "monthly_cost": round(usd * 730, 2)}

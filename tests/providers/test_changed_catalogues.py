@@ -12,7 +12,7 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.hyperstack import parse_prices
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.verda import parse_stock
-from gpuwatch.providers.vultr import parse_plans
+from gpuwatch.providers.vultr.plans import parse_plans
 from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.providers.clouds import cloud

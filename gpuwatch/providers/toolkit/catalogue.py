@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeVar
 
 from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError, RateLimited
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 _STOP_POLL_S: Final = 0.2  # how often to check whether gpuwatch is stopping
 TTL_S = 5.0  # gpuwatch rents from this catalogue: the price must be current
 T = TypeVar("T")
+Fetch = Callable[[ApiClient], tuple[ParseResult, datetime]]
 
 
 class CatalogueMarket:
@@ -33,19 +35,21 @@ class CatalogueMarket:
     Args:
         fetch: returns the whole catalogue, parsed, and the time of the answer. Raises ProviderError.
         ttl_s: how long to reuse it.
+        fetch_cpu: as `fetch`, machines without GPUs alone, for queries about them; None: the catalogue has them.
     """
 
     def __init__(
         self,
         info: ProviderInfo,
         client: ApiClient,
-        fetch: Callable[[ApiClient], tuple[ParseResult, datetime]],
+        fetch: Fetch,
         ttl_s: float = TTL_S,
+        fetch_cpu: Fetch | None = None,
     ) -> None:
         self.name = info.name
         self._info = info
         self._client = client
-        self._fetch = fetch
+        self._fetch, self._fetch_cpu = fetch, fetch_cpu or fetch
         self._cache: TtlCache[tuple[ParseResult, datetime]] = TtlCache(ttl_s, client.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
@@ -55,13 +59,14 @@ class CatalogueMarket:
         tools = self._client.tools
         started_s = tools.monotonic()
         if query.spot in self._info.spots:
-            result, observed_at = self._cache.get(self._fetch_plausible)
+            fetch = self._fetch_cpu if query.wants_no_gpu else self._fetch
+            result, observed_at = self._cache.get(partial(self._fetch_plausible, fetch), fetch)
         else:
             result, observed_at = ParseResult(searches=0), tools.now()
         return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - started_s)
 
-    def _fetch_plausible(self) -> tuple[ParseResult, datetime]:
-        result, observed_at = self._fetch(self._client)
+    def _fetch_plausible(self, fetch: Fetch) -> tuple[ParseResult, datetime]:
+        result, observed_at = fetch(self._client)
         drop_implausible(result, self.name)
         return result, observed_at
 

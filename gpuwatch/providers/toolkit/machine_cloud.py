@@ -69,6 +69,7 @@ class MachineCloud(BasicLauncher):
     types_path: ClassVar[str] = "/types"
     types_params: ClassVar[Mapping[str, str]] = {}
     types_at: ClassVar[Sequence[str]] = ()
+    lists_cpu_apart: ClassVar[bool] = False  # machines without GPUs need requests of their own: `fetch_cpu`
     offer_id: ClassVar[re.Pattern[str]]  # the form of an offer's id; its groups are what an order needs
     create_path: ClassVar[str] = "/instances"
     create_kind: ClassVar[str] = "order"  # the class of the request, for its interval
@@ -106,7 +107,8 @@ class MachineCloud(BasicLauncher):
     def build(cls, settings: ProviderSettings, tools: Tools) -> Adapter:
         """Build the adapter; searching and renting share one rate limiter. A module's `build` is this one."""
         cloud = cls(settings, tools)
-        market = CatalogueMarket(cls.info, cloud.client, lambda _client: cloud.fetch())
+        fetch_cpu = (lambda _client: cloud.fetch_cpu()) if cls.lists_cpu_apart else None
+        market = CatalogueMarket(cls.info, cloud.client, lambda _client: cloud.fetch(), fetch_cpu=fetch_cpu)
         return Adapter(name=cloud.name, info=cls.info, market=market, launcher=cloud)
 
     # --- what a cloud writes ------------------------------------------------------------------------------------------
@@ -145,6 +147,10 @@ class MachineCloud(BasicLauncher):
         """Return all offers, and when the provider answered. Raises ProviderError."""
         value, now = self.client.get(self.types_path, self.types_params), self.client.tools.now()
         return self.parse_types(value, now), now
+
+    def fetch_cpu(self) -> tuple[ParseResult, datetime]:
+        """Return all machines without GPUs, as `fetch`, which then has none. Raises ProviderError."""
+        raise NotImplementedError
 
     def parse_types(self, value: object, observed_at: datetime) -> ParseResult:
         """Parse the list of types. Raises PayloadChanged: it is none, or none of its rows can be read."""

@@ -11,9 +11,10 @@ from gpuwatch.testing import Bench
 
 @contextmanager
 def marketplace() -> Iterator[Marketplace]:
-    """A marketplace with offers, some of them odd, that rents at once."""
+    """A marketplace with offers, some of them odd, that rents at once; one machine has no GPU."""
     quick = Delays(created_s=0.0, ssh_s=0.0, loading_s=0.0, running_s=0.0)
     with Marketplace(size=150, delays=quick) as place:
+        place.publish(gpu="none", usd_hour=0.03, cpu_cores_effective=16, cpu_ram=65536)
         yield place
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
-from gpuwatch.providers.vultr import offers_of, parse_plans
+from gpuwatch.providers.vultr.plans import offers_of, parse_plans
 from tests.checkout import TESTS
 from tests.golden import reported, shown
 from tests.providers.clouds import cloud

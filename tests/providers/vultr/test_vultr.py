@@ -17,7 +17,8 @@ from gpuwatch.errors import OfferGone, OrderRefused, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
-from gpuwatch.providers.vultr import INFO, offers_of, parse_plans
+from gpuwatch.providers.vultr import INFO
+from gpuwatch.providers.vultr.plans import offers_of, parse_plans
 from gpuwatch.testing.suite import case
 from tests.checkout import TESTS
 from tests.providers.vultr.bench import BENCH
@@ -140,7 +141,8 @@ def test_a_plan_that_is_not_understood_is_counted_and_one_not_for_sale_is_not() 
         ({"type": "vxg"}, "a plan with GPUs of a type that is not known: vxg"),
         ({"gpu_type": "NVIDIA_A40", "gpu_vram_gb": 48, "gpu_count": 4}, "memory and number of its GPUs do not fit"),
         ({"deploy_ondemand": False, "deploy_preemptible": True}, None),
-        ({"gpu_brand": "none", "type": "vc2", "id": "vc2-1c-1gb"}, None),
+        ({"gpu_brand": "none", "type": "vc2", "id": "vc2-1c-1gb", "hourly_cost": "?"}, None),  # without GPUs
+        ({"type": "vc2", "gpu_type": "NVIDIA_A40"}, "a plan with GPUs of a type that is not known: vc2"),
         ({"end_of_sale": True}, None),
     ]
     for changes, skipped in cases:
