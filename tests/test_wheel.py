@@ -144,6 +144,7 @@ def test_every_file_of_the_package_is_inside(wheel: Path) -> None:
     """Also files that are not Python: the catalogue, translations, the page's files, spellings, the emulator's rows."""
     ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuwatch").rglob("*") if _is_source(path)}
     assert {
+        "gpuwatch/app/forecasts/long-prices.csv",
         "gpuwatch/domain/market/gpu-catalog.csv",
         "gpuwatch/domain/market/gpu-figures.csv",
         "gpuwatch/domain/market/machine-networks.csv",

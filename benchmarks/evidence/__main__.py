@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.evidence.claims import Claim, Holds, Section, bullet, judged, markdown
 from benchmarks.evidence.clock import calendar_section
 from benchmarks.evidence.speed import ROWS, speed_section
+from benchmarks.evidence.trend import trend_section
 from benchmarks.evidence.waiting import waiting_sections
 from benchmarks.plan_error import LEAST_WITHIN_3, MOST_MEDIAN, plan_error
 from gpuwatch.app.plan.plan_size import throughput_table
@@ -60,6 +61,7 @@ def sections(*, quick: bool) -> dict[str, Callable[[], Sequence[Section]]]:
         "calendar": lambda: [calendar_section(runs)],
         "waiting": lambda: waiting_sections(seeds, every_h),
         "planner": lambda: [planner_section()],
+        "trend": lambda: [trend_section()],
         "speed": lambda: [speed_section(rows)],
     }
 

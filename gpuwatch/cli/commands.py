@@ -33,6 +33,7 @@ _FORECASTS = GroupEntry(
         "calendar": ("Test whether nights or weekends are cheaper.", "forecasts.calendar:calendar"),
         "backtest": ("Replay your watches over recorded prices.", "forecasts.backtest:backtest"),
         "scores": ("Show how accurate past forecasts were.", "forecasts.scores:scores"),
+        "trend": ("Show how a GPU's rent changes over the years.", "forecasts.trend:trend"),
     },
     ("gpuwatch forecasts advise H100 --hours 24 --deadline 2d", "gpuwatch forecasts backtest"),
 )

@@ -106,6 +106,8 @@ COMMANDS: dict[str, Facts] = {
     f"market --data {VAST}": gpus,
     f"history H100 --data {PRIME} --every 1d": periods,
     f"forecasts calendar 'H100 SXM' --data {PRIME}": lambda found: [one["verdict"] for one in found["effects"]],
+    "forecasts trend": lambda found: [one["gpu"] for one in found["trends"]],
+    "forecasts trend H100": lambda found: [one["source"] for one in found["trends"][0]["prices"]],
     f"forecasts advise H100 --count 8 --data {PRIME}": lambda found: [f"${found['now_usd_gpu_hour']:.2f}/GPU-h"],
     f"forecasts backtest --gpu H100 --count 8 --max-price 1.85 --max-runtime 24h --data {PRIME}": events,
     f"forecasts backtest --gpu H100 --max-price 1.85 --sweep max_price=1.80:2.00:0.10 --data {PRIME}": lambda found: [
