@@ -30,6 +30,7 @@ from gpuwatch.bootstrap.job_building import (
     build_job_runner,
     build_series_starter,
 )
+from gpuwatch.bootstrap.own_machine_building import own_machines
 from gpuwatch.bootstrap.polling import Polling
 from gpuwatch.bootstrap.provider_access import account_faults, not_rentable, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing
@@ -132,6 +133,10 @@ class Service:
         )
         self.cluster_jobs = build_cluster_jobs(
             base, self.following.launchers, self.following.reconcilers, self.following.accounts
+        )
+
+        self.own_machines = own_machines(
+            settings, [machine.host for machine in settings.own_machines.machines], settings.own_machines.ssh_key
         )
 
     def unmanaged(self, settings: Settings) -> list[Launch]:

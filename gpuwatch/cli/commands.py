@@ -89,7 +89,7 @@ _PLAN = GroupEntry(
         "job": ("Compute a job's total cost, on given cards or real offers.", "plan.plan_job:job"),
         "scenario": ("Compare workflows step by step, from a file.", "plan.plan_scenario:scenario"),
         "buy": ("Compare owning cards with renting: when does buying pay off?", "plan.plan_buy:buy"),
-        "use": ("Compute the cost of a useful hour at a given utilisation.", "plan.plan_use:use"),
+        "use": ("Compute the cost of a useful hour; read own machines over SSH.", "plan.plan_use:use"),
         "pilot": ("Extrapolate a whole job from a pilot on 1 % of the data.", "plan.plan_scenario:pilot"),
         "cases": ("Find the cheapest provider for each use case.", "plan.plan_cases:cases"),
         "hybrid": ("Train on one machine and infer on another, or both on one.", "plan.plan_cases:hybrid"),
@@ -195,6 +195,7 @@ SHORT_NAMES: dict[str, tuple[str, ...]] = {
     "keep": ("launches", "keep"),
     "rent": ("launches", "rent"),
     "ssh": ("launches", "ssh"),
+    "use": ("plan", "use"),
 }
 # former name, hidden from --help and from completion → what is typed today; listed in docs/commands.md
 ALIASES: dict[str, tuple[str, ...]] = {

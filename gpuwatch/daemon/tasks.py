@@ -110,6 +110,10 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
     ]
     if service.settings.history.lake:
         shared.append(_lake_task(service))
+    if service.own_machines.hosts:
+        every_s = service.settings.own_machines.every_s
+        run = partial(service.own_machines.read, service.time_source.now)
+        shared.append(PeriodicTask(name="own machines", run=run, every_s=every_s))
     if not service.settings.rescue:
         shared.append(PeriodicTask(name="jobs", run=lambda: _advance_queue(service), every_s=JOBS_EVERY_S))
         runs_s = JOB_RUNS_EVERY_S / min(pace(), 4.0)

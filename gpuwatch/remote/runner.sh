@@ -6,6 +6,7 @@
 #   runner.sh observe RUN UNTIL OFFSET BYTES               renews the lease, prints the status and a part of the log
 #   runner.sh stop    RUN REASON                           also keeps a run from ever starting
 #   runner.sh list    FOLDER PATTERN…                      size, sha256, age and name of files; what is no file
+#   runner.sh use                                          GPUs and load, with no run: of any machine
 #
 # RUN is a folder whose name is the number of the run. It holds:
 #   started/  made once, atomically: whatever is repeated, the command starts at most once
@@ -299,8 +300,8 @@ observe() { # $1: lease until, $2: bytes of the log that are known, $3: bytes at
 
 use() { # what the machine is busy with: one line a figure
     if command -v nvidia-smi >/dev/null; then
-        nvidia-smi --query-gpu=utilization.gpu,memory.used,memory.total --format=csv,noheader,nounits 2>/dev/null |
-            head -n 64 | sed 's/ //g; s/^/gpu=/'
+        nvidia-smi --query-gpu=utilization.gpu,memory.used,memory.total,name --format=csv,noheader,nounits 2>/dev/null |
+            head -n 65 | sed 's/, */,/g; s/^/gpu=/'
     fi
     [ -r /proc/loadavg ] && echo "load=$(cut -d ' ' -f 1 /proc/loadavg)"
     cpus=$(getconf _NPROCESSORS_ONLN 2>/dev/null) && echo "cpus=$cpus"
@@ -394,6 +395,6 @@ guard) run=$1; guard "$2" ;;
 observe) run=$(absolute "$1") work=$(absolute "$2"); observe "$3" "$4" "$5" ;;
 stop) run=$(absolute "$1"); stop "$2" ;;
 list) run= work=$1; shift; list "$@" ;;
-entries) entries "$@" ;;
-*) echo "runner.sh start|observe|stop|list" >&2; exit 2 ;;
+entries | use) "$what" "$@" ;;
+*) echo "runner.sh start|observe|stop|list|use" >&2; exit 2 ;;
 esac

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
 from gpuwatch.domain.launches.rent_terms import RentDefaults
+from gpuwatch.domain.plan.machines.own_hosts import OwnMachinesSettings
 from gpuwatch.domain.setup.fields import Key, Line, Span, SpanFrom1s, Spec, Switch, UsdFrom0, Words, about
 from gpuwatch.domain.setup.history_keep import HistoryKeep
 from gpuwatch.domain.watches.launch_spec import Budget
@@ -328,6 +329,9 @@ class Settings(Spec, frozen=True, kw_only=True):
         WatchdogSettings()
     )
     web: Annotated[WebSettings, about("The web page and the HTTP API.")] = WebSettings()
+    own_machines: Annotated[
+        OwnMachinesSettings, about("Machines that gpuwatch did not rent: their GPU use as metrics, and for plan use.")
+    ] = OwnMachinesSettings()
     mcp: Annotated[McpSettings, about("What agents may do.")] = McpSettings()
     watches: Annotated[tuple[Watch, ...], about("The watches."), Key("watch")] = ()
     groups: Mapping[str, Mapping[str, Any]] = {}  # all, also those without a watch: what a job inherits from each

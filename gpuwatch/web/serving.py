@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpuwatch.app.setup.metrics import TaskHealth
     from gpuwatch.bootstrap.service import Service
     from gpuwatch.daemon.task_progress import TaskProgress
+    from gpuwatch.engine.plan.own_machines import OwnMachines
     from gpuwatch.settings import Settings
     from gpuwatch.web.context import WebContext
     from gpuwatch.web.server import WebServer
@@ -86,6 +87,7 @@ class WebInterface:
         self._webhooks = webhooks or Webhooks()
         self._context: WebContext | None = None
         self._reported = ""
+        self._machines: OwnMachines | None = None
         self._recent_log = RecentLog(redact)
         # every user of this machine may read the page; changes need the code, which is only in gpuwatch's log
         self._recent_log.addFilter(lambda record: record.name != _code_log.name)
@@ -96,6 +98,7 @@ class WebInterface:
         if not service.settings.web.enabled:
             yield
             return
+        self._machines = service.own_machines
         logging.getLogger().addHandler(self._recent_log)  # a second call has no effect
         ended = threading.Event()
         thread = threading.Thread(
@@ -142,7 +145,7 @@ class WebInterface:
                 settings,
                 lambda code: _code_log.info("one-time code: %s", code),
                 lambda: failing_task(progress),
-                lambda: task_health(progress),
+                lambda: task_health(progress, self._machines),
                 ServingProcess(
                     config=self._config,
                     reload=_reload_daemon,
@@ -172,10 +175,14 @@ def failing_task(progress: TaskProgress) -> str | None:
     return stalled[0] if stalled else None
 
 
-def task_health(progress: TaskProgress) -> TaskHealth:
-    """Return when each periodic task last succeeded, and which do not."""
+def task_health(progress: TaskProgress, machines: OwnMachines | None = None) -> TaskHealth:
+    """Return when each periodic task last succeeded, which do not, and what was read of the owner's own machines."""
     from gpuwatch.app.setup.metrics import TaskHealth  # noqa: PLC0415
 
     tick_s = real_monotonic()
     failing = {*progress.stalled(tick_s), *(fault.task for fault in progress.faults(tick_s))}
-    return TaskHealth(last_success={**progress.last_success, **progress.rounds}, failing=frozenset(failing))
+    return TaskHealth(
+        last_success={**progress.last_success, **progress.rounds},
+        failing=frozenset(failing),
+        machines=() if machines is None else machines.newest,
+    )

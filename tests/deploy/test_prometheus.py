@@ -18,7 +18,9 @@ import pytest
 from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.app.setup.metric_specs import METRICS
 from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.emulator.instances.machine_sshd import MachineSshd, has_sshd
 from tests.checkout import ROOT
+from tests.own_machines import let_in, nvidia_smi
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
 from tests.stored_jobs import a_running_job, relocated
 from tests.telegram_double import telegram
@@ -34,6 +36,7 @@ needs_prometheus = pytest.mark.skipif(
 
 
 OF_RUNNING_JOBS = "gpuwatch_job_"  # these metrics exist while a job is on an instance
+OF_OWN_MACHINES = "gpuwatch_own_"  # and these where [own_machines] lists any
 FROM_PAST_DAYS = "gpuwatch_budget_forecast_ratio"  # a budget has no forecast on its first day
 RECURRING = """
 command = "true"
@@ -80,7 +83,7 @@ def test_every_panel_has_data_after_a_run_that_rents(tmp_path: Path) -> None:
         with home.daemon() as child, _prometheus(tmp_path, port) as ask:
             wait_for(lambda: home.states() == ["running"])
             wait_for(lambda: ask("gpuwatch_reaction_seconds_count == 1"))
-            absent = (OF_RUNNING_JOBS, FROM_PAST_DAYS)
+            absent = (OF_RUNNING_JOBS, OF_OWN_MACHINES, FROM_PAST_DAYS)
             asked = [expression for expression in expressions() if not any(name in expression for name in absent)]
             wait_for(lambda: all(map(ask, asked)))
             assert ask("up == 1")
@@ -100,6 +103,27 @@ def test_every_panel_of_jobs_has_data_while_one_runs(tmp_path: Path) -> None:
         (found,) = ask("gpuwatch_job_progress_ratio")
         assert (found["metric"]["job_name"], found["value"][1]) == (job.name, "0.25")
         assert [one["value"][1] for one in ask("gpuwatch_job_moves_saving_usd")] == ["3.5"]
+
+
+@needs_prometheus
+@pytest.mark.slow
+@pytest.mark.skipif(not has_sshd(), reason="needs Debian's openssh-server")
+def test_the_daemon_reads_own_machines_and_their_board_has_data(tmp_path: Path) -> None:
+    with MachineSshd(tmp_path / "machine") as machine, Marketplace(seed=5, key="demo-key", size=4) as market:
+        host = let_in(machine, tmp_path / "id")
+        machine.override_program("nvidia-smi", nvidia_smi("A100 SXM"))
+        port = _free_port()
+        listed = f'{{ host = "{host}", usd_gpu_hour = 1.5 }}, {{ host = "{host.rpartition(":")[0]}:1" }}'
+        own = f'[own_machines]\nevery = "1s"\nssh_key = "id"\nmachines = [{listed}]\n'
+        home = Home(tmp_path, market.url, extra=f'{own}[web]\nenabled = true\nlisten = "127.0.0.1:{port}"\n')
+        with home.daemon() as child, _prometheus(tmp_path, port) as ask:
+            wait_for(lambda: all(map(ask, expressions(board="machines"))))
+            up = {one["metric"]["host"]: one["value"][1] for one in ask("gpuwatch_own_machine_up")}
+            assert up == {host: "1", f"{host.rpartition(':')[0]}:1": "0"}
+            (used,) = ask('gpuwatch_own_gpu_utilization_ratio{index="1"}')
+            assert (used["metric"]["gpu"], used["value"][1]) == ("A100 SXM 80GB", "0.89")
+            assert all(one["value"][1] == "1.5" for one in ask("gpuwatch_own_gpu_price_usd_hour"))
+            terminate(child)
 
 
 def _with_quota(home: Home) -> None:

@@ -164,6 +164,17 @@ def cheapest_stored(settings: Settings, gpu: str, count: int) -> PricedClass:
     return _cheapest(_priced_classes(offers, is_recorded=True), offers.source, gpu, count)
 
 
+def stored_gpu_prices(settings: Settings) -> dict[str, Decimal]:
+    """The lowest plausible on-demand price of each GPU in the store, USD per GPU-hour. Raises StoreError."""
+    prices = _priced_classes(current_offers(settings, offer_filter((), kind="live")), is_recorded=True)
+    floors, found = floors_of(prices), dict[str, Decimal]()
+    for one in prices:
+        usd_gpu_hour = one.usd_hour / one.cards if one.cards else None
+        if usd_gpu_hour is not None and not is_too_cheap(one, floors):
+            found[one.gpu] = min(usd_gpu_hour, found.get(one.gpu, usd_gpu_hour))
+    return found
+
+
 def _cheapest(prices: Sequence[PricedClass], source: str, gpu: str, count: int) -> PricedClass:
     candidates = [price_class for price_class in _with_gpus(prices, (gpu,)) if price_class.cards >= count]
     if not candidates:

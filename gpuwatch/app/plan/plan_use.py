@@ -118,7 +118,7 @@ def _hours(milliseconds: int) -> Decimal:
 
 def plan_use_json(price: Decimal, prices: Sequence[UtilisedPrice]) -> dict[str, Any]:
     """JSON of `gpuwatch plan use`."""
-    price_list = [_price_json(price) for price in prices]
+    price_list = [price_json(price) for price in prices]
     return {
         "method": UTILISATION_METHOD_TEXT,
         "samples": len(prices),
@@ -138,7 +138,8 @@ def own_use_json(since: datetime, until: datetime, uses: Sequence[LaunchUtilisat
     }
 
 
-def _price_json(price: UtilisedPrice | None) -> dict[str, Any]:
+def price_json(price: UtilisedPrice | None) -> dict[str, Any]:
+    """A price at a utilisation; null: not measured, or without a price."""
     return {
         "use_percent": price and price.percent,
         "useful_usd_gpu_hour": price and number(price.useful_usd_hour),
@@ -156,5 +157,5 @@ def _own_json(utilisation: LaunchUtilisation) -> dict[str, Any]:
         "price_usd_gpu_hour": number(utilisation.usd_gpu_hour),
         "cost_usd": number(utilisation.cost_usd),
         "wasted_usd": utilisation.price and number(utilisation.wasted_usd),
-        **_price_json(utilisation.price),
+        **price_json(utilisation.price),
     }

@@ -58,6 +58,32 @@ _JOB_METRICS = (
     MetricSpec("gpuwatch_job_loss", _GAUGE, "Loss last reported by the command", ("job_name",)),
     MetricSpec("gpuwatch_job_gpu_utilization_ratio", _GAUGE, "Last measured GPU utilisation, 0 to 1", ("job_name",)),
 )
+_OWN_GPU = ("host", "gpu", "index")
+_MACHINE_METRICS = (
+    MetricSpec(
+        "gpuwatch_own_machine_up", _GAUGE, "1 if the GPUs of a machine in [own_machines] could be read", ("host",)
+    ),
+    MetricSpec(
+        "gpuwatch_own_machine_last_read_timestamp_seconds",
+        _GAUGE,
+        "Time of the newest reading; absent if it failed",
+        ("host",),
+    ),
+    MetricSpec(
+        "gpuwatch_own_gpu_utilization_ratio",
+        _GAUGE,
+        "GPU utilisation that nvidia-smi states, 0 to 1; absent if it states none, as with MIG",
+        _OWN_GPU,
+    ),
+    MetricSpec("gpuwatch_own_gpu_memory_used_bytes", _GAUGE, "GPU memory in use", _OWN_GPU),
+    MetricSpec("gpuwatch_own_gpu_memory_total_bytes", _GAUGE, "GPU memory in all", _OWN_GPU),
+    MetricSpec(
+        "gpuwatch_own_gpu_price_usd_hour",
+        _GAUGE,
+        "Its price as [own_machines] states it, else the market's lowest of that GPU; absent if unknown",
+        _OWN_GPU,
+    ),
+)
 METRICS = (
     MetricSpec("gpuwatch_build_info", _GAUGE, "Always 1; the version is a label", ("version",)),
     MetricSpec("gpuwatch_store_readable", _GAUGE, "1 if the database can be read; if 0, most metrics are absent"),
@@ -132,6 +158,7 @@ METRICS = (
         ("source", "against"),
     ),
     *_JOB_METRICS,
+    *_MACHINE_METRICS,
     MetricSpec("gpuwatch_alerts_total", _COUNTER, "Alerts since the first one", ("kind", "severity")),
     MetricSpec(
         "gpuwatch_outbox_oldest_seconds", _GAUGE, "Age of the oldest undelivered alert; 0 if none", ("channel",)

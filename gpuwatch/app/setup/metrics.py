@@ -17,7 +17,16 @@ from gpuwatch import __version__
 from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.launches.budget_uses import machines_at_once, month_start, uses_of_budgets
 from gpuwatch.app.market.provider_status import ProviderStatus, provider_statuses
-from gpuwatch.app.setup.market_metrics import Labels, Values, checked_values, is_answering, market_values, read_market
+from gpuwatch.app.setup.machine_metrics import machine_prices, machine_values
+from gpuwatch.app.setup.market_metrics import (
+    BEST_PRICE,
+    Labels,
+    Values,
+    checked_values,
+    is_answering,
+    market_values,
+    read_market,
+)
 from gpuwatch.app.setup.metric_specs import METRICS, REACTION_BUCKETS_S, MetricKind, MetricSpec
 from gpuwatch.app.watches.current_limits import limits_in_force
 from gpuwatch.atomic_file import atomic_file
@@ -46,6 +55,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from gpuwatch.app.watches.check import MarketCheck
+    from gpuwatch.domain.plan.machines.machine_use import MachineReading
     from gpuwatch.settings import Settings
     from gpuwatch.storage.setup.database import Database
 
@@ -55,6 +65,7 @@ class TaskHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     last_success: Mapping[str, datetime] = {}
     failing: frozenset[str] = frozenset()
+    machines: Sequence[MachineReading] = ()  # the newest readings of the owner's own machines
 
 
 class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +93,8 @@ class MetricsReader:
             },
             **_task_values(tasks),
         }
+        machines = () if tasks is None else tasks.machines
+        values |= machine_values(machines)
         try:
             with open_store_read_only(settings) as store:
                 reaction_s = reaction_times_s(store)
@@ -104,6 +117,7 @@ class MetricsReader:
             stored |= _provider_values(statuses, complete, answering, now) | market_values(
                 settings, market, limits, now
             )
+            stored |= machine_prices(settings, machines, stored[BEST_PRICE])
             stored["gpuwatch_approvals_open"] = {(): float(len(open_approvals(settings, now)))}
         except StoreError:
             return MetricValues(values=values | {"gpuwatch_store_readable": {(): 0.0}})

@@ -1,4 +1,4 @@
-"""`gpuwatch plan use`: the cost of a useful hour at a given GPU utilisation."""
+"""`gpuwatch plan use`: the cost of a useful hour at a given utilisation, of own launches, or of own machines."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.base import Command, refuse_given, verbose_option, wants_method
 from gpuwatch.cli.options import (
+    FILE,
     Between,
     Usd,
+    as_struct,
     config_option,
+    duration_option,
     json_option,
     moment,
     value_option,
 )
 from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.plan.plan_use_machines import MachineOptions, advice_text, use_of_machines
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.money import dollars, per_gpu_hour, per_hour
-from gpuwatch.domain.plan.buy import UTILISATION_METHOD_TEXT, UtilisationVerdict, price_at_utilisation
+from gpuwatch.domain.plan.buy import UTILISATION_METHOD_TEXT, price_at_utilisation
+from gpuwatch.domain.plan.machines.machine_use import Thresholds
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +53,8 @@ _OWN_COLUMNS = (
     examples=(
         "gpuwatch plan use --price 4.00 --use 15",
         "gpuwatch plan use --launches",
+        "gpuwatch use --ssh gpu1 --ssh root@10.0.0.7:2222 --for 10m",
+        "gpuwatch use --machines --price 1.10",
     ),
 )
 @value_option("--price", Usd(), "USD per GPU-hour.", metavar="USD")
@@ -63,6 +70,15 @@ _OWN_COLUMNS = (
 @value_option("--good", Between(0, 100), "Utilisation from this on is good.", 90.0)
 @click.option("--launches", "own", is_flag=True, help="Judge your own launches by their measured utilisation.")
 @value_option("--since", click.STRING, "With --launches: start of the period.", "30d")
+@as_struct(
+    "machines",
+    MachineOptions,
+    click.option("--ssh", "hosts", metavar="HOST", multiple=True, help="Read nvidia-smi there; may be repeated."),
+    click.option("--machines", "listed", is_flag=True, help="Read the machines in [own_machines] of the settings."),
+    value_option("--key", FILE, "With --ssh: private key. Default: your own keys and agent.", name="key"),
+    duration_option("--for", "for_s", "With --ssh: read for so long. Default: once."),
+    duration_option("--every", "every_s", "With --for: time between two readings.", "10s"),
+)
 @verbose_option
 @json_option
 @config_option
@@ -73,18 +89,28 @@ def use(
     good: float,
     own: bool,
     since: str,
+    machines: MachineOptions,
     as_json: bool,
     config: str | None,
 ) -> int:
-    """Compute the cost of a useful hour: price ÷ utilisation."""
+    """Compute the cost of a useful hour: price ÷ utilisation.
+
+    With --ssh or --machines: how busy the GPUs of machines are that gpuwatch did not rent, what their idle hours cost,
+    and which smaller card would do their work. No password is asked for.
+
+    Exit codes: 0 done, 2 usage, 3 a machine could not be read, or no launch was measured.
+    """
     from gpuwatch.app.plan.plan_use import own_use_json, own_uses, plan_use_json
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    if not own:
-        refuse_given("requires --launches", "since", "config")
     if low > good:
         raise UsageError("--low must be at or below --good")
+    if machines.are_meant:
+        return use_of_machines(machines, price, Thresholds(low, good), config, as_json=as_json)
+    refuse_given("requires --ssh or --machines", "key", "for_s", "every_s")
+    if not own:
+        refuse_given("requires --launches", "since", "config")
     if own and (price is not None or uses):
         raise UsageError("--launches takes price and utilisation from your own launches: omit --price and --use")
     if own:
@@ -108,7 +134,12 @@ def use(
 
 def _print(price: Decimal, prices: Sequence[UtilisedPrice], low: float, good: float) -> None:
     rows = [
-        (f"{price.percent:g} %", _useful_text(price), per_hour(price.idle_usd_hour, most=2), _advice(price, low, good))
+        (
+            f"{price.percent:g} %",
+            _useful_text(price),
+            per_hour(price.idle_usd_hour, most=2),
+            advice_text(price.verdict, low, good),
+        )
         for price in prices
     ]
     table(_COLUMNS, rows, title=f"Each useful hour, at {per_gpu_hour(price)}:")
@@ -144,17 +175,9 @@ def _own_cells(utilisation: LaunchUtilisation, low: float, good: float) -> tuple
         f"{price.percent:.0f} %",
         _useful_text(price),
         dollars(utilisation.wasted_usd),
-        _advice(price, low, good),
+        advice_text(price.verdict, low, good),
     )
 
 
 def _useful_text(price: UtilisedPrice) -> str:
     return "–" if price.useful_usd_hour is None else dollars(price.useful_usd_hour)
-
-
-def _advice(price: UtilisedPrice, low: float, good: float) -> str:
-    return {
-        UtilisationVerdict.BOTTLENECK: f"under {low:g} %: find what the GPU waits for before you rent more",
-        UtilisationVerdict.WASTEFUL: f"under {good:g} %: use a larger batch, or a smaller GPU",
-        UtilisationVerdict.GOOD: "well used",
-    }[price.verdict]

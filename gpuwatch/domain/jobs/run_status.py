@@ -11,6 +11,7 @@ import msgspec
 
 from gpuwatch.domain.launches.interruption import InterruptionNotice, parse_notice
 from gpuwatch.domain.market.offer import clean
+from gpuwatch.domain.plan.machines.gpu_reading import GpuReading, mean_percent, memory_share, parse_gpus
 
 HEADER_MAX = 8192
 _WHOLE = re.compile(r"[0-9]{1,15}")
@@ -94,7 +95,7 @@ def parse_status(report: bytes) -> RunnerStatus | None:
     values = dict(line.split("=", 1) for line in lines if "=" in line)
     whole = {name: int(text) for name, text in values.items() if _WHOLE.fullmatch(text)}
     log_bytes = whole.get("log_bytes", 0)
-    gpus = [line.removeprefix("gpu=").split(",") for line in lines if line.startswith("gpu=")]
+    gpus = _gpus(lines)
     exit_code = whole.get("exit")
     return RunnerStatus(
         phase=_phase(values),
@@ -102,8 +103,8 @@ def parse_status(report: bytes) -> RunnerStatus | None:
         exit_code=exit_code if exit_code is not None and exit_code < 256 else None,
         up_s=whole.get("up"),
         lease_until_s=whole.get("lease"),
-        gpu_percent=_mean([_number(one[0]) for one in gpus]),
-        gpu_memory_share=_memory_share(gpus),
+        gpu_percent=mean_percent(gpus),
+        gpu_memory_share=memory_share(gpus),
         load=_number(values.get("load", "")),
         cpus=whole.get("cpus"),
         cpu_jiffies=_jiffies(values.get("cpu_jiffies", "")),
@@ -211,14 +212,9 @@ def _number(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) else None
 
 
-def _memory_share(gpus: Sequence[Sequence[str]]) -> float | None:
-    pairs = [(_number(one[1]), _number(one[2])) for one in gpus if len(one) > 2]
-    known = [(used, total) for used, total in pairs if used is not None and total]
-    if not known or len(known) < len(gpus):
-        return None
-    return min(sum(used for used, _ in known) / sum(total for _, total in known), 1.0)
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
+def _gpus(lines: Sequence[str]) -> list[GpuReading]:
+    """The GPUs; none if a row is nonsense: then nothing is known of any of them."""
+    try:
+        return parse_gpus("\n".join(lines))
+    except ValueError:
+        return []

@@ -162,9 +162,12 @@ def price_at_utilisation(
         percent=percent,
         useful_usd_hour=useful_usd_hour(usd_hour, percent),
         idle_usd_hour=usd_hour * (1 - share),
-        verdict=UtilisationVerdict.BOTTLENECK
-        if percent < low
-        else UtilisationVerdict.WASTEFUL
-        if percent < good
-        else UtilisationVerdict.GOOD,
+        verdict=utilisation_verdict(percent, low, good),
     )
+
+
+def utilisation_verdict(percent: float, low: float, good: float) -> UtilisationVerdict:
+    """The rating of a utilisation by two thresholds in percent."""
+    if percent < low:
+        return UtilisationVerdict.BOTTLENECK
+    return UtilisationVerdict.WASTEFUL if percent < good else UtilisationVerdict.GOOD

@@ -1,0 +1,61 @@
+"""Metrics of the owner's own machines: what the daemon last read there. A figure that is not measured is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gpuwatch.app.setup.market_metrics import Labels, Values
+from gpuwatch.app.setup.metric_specs import OTHER_GPU
+from gpuwatch.domain.market.gpu_cards import gpu_specs
+from gpuwatch.domain.market.gpu_names import catalog
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.plan.machines.gpu_reading import GpuReading
+    from gpuwatch.domain.plan.machines.machine_use import MachineReading
+    from gpuwatch.settings import Settings
+
+_MIB = 1024.0 * 1024.0
+_MIB_A_GIB = 1024.0
+
+
+def machine_values(machines: Sequence[MachineReading]) -> Values:
+    """Metric → labels → value."""
+    values: Values = {}
+    for machine in machines:
+        values.setdefault("gpuwatch_own_machine_up", {})[(machine.host,)] = float(machine.error is None)
+        if machine.error is None:
+            read = values.setdefault("gpuwatch_own_machine_last_read_timestamp_seconds", {})
+            read[(machine.host,)] = machine.at.timestamp()
+        for index, gpu in enumerate(machine.gpus):
+            figures = {
+                "gpuwatch_own_gpu_utilization_ratio": None if gpu.percent is None else gpu.percent / 100,
+                "gpuwatch_own_gpu_memory_used_bytes": None if gpu.used_mib is None else gpu.used_mib * _MIB,
+                "gpuwatch_own_gpu_memory_total_bytes": None if gpu.total_mib is None else gpu.total_mib * _MIB,
+            }
+            for name, value in figures.items():
+                if value is not None:
+                    values.setdefault(name, {})[_labels(machine.host, index, gpu)] = value
+    return values
+
+
+def machine_prices(settings: Settings, machines: Sequence[MachineReading], best: Mapping[Labels, float]) -> Values:
+    """The price of each GPU: the owner's own, else the market's lowest; absent if it is unknown."""
+    own = {machine.host: machine.usd_gpu_hour for machine in settings.own_machines.machines}
+    market: dict[str, float] = {}
+    for (_, name), lowest in best.items():
+        market[name] = min(lowest, market.get(name, lowest))
+    prices: dict[Labels, float] = {}
+    for machine in machines:
+        for index, gpu in enumerate(machine.gpus):
+            labels = _labels(machine.host, index, gpu)
+            stated = own.get(machine.host)
+            price = market.get(labels[1]) if stated is None else float(stated)
+            if price is not None:
+                prices[labels] = price
+    return {"gpuwatch_own_gpu_price_usd_hour": prices} if prices else {}
+
+
+def _labels(host: str, index: int, gpu: GpuReading) -> Labels:
+    name = catalog().resolve(gpu.name, None if gpu.total_mib is None else gpu.total_mib / _MIB_A_GIB).name
+    return host, name if name in gpu_specs() else OTHER_GPU, str(index)

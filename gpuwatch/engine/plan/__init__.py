@@ -1,0 +1,1 @@
+"""Reading the owner's own machines."""
