@@ -1,6 +1,6 @@
 """Builds the parts that run jobs: the queue, the runner on rented instances, the engine for several machines.
 
-The owner logs in to rented machines with the same files.
+The owner logs in to rented machines with the same files. Also what reads the owner's own machines, by the same runner.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
 from gpuwatch.engine.jobs.series_starter import SeriesStarter
 from gpuwatch.engine.launches.following.instance_details import ContractEnds, InstanceAddresses
 from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
+from gpuwatch.engine.plan.own_machines import OwnMachines
 from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import GpuwatchError, SettingsError
 from gpuwatch.home_folder import expand_home
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.dstack import Dstack
 from gpuwatch.remote.job_folder import JobFolder
+from gpuwatch.remote.own_shells import open_own_shell
 from gpuwatch.remote.rclone import Rclone
 from gpuwatch.remote.ssh import OpenSshShells
 from gpuwatch.remote.ssh_hosts import SshHosts
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from gpuwatch.engine.launches.following.provider_account import ProviderAccount
     from gpuwatch.engine.watches.replacement import ReplacementCheck
     from gpuwatch.ports import Launcher
+    from gpuwatch.ports.remote import RemoteShell
     from gpuwatch.settings import Settings
 
 MAX_WORKERS = 16  # concurrent rounds of a lane: a hanging machine occupies one of them until its timeout
@@ -86,6 +89,27 @@ def refresh_ssh_hosts(settings: Settings, active: Callable[[], Sequence[Launch]]
 
 def _ssh_folder(settings: Settings) -> Path:
     return jobs_folder(settings) / "ssh"
+
+
+def own_machines(settings: Settings, hosts: Sequence[str], ssh_key: str | None) -> OwnMachines:
+    """The machines with these hosts.
+
+    Args:
+        ssh_key: a private key, relative to the settings file; None: the user's own keys and agent.
+    """
+    base = Path(settings.source_file).parent if settings.source_file else Path()
+    folder = jobs_folder(settings) / "own-machines"
+
+    def open_shell(host: str) -> RemoteShell:
+        try:
+            key = None if ssh_key is None else (base / expand_home(ssh_key)).absolute()
+            if key is not None:
+                key.open("rb").close()
+            return open_own_shell(host, key, folder)
+        except OSError as error:
+            raise GpuwatchError(f"cannot use {error.filename}: {error.strerror}") from error
+
+    return OwnMachines(hosts, open_shell, runner_script())
 
 
 def min_billing_h(settings: Settings) -> float:

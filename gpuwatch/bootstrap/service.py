@@ -29,8 +29,8 @@ from gpuwatch.bootstrap.job_building import (
     build_job_queue,
     build_job_runner,
     build_series_starter,
+    own_machines,
 )
-from gpuwatch.bootstrap.own_machine_building import own_machines
 from gpuwatch.bootstrap.polling import Polling
 from gpuwatch.bootstrap.provider_access import account_faults, not_rentable, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing

@@ -17,7 +17,6 @@ from gpuwatch import __version__
 from gpuwatch.app.launches.approvals import open_approvals
 from gpuwatch.app.launches.budget_uses import machines_at_once, month_start, uses_of_budgets
 from gpuwatch.app.market.provider_status import ProviderStatus, provider_statuses
-from gpuwatch.app.setup.machine_metrics import machine_prices, machine_values
 from gpuwatch.app.setup.market_metrics import (
     BEST_PRICE,
     Labels,
@@ -27,7 +26,7 @@ from gpuwatch.app.setup.market_metrics import (
     market_values,
     read_market,
 )
-from gpuwatch.app.setup.metric_specs import METRICS, REACTION_BUCKETS_S, MetricKind, MetricSpec
+from gpuwatch.app.setup.metric_specs import METRICS, OTHER_GPU, REACTION_BUCKETS_S, MetricKind, MetricSpec
 from gpuwatch.app.watches.current_limits import limits_in_force
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap import open_store_read_only
@@ -37,6 +36,7 @@ from gpuwatch.domain.jobs.run_sample import RunSample, is_late, sample_of
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.money.launch_costs import burn_rate, cost_microusd
 from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.plan.machines.machine_figures import machine_prices, machine_values
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.forecasts.forecast_rows import SqlForecasts
@@ -94,7 +94,7 @@ class MetricsReader:
             **_task_values(tasks),
         }
         machines = () if tasks is None else tasks.machines
-        values |= machine_values(machines)
+        values |= machine_values(machines, OTHER_GPU)
         try:
             with open_store_read_only(settings) as store:
                 reaction_s = reaction_times_s(store)
@@ -117,7 +117,8 @@ class MetricsReader:
             stored |= _provider_values(statuses, complete, answering, now) | market_values(
                 settings, market, limits, now
             )
-            stored |= machine_prices(settings, machines, stored[BEST_PRICE])
+            own = {machine.host: machine.usd_gpu_hour for machine in settings.own_machines.machines}
+            stored |= machine_prices(machines, own, stored[BEST_PRICE], OTHER_GPU)
             stored["gpuwatch_approvals_open"] = {(): float(len(open_approvals(settings, now)))}
         except StoreError:
             return MetricValues(values=values | {"gpuwatch_store_readable": {(): 0.0}})

@@ -56,7 +56,7 @@ def use_of_machines(
     options: MachineOptions, price: Decimal | None, thresholds: Thresholds, config: str | None, *, as_json: bool
 ) -> int:
     """Read the machines, print their use, and return the exit code."""
-    from gpuwatch.app.plan.machines.machine_audit import AuditRequest, audit_machines, machine_audit_json
+    from gpuwatch.app.plan.machines.machine_audit import MachineAuditRequest, audit_machines, machine_audit_json
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     refuse_given("cannot be combined with --ssh or --machines", "uses", "own", "since")
@@ -64,7 +64,7 @@ def use_of_machines(
         raise UsageError("use either --ssh or --machines")
     if options.for_s is None:
         refuse_given("requires --for", "every_s")
-    request = AuditRequest(
+    request = MachineAuditRequest(
         hosts=options.hosts,
         ssh_key=None if options.key is None else str(options.key.absolute()),
         usd_gpu_hour=price,

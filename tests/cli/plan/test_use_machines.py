@@ -83,7 +83,9 @@ def test_the_table_says_what_idle_time_costs_and_how_little_was_read(reader: Rea
 def test_a_period_is_summed_up(reader: Reader) -> None:
     count = reader.machine.folder / "count"
     count.unlink(missing_ok=True)
-    program = f'echo x >> {count}; n=$(wc -l < {count}); echo "$((n * 10)), $((n * 100)), 24564, NVIDIA GeForce RTX 4090"'
+    program = (
+        f'echo x >> {count}; n=$(wc -l < {count}); echo "$((n * 10)), $((n * 100)), 24564, NVIDIA GeForce RTX 4090"'
+    )
     (gpu,) = reader.gpus(program, "--for", "1s", "--every", "1s")
     assert gpu["samples"] >= 2
     assert gpu["peak_percent"] == 10 * gpu["samples"] == gpu["peak_memory_mib"] / 10
@@ -113,9 +115,7 @@ def test_a_changed_host_key_is_refused_and_nothing_asks(reader: Reader, tmp_path
     assert "Permission denied" in reader.error(nvidia_smi("A100 SXM"))
 
 
-def test_one_hung_machine_delays_no_other_and_has_a_time_limit(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_hung_machine_delays_no_other_and_has_a_time_limit(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuwatch.engine.plan.own_machines.READ_TIMEOUT_S", 4.0)
     reader.machine.override_program("nvidia-smi", "sleep 300")
     began_s = time.monotonic()

@@ -12,7 +12,7 @@ import msgspec
 from gpuwatch.app.plan.plan_fit import stored_gpu_prices
 from gpuwatch.app.plan.plan_use import price_json
 from gpuwatch.bootstrap import real_now
-from gpuwatch.bootstrap.own_machine_building import own_machines
+from gpuwatch.bootstrap.job_building import own_machines
 from gpuwatch.domain.market.json_view import number, rfc3339
 from gpuwatch.domain.plan.buy import UTILISATION_METHOD_TEXT
 from gpuwatch.domain.plan.machines.machine_use import GpuUse, MachineReading, SmallerCard, Thresholds, gpu_uses
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_SMALLER: Final = 3  # that JSON and the terminal list
 
 
-class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
+class MachineAuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to read, and how to judge it.
 
     Attributes:
@@ -69,7 +69,7 @@ class MachineAudit(msgspec.Struct, frozen=True, kw_only=True):
 
 def audit_machines(
     settings: Settings,
-    request: AuditRequest,
+    request: MachineAuditRequest,
     monotonic: Callable[[], float],
     wait: Callable[[float], object],
 ) -> MachineAudit:

@@ -1,26 +1,30 @@
-"""Metrics of the owner's own machines: what the daemon last read there. A figure that is not measured is absent."""
+"""Metrics of the owner's own machines: what the daemon last read there. What is not measured is absent. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from gpuwatch.app.setup.market_metrics import Labels, Values
-from gpuwatch.app.setup.metric_specs import OTHER_GPU
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.gpu_names import catalog
 
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.machines.gpu_reading import GpuReading
     from gpuwatch.domain.plan.machines.machine_use import MachineReading
-    from gpuwatch.settings import Settings
 
+Labels = tuple[str, ...]
+Values = dict[str, dict[Labels, float]]
 _MIB = 1024.0 * 1024.0
 _MIB_A_GIB = 1024.0
 
 
-def machine_values(machines: Sequence[MachineReading]) -> Values:
-    """Metric → labels → value."""
+def machine_values(machines: Sequence[MachineReading], other_gpu: str) -> Values:
+    """Metric → labels → value.
+
+    Args:
+        other_gpu: replaces names that are not in the catalogue.
+    """
     values: Values = {}
     for machine in machines:
         values.setdefault("gpuwatch_own_machine_up", {})[(machine.host,)] = float(machine.error is None)
@@ -35,20 +39,30 @@ def machine_values(machines: Sequence[MachineReading]) -> Values:
             }
             for name, value in figures.items():
                 if value is not None:
-                    values.setdefault(name, {})[_labels(machine.host, index, gpu)] = value
+                    values.setdefault(name, {})[_labels(machine.host, index, gpu, other_gpu)] = value
     return values
 
 
-def machine_prices(settings: Settings, machines: Sequence[MachineReading], best: Mapping[Labels, float]) -> Values:
-    """The price of each GPU: the owner's own, else the market's lowest; absent if it is unknown."""
-    own = {machine.host: machine.usd_gpu_hour for machine in settings.own_machines.machines}
+def machine_prices(
+    machines: Sequence[MachineReading],
+    own: Mapping[str, Decimal | None],
+    best: Mapping[Labels, float],
+    other_gpu: str,
+) -> Values:
+    """The price of each GPU: the owner's own, else the market's lowest; absent if it is unknown.
+
+    Args:
+        own: host → USD per GPU-hour, if stated.
+        best: (provider, GPU) → USD per GPU-hour.
+        other_gpu: replaces names that are not in the catalogue.
+    """
     market: dict[str, float] = {}
     for (_, name), lowest in best.items():
         market[name] = min(lowest, market.get(name, lowest))
     prices: dict[Labels, float] = {}
     for machine in machines:
         for index, gpu in enumerate(machine.gpus):
-            labels = _labels(machine.host, index, gpu)
+            labels = _labels(machine.host, index, gpu, other_gpu)
             stated = own.get(machine.host)
             price = market.get(labels[1]) if stated is None else float(stated)
             if price is not None:
@@ -56,6 +70,6 @@ def machine_prices(settings: Settings, machines: Sequence[MachineReading], best:
     return {"gpuwatch_own_gpu_price_usd_hour": prices} if prices else {}
 
 
-def _labels(host: str, index: int, gpu: GpuReading) -> Labels:
+def _labels(host: str, index: int, gpu: GpuReading, other_gpu: str) -> Labels:
     name = catalog().resolve(gpu.name, None if gpu.total_mib is None else gpu.total_mib / _MIB_A_GIB).name
-    return host, name if name in gpu_specs() else OTHER_GPU, str(index)
+    return host, name if name in gpu_specs() else other_gpu, str(index)
