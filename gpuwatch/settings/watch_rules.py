@@ -30,7 +30,8 @@ WITHOUT_LIMIT = (
 # --- what `[defaults.watch]` and `[group.NAME]` may hold --------------------------------------------------------------
 
 OWN_KEYS = ("name", "renamed_from", "group")  # of each watch alone
-_ONE_VALUE = frozenset({"CommissionTable", "GpuCount", "HookSpec", "OwnMachine", "WebToken"})  # though written as tables
+# though they are written as tables
+_ONE_VALUE = frozenset({"CommissionTable", "GpuCount", "HookSpec", "OwnMachine", "WebToken"})
 
 
 class HeritableTable(Table):
