@@ -18,7 +18,8 @@ DEFAULT_GROUP, SSH_GROUP = "sg-00000000000000001", "sg-00000000000000022"
 VPC: Final = "vpc-00000000000000001"
 _QUOTAS: Final = {
     ("g", False): "L-DB2E81BA", ("p", False): "L-417A185B", ("g", True): "L-3819A6DF",
-    ("p2-4", True): "L-7212CCBC", ("p5", True): "L-C4BD4855",
+    ("p2-4", True): "L-7212CCBC", ("p5", True): "L-C4BD4855", ("standard", False): "L-1216C47A",
+    ("standard", True): "L-34B43A08",
 }  # fmt: skip
 Refuse = Callable[[str, str], Exception]
 
@@ -125,7 +126,7 @@ class Ec2Account:
 
 def quota_code(type_: str, spot: bool) -> str:
     """Return the quota that applies to a type."""
-    family = "g" if re.match(r"(g|gr|vt)\d", type_) else "p"
+    family = "g" if re.match(r"(g|gr|vt)\d", type_) else "p" if re.match(r"p\d", type_) else "standard"
     if spot and family == "p":
         family = "p5" if type_.startswith("p5") else "p2-4"
     return _QUOTAS[family, spot]

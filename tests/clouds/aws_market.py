@@ -33,6 +33,8 @@ _SIZES = {
     "g5g.xlarge": ("0.4200000000", "0.168000", 4, "8 GiB"),
     "g4dn.xlarge": ("0.5260000000", "0.201400", 4, "16 GiB"),
     "g4dn.12xlarge": ("3.9120000000", "1.512300", 48, "192 GiB"),
+    "m7i.2xlarge": ("0.4032000000", "0.161200", 8, "32 GiB"),
+    "c7a.4xlarge": ("0.8211200000", "0.329800", 16, "32 GiB"),
 }
 _ZONES = (
     ("us-east-1", "us-east-1a", "use1-az4", 1.0),
@@ -52,6 +54,9 @@ MARKET: tuple[Sold, ...] = tuple(
     for name, (on_demand, spot, vcpu, memory) in _SIZES.items()
     if not (name.startswith("p5.") and zone == "us-east-1b")
 )  # fmt: skip
+
+
+CPU_TYPES = frozenset({"m7i.2xlarge", "c7a.4xlarge"})  # without GPUs
 
 
 def product_texts(market: Iterable[Sold], filters: Mapping[str, list[str]]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_cards import WHOLE, gpu_fraction
+from gpuwatch.domain.market.offer import NO_GPU
 from gpuwatch.domain.market.spellings import (
     MAX_NAME_LENGTH,
     Reading,
@@ -31,7 +32,7 @@ from gpuwatch.domain.market.spellings import (
     without_size,
 )
 
-__all__ = ["MAX_NAME_LENGTH", "CatalogGpu", "GpuCatalog", "GpuName", "catalog", "clean_name", "fold"]
+__all__ = ["MAX_NAME_LENGTH", "NO_GPU_NAME", "CatalogGpu", "GpuCatalog", "GpuName", "catalog", "clean_name", "fold"]
 
 _REMEMBERED_MAX = 5_000  # spellings; hostile answers must not fill the memory
 _OWN_SIZE = 0.10  # reported memory within 10 % of the label is that card (ECC takes up to 9 %)
@@ -68,6 +69,9 @@ class GpuName(msgspec.Struct, frozen=True):
     certain: bool = True
     candidates: tuple[str, ...] = ()
     reason: str | None = None
+
+
+NO_GPU_NAME: Final = GpuName(NO_GPU, NO_GPU, known=True)  # of a machine without GPUs
 
 
 class CatalogGpu(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,6 +65,7 @@ INFO = ProviderInfo(
     title="AWS EC2",
     base_url="https://ec2.amazonaws.com",  # stands for AWS's own endpoint of each region and service
     launches=True,
+    sells_cpu_machines=True,
     no_kept_disk="",
     no_kept_spot_disk="EC2 stops no spot machine of a one-time request",
     self_destruct=SelfDestruct(how="a timer on the machine shuts it down, which terminates it"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from statistics import median
 from typing import Any, Final
@@ -11,9 +11,17 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from gpuwatch.errors import PayloadChanged
+from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.offers import InstanceType, ListPrice, SpotKey, SpotPrice, parse_instance_type, table
+from gpuwatch.providers.aws.offers import (
+    InstanceType,
+    ListPrice,
+    SpotKey,
+    SpotPrice,
+    cpu_table,
+    parse_instance_type,
+    table,
+)
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE, at, number, objects, usd_hour, word
@@ -118,7 +126,15 @@ def parse_disk(products: Iterable[object], region: str) -> float | None:
     return prices.pop() if len(prices) == 1 else None
 
 
-def drop_placeholders(lists: Mapping[str, PriceList]) -> None:
+def prices_or_none(list_prices: Callable[[], PriceList]) -> PriceList:
+    """Return list prices, or an empty list: what they only add to, such as a spot price, is correct without them."""
+    try:
+        return list_prices()
+    except ProviderError:
+        return PriceList()
+
+
+def drop_placeholders(lists: Mapping[Any, PriceList]) -> None:
     """Drop prices below a fifth of the median of the same type over the regions, and count them."""
     by_type: dict[str, list[float]] = {}
     for one in lists.values():
@@ -225,7 +241,7 @@ class CatalogCache:
         self._zones: TtlCache[Mapping[str, str]] = TtlCache(_ZONES_S, monotonic)
         self._regions: TtlCache[tuple[str, ...]] = TtlCache(_REGIONS_S, monotonic)
         self._described_types: TtlCache[Mapping[str, InstanceType]] = TtlCache(_ZONES_S, monotonic)
-        self._latest_lists: dict[str, PriceList] = {}
+        self._latest_lists: dict[tuple[str, bool], PriceList] = {}
         self._lock = threading.Lock()
 
     def zones(self, region: str) -> Mapping[str, str]:
@@ -243,9 +259,13 @@ class CatalogCache:
 
         return self._zones.get(fetch, region)
 
-    def prices(self, region: str, new: Iterable[str] = ()) -> PriceList:
-        """Return on-demand prices of the known types, of some new ones, and of disks. Raises ProviderError."""
-        names = tuple(sorted({*table(), *new}))
+    def prices(self, region: str, new: Iterable[str] = (), *, cpu: bool = False) -> PriceList:
+        """Return on-demand prices of the known types, of some new ones, and of disks. Raises ProviderError.
+
+        Args:
+            cpu: of the types without GPUs, in place of those with them.
+        """
+        names = tuple(sorted({*(cpu_table() if cpu else table()), *new}))
 
         def fetch() -> PriceList:
             products: list[object] = []
@@ -253,11 +273,11 @@ class CatalogCache:
                 products += self._products(filters)
             found = parse_machines(products, region)
             if not found.types:
-                raise PayloadChanged(f"aws: {region}: the Pricing API lists no GPU machine there")
+                raise PayloadChanged(f"aws: {region}: the Pricing API lists no {sort_text(cpu=cpu)} there")
             found.disk_usd_gb_month = parse_disk(self._products(disk_filters(region)), region)
             with self._lock:
-                drop_price_jumps(found, self._latest_lists.get(region))
-                self._latest_lists[region] = found
+                drop_price_jumps(found, self._latest_lists.get((region, cpu)))
+                self._latest_lists[region, cpu] = found
                 drop_placeholders(self._latest_lists)
             return found
 
@@ -307,6 +327,11 @@ class CatalogCache:
         )
         found = [parse_instance_type(row) for row in objects(rows)]
         return {machine.name: machine for machine in found if machine is not None}
+
+
+def sort_text(*, cpu: bool) -> str:
+    """Name what is searched for, for errors."""
+    return "machine without GPUs" if cpu else "GPU machine"
 
 
 def _filters(region: str, types: Iterable[str]) -> Iterable[list[dict[str, str]]]:

@@ -20,8 +20,9 @@ from typing import Any, Final
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind, RefusalScope
 from gpuwatch.ports import Created, Order
 from gpuwatch.ports.settings import Option
+from gpuwatch.providers.aws import IMAGE
 from gpuwatch.providers.aws.network import NetworkOptions, network_options, network_request
-from gpuwatch.providers.aws.offers import OfferId, table
+from gpuwatch.providers.aws.offers import OfferId, known_type
 from gpuwatch.providers.toolkit.basic_launcher import not_sent, refuse
 from gpuwatch.providers.toolkit.first_boot import shutdown_timer
 from gpuwatch.providers.toolkit.validation import at, objects
@@ -85,6 +86,8 @@ def _delimited(text: str) -> str:
 
 
 SSM: Final = "resolve:ssm:"
+# Ubuntu without drivers. source: Canonical's page "Find Ubuntu images on AWS", whose names gists quote, read 2026-11
+_CPU_IMAGE: Final = f"{SSM}/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
 _OPEN_MODULES: Final = "oss-nvidia-driver"
 _CLOSED_ONLY: Final = frozenset({"p2", "p3", "p3dn", "g3", "g3s"})
 _AMD: Final = frozenset({"g4ad"})
@@ -92,8 +95,10 @@ _AMD: Final = frozenset({"g4ad"})
 
 def image_of(options: Mapping[str, Option], machine_type: str) -> str:
     """Return the image's id, or the name of a parameter, which EC2 resolves itself."""
-    family, instance_type = machine_type.partition(".")[0], table().get(machine_type)
+    family, instance_type = machine_type.partition(".")[0], known_type(machine_type)
     text = value_for(options.get("images"), family) or str(options.get("image"))
+    if text == IMAGE and instance_type is not None and not instance_type.count:
+        text = _CPU_IMAGE
     text = text.replace("{arch}", instance_type.arch if instance_type else "x86_64")
     return text if text.startswith(("ami-", SSM)) else f"{SSM}{text}"
 

@@ -28,7 +28,7 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
-from gpuwatch.providers.aws.catalog import CatalogCache, PriceList
+from gpuwatch.providers.aws.catalog import CatalogCache, PriceList, prices_or_none
 from gpuwatch.providers.aws.client import NO_INSTANCE, AwsClient
 from gpuwatch.providers.aws.create import (
     INSTANCE_ID,
@@ -41,7 +41,7 @@ from gpuwatch.providers.aws.create import (
     run_request,
 )
 from gpuwatch.providers.aws.network import SshGroups, require_public_address
-from gpuwatch.providers.aws.offers import SpotKey, SpotPrice, machine_id, parse_offer_id, table
+from gpuwatch.providers.aws.offers import SpotKey, SpotPrice, known_type, machine_id, parse_offer_id
 from gpuwatch.providers.aws.prerequisites import AwsPrerequisites
 from gpuwatch.providers.aws.spot_notices import SpotNotices
 from gpuwatch.providers.toolkit.api_client import TtlCache
@@ -100,7 +100,7 @@ def _is_taken(row: Mapping[str, Any]) -> bool:
 def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Instance:
     (state, unknown_status), name = _read_status(row, region), word(row.get("InstanceType"), 40)
     tags = {tag.get("Key"): tag.get("Value") for tag in objects(row.get("Tags"))}
-    machine = table().get(name or "")
+    machine = known_type(name or "")
     host = word(row.get("PublicIpAddress"), 60)
     return Instance(
         instance_id=f"{region}/{row['InstanceId']}",
@@ -314,10 +314,8 @@ class AwsLauncher(BasicLauncher):
 
     def _with_prices(self, found: list[Instance], rows: list[object], region: str) -> list[Instance]:
         """Add prices as far as they are known: a list without prices is still a list."""
-        try:
-            prices = self._catalog.prices(region)
-        except ProviderError:
-            prices = PriceList()
+        sorts = {instance.gpu_count == 0 for instance in found if _needs_price(instance)}
+        prices = {cpu: prices_or_none(partial(self._catalog.prices, region, cpu=cpu)) for cpu in sorts}
         places = _spot_keys(rows, region)
         spot = self._spot_prices(region, found, places)
         return [_with_price(instance, places.get(instance.instance_id), prices, spot) for instance in found]
@@ -350,11 +348,12 @@ def _spot_keys(rows: list[object], region: str) -> dict[str, SpotKey]:
 
 
 def _with_price(
-    instance: Instance, place: SpotKey | None, prices: PriceList, spot: dict[SpotKey, SpotPrice]
+    instance: Instance, place: SpotKey | None, lists: Mapping[bool, PriceList], spot: dict[SpotKey, SpotPrice]
 ) -> Instance:
-    """Return its price per hour, including the disk; None: unknown."""
+    """Return its price per hour, including the disk; None: unknown. `lists`: without GPUs (True), and with them."""
     if place is None or not _needs_price(instance):
         return instance
+    prices = lists[instance.gpu_count == 0]
     rate = spot.get(place) if instance.spot else prices.types.get(place.type)
     disk_usd_hour = (prices.disk_usd_gb_month or 0.0) * (instance.disk_gb or 0.0) / HOURS_A_MONTH
     return msgspec.structs.replace(

@@ -10,7 +10,7 @@ source: AWS's API references of GetSpotPlacementScores and DescribeCapacityBlock
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -23,9 +23,18 @@ from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import ProviderSettings, Query
-from gpuwatch.providers.aws.catalog import CatalogCache, PriceList
+from gpuwatch.providers.aws.catalog import CatalogCache, PriceList, prices_or_none, sort_text
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.offers import InstanceType, RegionZones, SpotKey, matches_query, offer_in_zone, table
+from gpuwatch.providers.aws.offers import (
+    InstanceType,
+    RegionZones,
+    SpotKey,
+    cpu_table,
+    known_type,
+    matches_query,
+    offer_in_zone,
+    table,
+)
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.catalogue import merge_answers
 from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult
@@ -37,7 +46,7 @@ _MAX_HOURS: Final = 182 * 24.0
 _SCORES_TTL_S: Final = 3600.0  # AWS limits the number of different queries a day, and these stay the same
 _MIN_TYPES: Final = 3
 ZoneScores = Mapping[tuple[str, str], int]  # (instance type, id of its zone) → score
-_FILTERS: Final = [{"Name": "instance-type", "Values": [*sorted(table()), "p*", "g*"]}]  # new types begin with these
+_GPU_TYPES: Final = [*sorted(table()), "p*", "g*"]  # new types begin with these
 
 
 class CapacityBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +127,7 @@ class PlacementScores:
         """Return the scores of these types in a region's zones, as far as AWS has any. Raises no ProviderError."""
         groups: dict[object, set[str]] = {}
         for one in types:
-            if one.fraction == 1.0:
+            if one.fraction == 1.0 and one.count:
                 groups.setdefault((one.gpu.name, one.count, one.arch), set()).add(one.name)
         found: dict[tuple[str, str], int] = {}
         for names in groups.values():
@@ -144,7 +153,7 @@ class PlacementScores:
 
 
 class AwsMarket(BasicMarket):
-    """EC2's GPU machines, by region and zone."""
+    """EC2's machines, with GPUs or (for queries about them) without, by region and zone."""
 
     def __init__(self, settings: ProviderSettings, account: AwsClient, catalog: CatalogCache) -> None:
         super().__init__(settings, account.tools)
@@ -163,28 +172,31 @@ class AwsMarket(BasicMarket):
         return merge_answers((f"region {region}", answer) for region, answer in answers.items())
 
     def _search_region(self, region: str, query: Query, observed_at: datetime) -> ParseResult:
-        offerings = self._offerings(region)
-        machines = self._catalog.machines(region, (key.type for key in offerings))
+        cpu = query.wants_no_gpu
+        offerings = self._offerings(region, cpu=cpu)
+        machines = cpu_table() if cpu else self._catalog.machines(region, (key.type for key in offerings))
         machines_by_name = {name: machine for name, machine in machines.items() if matches_query(machine, query)}
-        new_types = [name for name in machines if name not in table()]
+        new_types = [name for name in machines if known_type(name) is None]
         result = ParseResult(rows=len(offerings), drift={f"new instance type: {name[:40]}": None for name in new_types})
         keys = [key for key in offerings if key.type in machines_by_name]
         if keys:
             place = RegionZones(region, self._catalog.zones(region), observed_at)
             add = self._add_spot if query.spot else self._add_on_demand
-            add(result, place, keys, machines_by_name, new_types)
+            add(result, place, keys, machines_by_name, partial(self._catalog.prices, region, new_types, cpu=cpu))
         return result
 
-    def _offerings(self, region: str) -> list[SpotKey]:
-        """Return what this account may rent in a region, by zone. An answer without any GPU is an error."""
+    def _offerings(self, region: str, *, cpu: bool) -> list[SpotKey]:
+        """Return what this account may rent in a region, by zone. An answer without any machine is an error."""
+        filters = [{"Name": "instance-type", "Values": sorted(cpu_table()) if cpu else _GPU_TYPES}]
         rows = self._account.pages(
             "ec2", region, "describe_instance_type_offerings", "InstanceTypeOfferings",
-            LocationType="availability-zone", Filters=_FILTERS, MaxResults=1000,
+            LocationType="availability-zone", Filters=filters, MaxResults=1000,
         )  # fmt: skip
         pairs = [(word(row.get("InstanceType"), 40), word(row.get("Location"), 40)) for row in objects(rows)]
         found = [SpotKey(name, zone) for name, zone in pairs if name and zone]
         if not found:
-            raise PayloadChanged(f"aws: {region}: no GPU machines are offered there; check the name of the region")
+            what = sort_text(cpu=cpu)
+            raise PayloadChanged(f"aws: {region}: no {what} is offered there; check the name of the region")
         return found
 
     def _add_on_demand(
@@ -193,9 +205,9 @@ class AwsMarket(BasicMarket):
         place: RegionZones,
         keys: list[SpotKey],
         machines_by_name: Mapping[str, InstanceType],
-        new_types: Iterable[str],
+        list_prices: Callable[[], PriceList],
     ) -> None:
-        prices = self._catalog.prices(place.region, new_types)
+        prices = list_prices()
         result.add_skipped(prices.skipped)
         for key in keys:
             price = prices.types.get(key.type)
@@ -227,10 +239,10 @@ class AwsMarket(BasicMarket):
         place: RegionZones,
         keys: list[SpotKey],
         machines_by_name: Mapping[str, InstanceType],
-        new_types: Iterable[str],
+        list_prices: Callable[[], PriceList],
     ) -> None:
         found = self._catalog.spot_prices(place.region, {key.type for key in keys}, result)
-        prices = self._list_prices(place.region, new_types)
+        prices = prices_or_none(list_prices)
         prices_by_key = {key: price for key in keys if (price := found.get(key)) and key.zone in place.zones}
         scores = self._scores.scores_of(place.region, [machines_by_name[key.type] for key in prices_by_key])
         for key, price in prices_by_key.items():  # no price: not sold as spot there
@@ -241,13 +253,6 @@ class AwsMarket(BasicMarket):
                     place, key.zone, machine, spot_price, prices.disk_usd_gb_month, spot=True, score=score
                 )
                 result.offers.append(offer)
-
-    def _list_prices(self, region: str, new_types: Iterable[str]) -> PriceList:
-        """Add the disk's price and the machine's size: a spot price is correct without them."""
-        try:
-            return self._catalog.prices(region, new_types)
-        except ProviderError:
-            return PriceList()
 
 
 def block_offer(place: RegionZones, machine: InstanceType, block: CapacityBlock, prices: PriceList) -> Offer:

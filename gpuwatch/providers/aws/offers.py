@@ -1,4 +1,4 @@
-"""The GPUs of each instance type, and the offers of a type in a zone at a price. Pure.
+"""The GPUs of each instance type, types without any, and the offers of a type in a zone at a price. Pure.
 
 EC2's names for GPUs are short and ambiguous (`A100` for 40 and 80 GB), and its answers have changed, so the table takes
 precedence. Types that are missing from it are read from `DescribeInstanceTypes`.
@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.gpu_names import NO_GPU_NAME, GpuName, catalog
 from gpuwatch.domain.market.money import HOURS_A_MONTH
-from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
+from gpuwatch.domain.market.offer import NO_GPU, Offer, OfferKind, OfferTerms
 from gpuwatch.ports import Query
 from gpuwatch.providers.toolkit.list_prices import is_plausible
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
@@ -36,7 +36,7 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # "p5.48xlarge"
     gpu_wire: str  # EC2's name of the GPU
     spelling: str  # the catalogue's spelling of the GPU
-    count: int
+    count: int  # 0: no GPU
     memory_mib: float
     fraction: float = 1.0  # less than 1: a slice of one GPU
     arch: str = "x86_64"  # or "arm64"
@@ -46,6 +46,8 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gpu(self) -> GpuName:
         """The GPU in the catalogue; a slice has the name of its card."""
+        if not self.count:
+            return NO_GPU_NAME
         return catalog().resolve(self.spelling, self.memory_gib if self.fraction == 1.0 else None)
 
     @property
@@ -54,8 +56,10 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory_mib / _MIB
 
     @property
-    def sold_memory_gib(self) -> float:
-        """The memory as sellers state it."""
+    def sold_memory_gib(self) -> float | None:
+        """The memory as sellers state it; None: no GPU."""
+        if not self.count:
+            return None
         if self.fraction < 1.0:
             return self.memory_gib
         return catalog().sold_memory_gib(self.gpu.name, self.memory_gib)
@@ -105,10 +109,28 @@ _OTHER_TYPES: Final = (
 )  # fmt: skip
 
 
+# Types without GPUs that are searched, of hundreds: the compute, general and memory families of both makers of x86, of
+# two generations. assumed: for preparing data these are enough. source: as above; list prices have their sizes
+_CPU_FAMILIES: Final = ("c6a", "m6a", "r6a", "c7a", "m7a", "r7a", "c7i", "m7i", "r7i")
+_CPU_SIZES: Final = ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge", "24xlarge")
+
+
 @cache
 def table() -> Mapping[str, InstanceType]:
-    """Return every instance type of the table."""
+    """Return every instance type of the table, with GPUs."""
     return {machine.name: machine for machine in (*_whole_gpu_types(), *_OTHER_TYPES)}
+
+
+@cache
+def cpu_table() -> Mapping[str, InstanceType]:
+    """Return the instance types without GPUs."""
+    names = (f"{family}.{size}" for family in _CPU_FAMILIES for size in _CPU_SIZES)
+    return {name: InstanceType(name=name, gpu_wire=NO_GPU, spelling=NO_GPU, count=0, memory_mib=0.0) for name in names}
+
+
+def known_type(name: str) -> InstanceType | None:
+    """Return an instance type of either table; None: it is in neither."""
+    return table().get(name) or cpu_table().get(name)
 
 
 def matches_query(machine: InstanceType, query: Query) -> bool:
@@ -305,6 +327,11 @@ def offer_in_zone(  # noqa: PLR0913 - the last two are named
 
 
 def _quota_family(machine_type: str) -> str:
-    """Return the letters before the generation: EC2 counts vCPUs by region, family ("P instances") and rental type."""
+    """Return the letters before the generation: EC2 counts vCPUs by region, family ("P instances") and rental type.
+
+    Families without GPUs share one quota, "Standard".
+    """
     letters = re.match(r"[a-z]+", machine_type)
+    if machine_type in cpu_table():
+        return "Standard"
     return letters[0].upper() if letters else machine_type

@@ -27,12 +27,14 @@ from gpuwatch.providers.aws.network import (
     network_options,
     ssh_group_name,
 )
-from gpuwatch.providers.aws.offers import OfferId, parse_offer_id
+from gpuwatch.providers.aws.offers import OfferId, cpu_table, parse_offer_id
 from gpuwatch.providers.toolkit.basic_launcher import not_sent
 from gpuwatch.providers.toolkit.validation import at, number, objects
 
 _G_ON_DEMAND, _P_ON_DEMAND = "L-DB2E81BA", "L-417A185B"
 _G_SPOT, _P2_TO_P4_SPOT, _P5_SPOT = "L-3819A6DF", "L-7212CCBC", "L-C4BD4855"
+_STANDARD_ON_DEMAND, _STANDARD_SPOT = "L-1216C47A", "L-34B43A08"  # of A, C, D, H, I, M, R, T and Z
+_STANDARD: Final = r"(a|c|d|h|i|im|is|m|r|t|z)\d"
 _COUNTED_STATES: Final = frozenset({"pending", "running"})
 
 
@@ -51,6 +53,8 @@ _QUOTAS: Final = (
     VcpuQuota("G and VT as spot", _G_SPOT, r"(g|gr|vt)\d", spot=True),
     VcpuQuota("P2 to P4 as spot", _P2_TO_P4_SPOT, r"p[234]", spot=True),
     VcpuQuota("P5 as spot", _P5_SPOT, r"p5", spot=True),
+    VcpuQuota("Standard on demand", _STANDARD_ON_DEMAND, _STANDARD, spot=False),
+    VcpuQuota("Standard as spot", _STANDARD_SPOT, _STANDARD, spot=True),
 )
 
 
@@ -316,7 +320,8 @@ class AwsPrerequisites:
 
     def _vcpus(self, region: str, requested: Sequence[RequestedOrder]) -> float:
         """Return the vCPUs of the smallest machine that is wanted; 0: unknown."""
-        prices = self._catalog.prices(region).types
+        sorts = {order.offer.type in cpu_table() for order in requested}
+        prices = {name: price for cpu in sorts for name, price in self._catalog.prices(region, cpu=cpu).types.items()}
         sizes = [size for order in requested if (price := prices.get(order.offer.type)) and (size := price.vcpu)]
         return min(sizes, default=0.0)
 

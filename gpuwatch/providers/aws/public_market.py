@@ -14,12 +14,21 @@ from urllib.parse import quote
 
 import msgspec
 
-from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.offer import NO_GPU, Offer, OfferKind
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
-from gpuwatch.providers.aws.catalog import PriceList, list_price, price_list
-from gpuwatch.providers.aws.offers import InstanceType, ListPrice, RegionZones, matches_query, offer_in_zone, table
+from gpuwatch.providers.aws.catalog import PriceList, list_price, price_list, sort_text
+from gpuwatch.providers.aws.offers import (
+    InstanceType,
+    ListPrice,
+    RegionZones,
+    cpu_table,
+    known_type,
+    matches_query,
+    offer_in_zone,
+    table,
+)
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import merge_answers, query_in_turn
 from gpuwatch.providers.toolkit.post_processing import BasicMarket, ParseResult
@@ -54,7 +63,7 @@ _LEGACY_REGION_NAMES: Final = {
 class PublicMarket(BasicMarket):
     """Returns AWS's list prices without an account, at most half an hour old (on demand: six hours)."""
 
-    listable = frozenset(machine.gpu.name for machine in table().values())
+    listable = frozenset({NO_GPU, *(machine.gpu.name for machine in table().values())})
 
     def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
         super().__init__(settings, tools)
@@ -72,15 +81,19 @@ class PublicMarket(BasicMarket):
 
     def _read_region(self, region: str, query: Query, now: datetime) -> ParseResult:
         prices = self._prices(region, query.spot)
-        result = ParseResult(rows=len(prices.types) + sum(prices.skipped.values()), skipped=dict(prices.skipped))
-        add_offers(result, prices, region, query, now)
+        wanted = cpu_table() if query.wants_no_gpu else table()
+        types = {name: price for name, price in prices.types.items() if name in wanted}
+        if not types:
+            what = sort_text(cpu=query.wants_no_gpu)
+            raise PayloadChanged(f"aws: {region}: its price page lists no {what}")
+        result = ParseResult(rows=len(types) + sum(prices.skipped.values()), skipped=dict(prices.skipped))
+        add_offers(result, types, region, query, now)
         return result
 
     def _prices(self, region: str, spot: bool) -> PriceList:
-        found = self._spot.get(self._fetch_spot_prices).get(region) if spot else self._on_demand_prices(region)
-        if not found or not found.types:
-            raise PayloadChanged(f"aws: {region}: its price page lists no GPU machine")
-        return found
+        if not spot:
+            return self._on_demand_prices(region)
+        return self._spot.get(self._fetch_spot_prices).get(region) or PriceList()
 
     def _fetch_spot_prices(self) -> dict[str, PriceList]:
         return parse_spot_page(self._client.get(self._spot_url))
@@ -113,17 +126,20 @@ def parse_on_demand_page(value: object, location: str) -> PriceList:
     return price_list(
         (name, list_price(at(row, "price"), at(row, "vCPU"), at(row, "Memory")))
         for row in rows.values()
-        if (name := word(at(row, "Instance Type"), 40) or "") in table()
+        if known_type(name := word(at(row, "Instance Type"), 40) or "")
     )
 
 
-def add_offers(result: ParseResult, prices: PriceList, region: str, query: Query, observed_at: datetime) -> None:
+def add_offers(
+    result: ParseResult, prices: Mapping[str, ListPrice], region: str, query: Query, observed_at: datetime
+) -> None:
     """Add one offer per type: the zone is unknown."""
     place = RegionZones(region, {region: region}, observed_at)
-    for name, price in prices.types.items():
-        if matches_query(table()[name], query):
+    for name, price in prices.items():
+        machine = known_type(name)
+        if machine is not None and matches_query(machine, query):
             with result.counting_skips():
-                result.offers.append(_offer(place, table()[name], price, query.spot))
+                result.offers.append(_offer(place, machine, price, query.spot))
 
 
 def _offer(place: RegionZones, machine: InstanceType, price: ListPrice, spot: bool) -> Offer:
@@ -143,5 +159,5 @@ def _spot_rows(region: Mapping[str, Any]) -> Iterator[tuple[str, ListPrice | Non
             name = word(size.get("size"), 40) or ""
             for column in objects(size.get("valueColumns")):
                 usd = at(column, "prices", "USD")
-                if name in table() and column.get("name") == "linux" and usd != _NOT_SOLD:
+                if known_type(name) and column.get("name") == "linux" and usd != _NOT_SOLD:
                     yield name, list_price(usd)

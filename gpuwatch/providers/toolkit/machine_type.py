@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import GpuName, catalog
-from gpuwatch.domain.market.offer import NO_GPU, Offer, OfferTerms
+from gpuwatch.domain.market.gpu_names import NO_GPU_NAME, GpuName, catalog
+from gpuwatch.domain.market.offer import Offer, OfferTerms
 
 
 class MachineType(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             others: further fields; `gpu`, if more than these says which GPU it is.
         """
-        gpu = catalog().resolve(gpu_wire, gpu_memory_gib) if gpu_count else GpuName(NO_GPU, NO_GPU, known=True)
+        gpu = catalog().resolve(gpu_wire, gpu_memory_gib) if gpu_count else NO_GPU_NAME
         fields = {"gpu": gpu} | others
         return cls(gpu_wire=gpu_wire, gpu_count=gpu_count, gpu_memory_gib=gpu_memory_gib, **fields)
 

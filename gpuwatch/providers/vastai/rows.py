@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import GpuName, catalog, fold
+from gpuwatch.domain.market.gpu_names import NO_GPU_NAME, GpuName, catalog, fold
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.domain.market.offer import NO_GPU, PLAIN_TERMS, Offer, OfferTerms, Verification, clean_word
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
@@ -133,7 +133,6 @@ gpu_filter_of: Final = lru_cache(maxsize=256)(GpuFilter)  # the same few queries
 
 
 PROVIDER: Final = "vastai"
-_NO_GPU: Final = GpuName(NO_GPU, NO_GPU, known=True)
 _MIB: Final = 1024.0
 _MIN_USD_HOUR: Final = 5e-7  # less rounds to zero micro-dollars
 _MAX_GPUS: Final = 1024
@@ -203,7 +202,7 @@ class RowReader:
     def _build(self, row: VastRow) -> Offer:
         offer_id, wire_name = self._check(row)
         memory = _shared_values[row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None]
-        gpu = _NO_GPU if self._wants_no_gpu else self._resolve(wire_name, memory)
+        gpu = NO_GPU_NAME if self._wants_no_gpu else self._resolve(wire_name, memory)
         if gpu.name == NO_GPU and row.num_gpus:
             raise RowSkipped("gpu_name: none, with GPUs")
         region, country = parse_place(row.geolocation)

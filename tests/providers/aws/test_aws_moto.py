@@ -73,6 +73,15 @@ def test_a_machine_is_rented_listed_and_ended(ec2: Any, launcher: Launcher) -> N
     launcher.destroy(made.instance_id)
 
 
+def test_a_machine_without_gpus_is_rented_listed_and_ended(ec2: Any, launcher: Launcher) -> None:
+    made = launcher.create(order("us-east-1/us-east-1a/c7a.4xlarge/on-demand"))
+    [found] = launcher.list_instances()
+    assert (found.instance_id, found.gpu, found.gpu_count) == (made.instance_id, "none", 0)
+    assert _shown(ec2)["InstanceType"] == "c7a.4xlarge"
+    launcher.destroy(made.instance_id)
+    assert list(launcher.list_instances()) == []
+
+
 def test_a_machine_is_stopped_with_its_disk_and_starts_again(ec2: Any, launcher: Launcher) -> None:
     assert isinstance(launcher, DiskKeeper)
     made = launcher.create(order())
