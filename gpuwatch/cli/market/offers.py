@@ -232,6 +232,10 @@ def offer_columns(now: datetime, risks: Mapping[Identity, OutbidRisk] = {}) -> t
         right("GPU price", each("price_microusd_hour")),
         right("listed", each("listed_microusd_hour"), drop=2),
         right("price", lambda folded: _price(folded.primary.price.price_microusd_hour), drop=3),
+        right("per vCPU", lambda folded: _size_price(folded.primary, folded.primary.offer.vcpu), optional=True, drop=5),
+        right(
+            "per GiB", lambda folded: _size_price(folded.primary, folded.primary.offer.ram_gib), optional=True, drop=5
+        ),
         left("provider", of_offer("provider")),
         text("notes", lambda folded: _notes(folded, risks.get(folded.primary.offer.identity)), drop=1, optional=True),
         left("place", of_offer("place"), drop=4),
@@ -244,6 +248,13 @@ def offer_columns(now: datetime, risks: Mapping[Identity, OutbidRisk] = {}) -> t
 
 def _job_cost(match: Match) -> str | None:
     return None if match.job_microusd is None else dollars(match.job_microusd / MICRO)
+
+
+def _size_price(match: Match, size: float | None) -> str | None:
+    """The price per hour of a vCPU or a GiB of a machine without GPUs: what such machines are compared by."""
+    if match.offer.gpu_count or not size:
+        return None
+    return per_hour(match.price.price_microusd_hour / MICRO / size, least=4, most=4)
 
 
 def _unit_price(microusd: int, gpu_count: int) -> str:

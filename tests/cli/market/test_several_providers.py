@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -205,6 +206,15 @@ def test_on_a_narrow_terminal_spot_is_never_cut_off() -> None:
     for width in (60, 80, 120, 200):
         text = shown_at(width, offer)
         assert all(word in text for word in ("1× A100 PCIe 80GB spot", "x" * 60, "3.600"))
+
+
+def test_machines_without_gpus_are_compared_by_the_price_of_a_vcpu_and_of_a_gib() -> None:
+    cpu: dict[str, Any] = {"gpu": "none", "gpu_count": 0, "gpu_memory_gib": None}
+    machine = an_offer(**cpu, offer_id="cpu-1", vcpu=16.0, ram_gib=64.0, quoted_usd_hour=0.32)
+    text = shown_at(200, machine)
+    assert all(word in text for word in ("no GPU, 16 vCPU, 64 GiB", "per vCPU", "$0.0240/h", "per GiB", "$0.0060/h"))
+    assert "per vCPU" not in shown_at(200, an_offer(vcpu=16.0, ram_gib=64.0))
+    assert "per vCPU" not in shown_at(200, an_offer(**cpu, offer_id="cpu-2"))  # its size is not stated
 
 
 # --- check ------------------------------------------------------------------------------------------------------------
