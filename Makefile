@@ -75,8 +75,9 @@ trace: $(VENV)/.dev-stamp ## The path of one offer from the search to the create
 bench: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The figures of docs/performance.md against their goals, on a quiet machine
 	$(BIN)/python -m benchmarks
 
-evidence: $(VENV)/.dev-stamp ## The claims of the documents, on data that nothing was tuned on; writes docs/evidence.md
+evidence: $(VENV)/.dev-stamp ## The claims and the sources of the documents; writes docs/evidence.md and docs/sources.md
 	$(BIN)/python -m benchmarks.evidence --write docs/evidence.md
+	$(BIN)/python -m benchmarks.sources --write docs/sources.md
 
 golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers anew; review the difference as code
 	$(BIN)/python -m tests.golden

@@ -31,7 +31,7 @@ _LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 _ITEM = re.compile(r"(?:[-*+]|\d+\.) +")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.S | re.M)
 # what a search shows first: answers, then the pages of a task, then what explains how gpuwatch is built
-_BOOST = {"faq.md": 6.0, "privacy.md": 2.0, "evidence.md": 0.3, "faults.md": 0.3, "mutation.md": 0.2}
+_BOOST = {"faq.md": 6.0, "privacy.md": 2.0, "evidence.md": 0.3, "faults.md": 0.3, "mutation.md": 0.2, "sources.md": 0.1}
 _BOOST |= {"performance.md": 0.3, "architecture.md": 0.4, "contributing.md": 0.4, "json.md": 0.5, "http.md": 0.5}
 _DECISION_BOOST = 0.2
 _DECISIONS = """# Decisions

@@ -82,10 +82,6 @@ def _gpu_price(offer: Offer, price: OfferPrice) -> Decimal:
     return _usd(price.price_microusd_hour) / priced_units(offer.gpu_count)
 
 
-def _country(offer: Offer, _price: OfferPrice) -> str | None:
-    return country_of(offer.region, offer.country)
-
-
 def _of_card(figure: str) -> Callable[[Offer, OfferPrice], object]:
     """A figure of the card by its data sheet; of the possible cards the guaranteed one, if the name leaves it open."""
     return lambda offer, _: getattr(card_specs_of(offer.gpu), figure, None)
@@ -106,11 +102,13 @@ FACTS: Final[dict[str, Fact]] = {
     "datacenter_card": Fact("yes or no", "a card for data centers, not for games", _of_card("datacenter_card"), True),
     "provider": Fact("text", "name of the provider", lambda offer, _: offer.provider, True),
     "region": Fact("text", "region in the provider's spelling", lambda offer, _: offer.region, True),
-    "country": Fact("text", "ISO 3166 code, name, or group such as EU", _country, True),
+    "country": Fact("text", "code, name or group such as EU", lambda one, _: country_of(one.region, one.country), True),
     "spot": Fact("yes or no", "interruptible", lambda offer, _: offer.spot, True),
     "reliability": Fact("number", "0 to 1", lambda offer, _: offer.reliability, True),
     "verified": Fact("yes or no", "the provider has verified the host", lambda offer, _: offer.verified, True),
     "datacenter": Fact("yes or no", "in a data center", lambda offer, _: offer.datacenter),
+    "zone": Fact("text", "zone within the region, if the provider has zones", lambda offer, _: offer.terms.zone),
+    "prepaid": Fact("yes or no", "paid in advance, or for a term", lambda offer, _: bool(offer.terms.prepaid)),
     "nvlink": Fact("yes or no", "connected by NVLink", lambda offer, _: offer.nvlink),
     "interconnect": Fact("text", "link between its GPUs: NVLink, PCIe, …", lambda offer, _: gpu_link(offer)),
     "inter_node_gbps": Fact("number", "Gbit/s of each machine to others", lambda offer, _: network_gbps(offer)),

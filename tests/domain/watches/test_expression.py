@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.market.money import Commission, OfferPrice, price_of
-from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.domain.market.offer import Offer, OfferTerms, Verification
 from gpuwatch.domain.watches.expression import FACTS, LONGEST, holds, names_of, parse, why_not
 from gpuwatch.domain.watches.match import failures
 from tests.builders import NOON, a_watch, an_offer
@@ -157,6 +157,17 @@ def test_every_name_can_be_read_and_says_what_it_is() -> None:
         assert list(names_of(parse(text))) == [name]
         assert holds(parse(text), offer, price) in {True, False, None}
         assert fact.unit
+
+
+def test_the_zone_and_the_payment_of_an_offer_are_conditions() -> None:
+    for terms, here, prepaid in (
+        (OfferTerms(zone="us-east-1a", prepaid=True), True, True),
+        (OfferTerms(zone="us-east-1b"), False, False),
+        (OfferTerms(), None, False),
+    ):
+        offer, price = priced(terms=terms)
+        assert holds(parse("zone == 'us-east-1a'"), offer, price) is here
+        assert holds(parse("prepaid"), offer, price) is prepaid
 
 
 def test_a_watch_takes_what_its_condition_takes() -> None:
