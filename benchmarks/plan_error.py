@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuwatch.app.plan.plan_size import throughput_table
+from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.domain.plan.roofline import WorkMethod
 from gpuwatch.domain.plan.throughput import HeldOutRow, ThroughputTable, leave_one_out
 

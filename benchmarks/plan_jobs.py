@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.app.plan.plan_size import throughput_table
+from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.plan.roofline import BYTES_PER_WEIGHT, Precision, SpeedTask, WorkMethod
 from gpuwatch.domain.plan.throughput import estimate_speed

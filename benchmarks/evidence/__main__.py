@@ -18,7 +18,7 @@ from benchmarks.evidence.speed import ROWS, speed_section
 from benchmarks.evidence.trend import trend_section
 from benchmarks.evidence.waiting import waiting_sections
 from benchmarks.plan_error import LEAST_WITHIN_3, MOST_MEDIAN, plan_error
-from gpuwatch.app.plan.plan_size import throughput_table
+from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.bootstrap import real_now
 
 _HEAD = """# Evidence: which claims of the documents hold

@@ -29,6 +29,7 @@ from gpuwatch.engine.plan.own_machines import OwnMachines
 from gpuwatch.engine.setup.failpoint import pace
 from gpuwatch.errors import GpuwatchError, SettingsError
 from gpuwatch.home_folder import expand_home
+from gpuwatch.measuring.own_speeds import FILE, add_own_rows
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.dstack import Dstack
 from gpuwatch.remote.job_folder import JobFolder
@@ -149,6 +150,8 @@ def build_job_runner(
     Args:
         with_limit: a watch with its current limit.
     """
+    from gpuwatch.settings.external_values import state_folder
+
     settings, time_source = base.settings, base.time_source
 
     def rentable_instead(job: Job, leaving: Launch, found: Sequence[Match]) -> tuple[Match | None, str]:
@@ -180,6 +183,7 @@ def build_job_runner(
         ticked=lambda job: checklists.items(job.watch_name),
         contract_end=ContractEnds(launchers),
         noticed=noticed,
+        add_own_row=lambda row: add_own_rows(state_folder(os.environ) / FILE, [row]),
         has_imds=[name for name, adapter in base.adapters.items() if adapter.info.has_imds],
         limit_now=lambda watch, now: with_limit(watch, now).max_price_usd_gpu_hour,
         budget=settings.budget,

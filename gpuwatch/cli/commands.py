@@ -93,6 +93,10 @@ _PLAN = GroupEntry(
         "pilot": ("Extrapolate a whole job from a pilot on 1 % of the data.", "plan.plan_scenario:pilot"),
         "cases": ("Find the cheapest provider for each use case.", "plan.plan_cases:cases"),
         "hybrid": ("Train on one machine and infer on another, or both on one.", "plan.plan_cases:hybrid"),
+        "measure": (
+            "Measure a model on this machine's GPU: speed, memory, latency.",
+            "plan.plan_measure:measure_command",
+        ),
         "card": ("Print a card's specification with sources, and what it is good for.", "plan.plan_card:card"),
         "fit": ("Find the cheapest GPU class for a task, by live prices.", "plan.plan_fit:fit"),
         "dataset": ("Find and remove duplicates in a training data set.", "gpuwatch.dataset.command:dataset"),

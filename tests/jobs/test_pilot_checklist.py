@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import msgspec
+import tomllib
 
+import msgspec
+import pytest
+
+from gpuwatch.app.plan.speed_table import parse_throughput
 from gpuwatch.domain.jobs.job import JobState
+from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_values import PilotSpec
 from gpuwatch.domain.jobs.pilot_checks import pilot_ticks
 from gpuwatch.domain.jobs.run_sample import samples_of
+from gpuwatch.domain.plan.own_rows import OwnRow
+from gpuwatch.domain.plan.roofline import WorkMethod
+from gpuwatch.measuring.own_speeds import FILE, add_own_rows
 from tests.jobs.job_world import CHECKPOINTS, WATCH, JobWorld
 
 _FALLS = (
@@ -73,3 +81,44 @@ def test_what_cannot_be_measured_is_waited_for_and_then_asked(world: JobWorld) -
     assert "util_70: GPU utilisation was not measured" in (job.reason or "")
     assert (world.now - began).total_seconds() >= 1200, "twice its pilot"
     assert samples_of(world.jobs.events(job.job_id)) == []
+
+
+class _KilledError(BaseException):
+    """The process ends here."""
+
+
+def test_its_measured_speed_becomes_one_row_of_the_planner_even_after_a_kill(world: JobWorld) -> None:
+    """Killed after the row was written, before the pilot's event: the next process finishes the pilot, not the row."""
+    path, kills = world.folder / "state" / FILE, [True]
+
+    def keep(row: OwnRow) -> None:
+        add_own_rows(path, [row])
+        if kills:
+            kills.clear()
+            raise _KilledError
+
+    world.gpu = "H100 SXM"
+    world.wrap = lambda parts: msgspec.structs.replace(parts, add_own_row=keep)
+    world.restarted()
+    plan = {"model": "8B", "method": "qlora", "batch": 4, "context": 2048, "epochs": 3}
+    world.submit(_FALLS, pilot=PilotSpec(duration_s=600.0), plan=plan)
+    with pytest.raises(_KilledError):
+        world.until(lambda job: world.jobs.job_runs and world.run.step == "piloted", step_s=61.0)
+    assert world.run.step == "started"
+    world.restarted()
+    world.until(lambda job: world.run.step == "piloted", step_s=61.0)
+    (row,) = parse_throughput(tomllib.loads(path.read_text())).rows
+    assert (row.task.method, row.gpu, row.task.batch, row.tokens_per_s) == (WorkMethod.QLORA, "H100 SXM", 4, (2e3, 2e3))
+    assert row.publication.startswith("own measurement by the pilot of job train, ")
+    assert row.is_own
+    assert msgspec.json.decode(msgspec.json.encode(world.job.definition), type=JobDefinition).plan == plan
+
+
+def test_a_job_that_does_not_say_what_it_trains_adds_no_row(world: JobWorld) -> None:
+    rows: list[OwnRow] = []
+    world.gpu = "H100 SXM"
+    world.wrap = lambda parts: msgspec.structs.replace(parts, add_own_row=rows.append)
+    world.restarted()
+    world.submit(_FALLS, pilot=PilotSpec(duration_s=600.0), plan={"model": "not/a/model.json"})
+    world.until(lambda job: world.jobs.job_runs and world.run.step == "piloted", step_s=61.0)
+    assert rows == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from benchmarks.plan_jobs import planned_jobs
-from gpuwatch.app.plan.plan_size import throughput_table
+from gpuwatch.app.plan.speed_table import throughput_table
 
 
 def test_ten_real_jobs_are_planned_near_what_was_published() -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
 from gpuwatch.app.plan.plan_request import request_of
-from gpuwatch.app.plan.plan_size import throughput_table
+from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.domain.market.card_sources import CardSources, card_sources
 from gpuwatch.domain.market.gpu_cards import GpuSpecs, gpu_specs
 from gpuwatch.domain.plan.memory_need import cards_hold, memory_need

@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.market.offers import offer_view
-from gpuwatch.app.plan.plan_size import throughput_table
+from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.plan.architectures.language_models import model_of

@@ -14,7 +14,8 @@ import msgspec
 from gpuwatch.app.history.past_prices import gpu_names_of
 from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.plan.plan_request import FIT_OPTIONS, refuse_ignored_workload, refuse_keys
-from gpuwatch.app.plan.plan_size import memory_needed, throughput_table
+from gpuwatch.app.plan.plan_size import memory_needed
+from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.domain.market.json_view import number, rfc3339
 from gpuwatch.domain.market.money import per_gpu_hour, per_hour, usd
 from gpuwatch.domain.market.offer import OfferKind

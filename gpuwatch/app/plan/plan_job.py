@@ -11,7 +11,8 @@ import msgspec
 
 from gpuwatch.app.market.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.plan.plan_request import JOB_OPTIONS, label_of, refuse_ignored_workload, refuse_keys
-from gpuwatch.app.plan.plan_size import memory_needed, throughput_table
+from gpuwatch.app.plan.plan_size import memory_needed
+from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.domain.market.money import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.job_comparison import (

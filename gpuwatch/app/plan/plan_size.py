@@ -1,31 +1,29 @@
-"""The memory that a model needs, by parts, and the cards that hold it; the known models, and the published speeds."""
+"""The memory that a model needs, by parts, and the cards that hold it; the known models."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
+from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.domain.market.spellings import fold
 from gpuwatch.domain.plan.architectures.language_models import ListedModel, model_index
-from gpuwatch.domain.plan.figures import parse_range
 from gpuwatch.domain.plan.memory_need import (
     MEMORY_METHOD_TEXT,
     OVERHEAD_GB,
     RESERVE,
     CardFit,
     MemoryNeed,
+    MemoryPart,
     fitting_cards,
     memory_need,
     published_weights,
 )
-from gpuwatch.domain.plan.roofline import BYTES_PER_WEIGHT, Precision, SpeedTask, TrainingMethod, WorkMethod
-from gpuwatch.domain.plan.throughput import MeasuredSpeed, ThroughputTable
+from gpuwatch.domain.plan.roofline import TrainingMethod
+from gpuwatch.domain.plan.throughput import measured_peak
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,11 +31,16 @@ if TYPE_CHECKING:
 
 
 def memory_needed(work: Workload) -> MemoryNeed:
-    """The memory that a workload needs. Raises UsageError."""
+    """The memory that a workload needs: as the owner measured it, else by parts. Raises UsageError."""
     try:
-        return memory_need(work)
+        needed = memory_need(work)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
+    row = measured_peak(throughput_table(), work)
+    if row is None or row.peak_gb is None:
+        return needed
+    measured = MemoryPart("measured", row.peak_gb, f"{row.publication}, on {row.gpu}")
+    return msgspec.structs.replace(needed, measured=measured)
 
 
 def fitting_cards_of(needed: MemoryNeed, gpus: Sequence[str], max_cards: int) -> list[CardFit]:
@@ -62,6 +65,8 @@ def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit]) -> dict[str
         "batch": work.batch,
         "context": work.context,
         "parts": [{"name": part.name, "gb": part.gb, "how": part.how} for part in needed.parts],
+        "counted_gb": needed.counted_gb,
+        "measured": None if needed.measured is None else {"gb": needed.measured.gb, "by": needed.measured.how},
         "total_gb": needed.gb,
         "overhead_gb_card": OVERHEAD_GB,
         "reserve": RESERVE,
@@ -135,52 +140,3 @@ def _model_json(model: ListedModel) -> dict[str, Any]:
         "kv_bytes_token": 2 * shape.cached_values,
         "source": model.source,
     }
-
-
-# --- published speeds -------------------------------------------------------------------------------------------------
-
-_QLORA_BYTES = 0.516  # 4.127 bits, with the constants
-
-
-@cache
-def throughput_table() -> ThroughputTable:
-    """All published speeds; read once."""
-    text = (files("gpuwatch.domain.plan") / "throughput.toml").read_text(encoding="utf-8")
-    return parse_throughput(tomllib.loads(text))
-
-
-def parse_throughput(fields: dict[str, Any]) -> ThroughputTable:
-    """The table of a parsed file. Raises KeyError, ValueError: a row is incomplete or impossible."""
-    models = fields["models"]
-    return ThroughputTable(
-        tuple(_row(models, publication | row) for publication in fields["publication"] for row in publication["rows"])
-    )
-
-
-def _row(models: dict[str, Any], row: dict[str, Any]) -> MeasuredSpeed:
-    model, method, precision = models[row["model"]], WorkMethod(row["method"]), Precision(row["precision"])
-    task = SpeedTask(
-        method=method,
-        params=model["params"],
-        active_params=model.get("active", model["params"]),
-        layers=model["layers"],
-        hidden=model["hidden"],
-        kv_width=model["kv_width"],
-        weight_bytes=_QLORA_BYTES if method is WorkMethod.QLORA else BYTES_PER_WEIGHT[precision],
-        fp8=precision is Precision.FP8,
-        fp32=precision is Precision.FP32,
-        batch=row["batch"],
-        context=row["context"],
-        offload=row.get("offload", False),
-    )
-    return MeasuredSpeed(
-        model=row["model"],
-        task=task,
-        gpu=row["gpu"],
-        count=row["count"],
-        nvlink=row.get("link") == "NVLink",
-        tokens_per_s=parse_range(row["tokens_per_s"]),
-        publication=row["name"],
-        url=row["url"],
-        date=row["date"],
-    )

@@ -135,7 +135,9 @@ def _page(needed: MemoryNeed, card_fits: Sequence[CardFit], recording: Recording
 
 def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, max_cards: int) -> None:
     work, rows = needed.workload, [(part.name, f"{part.gb:,.2f}", part.how) for part in needed.parts]
-    rows.append(("total", f"{needed.gb:,.2f}", "plus 1 GB of overhead on each card"))
+    rows.append(("total", f"{needed.counted_gb:,.2f}", "plus 1 GB of overhead on each card"))
+    if needed.measured is not None:
+        rows.append(("measured", f"{needed.measured.gb:,.2f}", f"{needed.measured.how}; used instead of the total"))
     table(_PARTS, rows, title=_title(work))
     echo("")
     if card_fits:

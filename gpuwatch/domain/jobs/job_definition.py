@@ -143,10 +143,6 @@ class JobKeys:
         GroupName | None,
         about("Group of the settings: the job inherits its keys about offers, active and require."),
     ] = None
-    plan: Annotated[
-        dict[str, Any] | None,
-        about("Figures for gpuwatch plan job (--keys lists them); the queue does not use them."),
-    ] = None
 
 
 class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
@@ -204,6 +200,10 @@ class JobDefinition(Spec, frozen=True, kw_only=True, gc=False):
     keep_on_failure_s: Annotated[Span, about("How long to keep the instance after a failed command (default 0s).")] = (
         0.0
     )
+    plan: Annotated[
+        dict[str, Any] | None,
+        about("Figures for gpuwatch plan job (--keys lists them); with them, the speed of a pilot becomes a row."),
+    ] = None
     prepare: Annotated[
         PrepareSpec | None,
         WITH_GPU,

@@ -24,8 +24,12 @@ from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.money import MICRO, dollars
 from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.plan.buy import LOW_UTILISATION_PERCENT
-from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.plan.figures import FigureRange, exactly
 from gpuwatch.domain.plan.job_hours import VARIATION
+from gpuwatch.domain.plan.own_rows import OWN, OwnRow, shape_keys
+from gpuwatch.domain.plan.roofline import has_fast_link
+from gpuwatch.domain.plan.throughput import speed_task_of
+from gpuwatch.domain.plan.workload import ModelKeys
 from gpuwatch.domain.watches.decide import Match, current_quotes
 
 PILOT_EVENT: Final = "pilot"
@@ -122,6 +126,39 @@ def pilot_ticks(events: Sequence[JobEvent]) -> list[ChecklistTick]:
             words = f"measured by the pilot of run {event.run_number}: {text}"
             found[item] = ChecklistTick(item=item, at=event.at, words=words)
     return list(found.values())
+
+
+def pilot_row(
+    definition: JobDefinition, run: JobRun, launch: Launch, tokens_per_s: float, now: datetime
+) -> OwnRow | None:
+    """The measured speed of a pilot as a row of the planner; None: the job's file does not say what it trains.
+
+    `[plan]` must name the model, its size or its name, and may name the method, batch, context and precision.
+    """
+    stated = {key: value for key, value in (definition.plan or {}).items() if key in ModelKeys.model_fields}
+    try:
+        work = ModelKeys.model_validate(stated).workload()
+    except ValueError:  # of pydantic
+        return None
+    specs = gpu_specs().get(launch.gpu)
+    if work is None or specs is None or tokens_per_s <= 0:
+        return None
+    return OwnRow(
+        key=f"{run.job_id}-{run.run_number}",
+        name=f"{OWN} by the pilot of job {definition.name}, {now:%Y-%m-%d}",
+        at=now,
+        signed="the job's own software",
+        model=work.model.name,
+        shape=shape_keys(work.model),
+        method=speed_task_of(work).method,
+        precision=work.precision,
+        gpu=launch.gpu,
+        count=launch.gpu_count,
+        nvlink=launch.gpu_count > 1 and has_fast_link(specs),
+        batch=work.at_once,
+        context=work.context,
+        tokens_per_s=exactly(tokens_per_s),
+    )
 
 
 # --- one item ---------------------------------------------------------------------------------------------------------

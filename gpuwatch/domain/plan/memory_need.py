@@ -56,14 +56,24 @@ class MemoryPart(msgspec.Struct, frozen=True):
 
 
 class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """All parts, without the overhead of each card (`OVERHEAD_GB`)."""
+    """All parts, without the overhead of each card (`OVERHEAD_GB`).
+
+    Attributes:
+        measured: the peak that was measured for exactly this work, and what measured it; it counts before the parts.
+    """
 
     workload: Workload
     parts: tuple[MemoryPart, ...]
+    measured: MemoryPart | None = None
 
     @property
     def gb(self) -> float:
         """Total, without the overhead of each card."""
+        return self.counted_gb if self.measured is None else self.measured.gb
+
+    @property
+    def counted_gb(self) -> float:
+        """The sum of the parts."""
         return sum(part.gb for part in self.parts)
 
 

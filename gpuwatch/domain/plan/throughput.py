@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from math import exp, log, log2
 from statistics import quantiles
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _NEAREST = 4  # rows used in an estimate
 _SAME = 0.25  # distance below which a row counts as the same job
+_SAME_PARAMS = 0.02  # norms and biases are left out of a count
 _FAR = 4.0  # distance beyond which a row is ignored
 _STEEPNESS = 1.5  # how quickly the weight of a row falls with distance
 _LEAST_ROWS = 4  # needed for quantiles
@@ -70,6 +71,9 @@ class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True):
     publication: str
     url: str
     date: str = ""  # as stated in the publication
+    is_own: bool = False  # measured by the owner
+    peak_gb: float | None = None  # the most that PyTorch allocated; None: not stated
+    memory_keys: tuple[tuple[str, Any], ...] = ()  # keys of a workload that change its memory
 
     @property
     def text(self) -> str:
@@ -154,6 +158,22 @@ class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return SpeedEstimate(slowed, middle, found.rows)
 
 
+def measured_peak(table: ThroughputTable, work: Workload) -> MeasuredSpeed | None:
+    """The owner's row that measured the memory of exactly this work on one GPU; None: there is none."""
+    task = speed_task_of(work)
+    for row in table.rows:
+        theirs = row.task
+        is_same = (theirs.method, theirs.layers, theirs.hidden, theirs.batch, theirs.context, row.count) == (
+            *(task.method, task.layers, task.hidden, task.batch, task.context), 1,
+        )  # fmt: skip
+        if row.peak_gb is None or not is_same or (theirs.fp32, theirs.fp8) != (task.fp32, task.fp8):
+            continue
+        has_same_keys = all(getattr(work, key, None) == value for key, value in row.memory_keys)
+        if has_same_keys and abs(theirs.params / task.params - 1) < _SAME_PARAMS:
+            return row
+    return None
+
+
 def _speed_text(span: FigureRange) -> str:
     low, high = (f"{one:,.0f}" if one >= 100 else f"{one:.3g}" for one in span)
     return f"{low} tok/s" if low == high else f"{low}–{high} tok/s"
@@ -219,7 +239,7 @@ def _near(
         distance = _distance(row, task, gpu, count, nvlink)
         if distance < _FAR and share_of(row) is not None:
             found.append((row, distance))
-    found.sort(key=lambda pair: pair[1])
+    found.sort(key=lambda pair: (not (pair[0].is_own and pair[1] < _SAME), pair[1]))  # the owner's own first
     return found[:_NEAREST]
 
 

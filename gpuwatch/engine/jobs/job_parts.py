@@ -26,6 +26,7 @@ from gpuwatch.domain.launches.interruption import InterruptionNotice
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.money.launch_costs import END_PROVEN_S
 from gpuwatch.domain.market.money import MICRO
+from gpuwatch.domain.plan.own_rows import OwnRow
 from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import Budget
@@ -81,6 +82,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
             launch had ended, or None and why not. Raises StoreError.
         ticked: returns the items of a job's checklist that its owner ticked.
         noticed: stores and reports a notice of the provider that the machine itself read. Raises StoreError.
+        add_own_row: keeps a measured speed for the planner; a key that it has already changes nothing. Raises OSError.
         has_imds: providers whose spot machines read the notice themselves.
         limit_now: returns a watch's limit in USD per GPU-hour at a moment. Raises StoreError.
         budget: the global budget.
@@ -101,6 +103,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     ticked: Callable[[Job], Collection[str]] = lambda job: ()
     contract_end: Callable[[Launch], datetime | None] = lambda launch: None
     noticed: Callable[[Launch, InterruptionNotice], None] = lambda launch, notice: None
+    add_own_row: Callable[[OwnRow], object] = lambda row: None
     has_imds: Collection[str] = ()
     limit_now: Callable[[Watch, datetime], Decimal] = lambda watch, now: watch.max_price_usd_gpu_hour
     budget: Budget = Budget()

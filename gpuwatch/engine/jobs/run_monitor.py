@@ -26,6 +26,7 @@ from gpuwatch.domain.jobs.pilot_checks import (
     findings_detail,
     is_measured_enough,
     pilot_is_over,
+    pilot_row,
 )
 from gpuwatch.domain.jobs.run_plan import checkpoint_pattern, run_folder, runner, work_folder
 from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress, bottleneck, parse_progress
@@ -99,39 +100,51 @@ class RunMonitor:
             return RunObservation(job=job, run=run, status=status, needs_decision=OVER_LIMIT + breaks)
         if status.phase is RunPhase.STOPPING:
             return RunObservation(job=job, run=run, status=status)
-        run, unfit = self._judge_pilot(shell, job, run, sample, status)
+        run, passed, unfit = self._judge_pilot(shell, job, run, sample, status)
+        if passed is not None:
+            self._keep_speed(job, run, launch, sample)  # before the event, which ends the pilot
+            run = self._piloted(job, run, passed)
         decision = None if unfit is None else UNFIT + unfit
         return RunObservation(job=job, run=run, status=status, needs_decision=decision, sample=sample)
 
     def _judge_pilot(
         self, shell: RemoteShell, job: Job, run: JobRun, sample: RunSample, status: RunnerStatus
-    ) -> tuple[JobRun, str | None]:
-        """Record the end of a pilot with its measurements; return the run, and which requirements it failed."""
+    ) -> tuple[JobRun, dict[str, Any] | None, str | None]:
+        """Return the run, the measurements of its pilot once that is over, and which requirements it failed."""
         if job.definition.pilot is None or run.step != "started":
-            return run, None
+            return run, None, None
         if items := untested_items(self._parts, job):
             return self._judge_items(shell, job, run, sample, status, items)
         if self._is_pilot_over(job, run):
-            return self._piloted(job, run, {}), None
+            return run, {}, None
         if self._is_pilot_over(job, run, is_measured=False):
             self._parts.report(job, UNMEASURED)
-        return run, None
+        return run, None, None
 
     def _judge_items(
         self, shell: RemoteShell, job: Job, run: JobRun, sample: RunSample, status: RunnerStatus, items: list[str]
-    ) -> tuple[JobRun, str | None]:
+    ) -> tuple[JobRun, dict[str, Any] | None, str | None]:
         assert job.definition.pilot is not None
         is_enough = is_measured_enough(job, run, sample.progress, sample.at)
         if not is_enough and not pilot_is_over(job.definition.pilot, run, sample.progress, sample.at):
-            return run, None
+            return run, None, None
         if job.definition.checkpoint is not None and run.checkpoint is None:
             run = self.fetch_checkpoint(shell, job, run)
         findings = measured(self._parts, job, run, items, sample, status)
         failed = failed_text(findings)
         if not failed:
-            return self._piloted(job, run, findings_detail(findings)), None
+            return run, findings_detail(findings), None
         has_failed = is_enough or any(finding.passed is False for finding in findings)
-        return run, failed if has_failed else None  # None: not measured yet
+        return run, None, failed if has_failed else None  # None: not measured yet
+
+    def _keep_speed(self, job: Job, run: JobRun, launch: Launch, sample: RunSample) -> None:
+        """Keep the speed that a pilot measured as a row of the planner; without its file, the job goes on."""
+        row = pilot_row(job.definition, run, launch, sample.tokens_per_s or 0.0, sample.at)
+        if row is not None:
+            try:
+                self._parts.add_own_row(row)
+            except OSError as error:
+                log.warning("job %s: cannot keep its measured speed: %s", run.job_id, error)
 
     def _piloted(self, job: Job, run: JobRun, detail: dict[str, Any]) -> JobRun:
         run = msgspec.structs.replace(run, step="piloted")

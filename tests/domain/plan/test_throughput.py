@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from benchmarks.plan_error import LEAST_WITHIN_3, MOST_MEDIAN, plan_error
-from gpuwatch.app.plan.plan_size import parse_throughput, throughput_table
+from gpuwatch.app.plan.speed_table import parse_throughput, throughput_table
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod, has_fast_link, roofline_tokens_s
