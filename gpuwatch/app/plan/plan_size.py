@@ -14,7 +14,6 @@ from gpuwatch.domain.plan.architectures.language_models import ListedModel, mode
 from gpuwatch.domain.plan.memory_need import (
     MEMORY_METHOD_TEXT,
     OVERHEAD_GB,
-    RESERVE,
     CardFit,
     MemoryNeed,
     MemoryPart,
@@ -27,6 +26,7 @@ from gpuwatch.domain.plan.throughput import measured_peak
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.plan.plan_schema import SizeRequest
     from gpuwatch.domain.plan.workload import Workload
 
 
@@ -43,12 +43,13 @@ def memory_needed(work: Workload) -> MemoryNeed:
     return msgspec.structs.replace(needed, measured=measured)
 
 
-def fitting_cards_of(needed: MemoryNeed, gpus: Sequence[str], max_cards: int) -> list[CardFit]:
+def fitting_cards_of(needed: MemoryNeed, request: SizeRequest) -> list[CardFit]:
     """The cards that hold it, or the named ones among them. Raises UsageError: no GPU has a name."""
-    return fitting_cards(needed, max_cards, [name for text in gpus for name in gpu_names_of(text)] or None)
+    names = [name for text in request.gpu for name in gpu_names_of(text)]
+    return fitting_cards(needed, request.max_cards, names or None, 1 - request.fill / 100)
 
 
-def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit]) -> dict[str, Any]:
+def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit], fill: float) -> dict[str, Any]:
     """JSON of `gpuwatch plan size`."""
     work = needed.workload
     return {
@@ -69,7 +70,7 @@ def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit]) -> dict[str
         "measured": None if needed.measured is None else {"gb": needed.measured.gb, "by": needed.measured.how},
         "total_gb": needed.gb,
         "overhead_gb_card": OVERHEAD_GB,
-        "reserve": RESERVE,
+        "reserve": round(1 - fill / 100, 6),
         "fits": [
             {
                 "gpu": fit.gpu.name,

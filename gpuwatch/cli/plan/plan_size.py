@@ -100,16 +100,16 @@ def size(
     _refuse_ignored_watch(watch, write, max_price, as_json=as_json)
     refuse_html_with(html, as_data=as_json or watch is not None)
     needed = memory_needed(work)
-    card_fits = fitting_cards_of(needed, request.gpu, request.max_cards)
+    card_fits = fitting_cards_of(needed, request)
     if watch is not None:
         from gpuwatch.app.plan.plan_watch import size_watch
 
         put_watch(watch, size_watch(watch, needed, card_fits, max_price or 0.0), config, write=write)
     elif as_json:
-        json_out(plan_size_json(needed, card_fits))
+        json_out(plan_size_json(needed, card_fits, request.fill))
     else:
         with record_output() as recording:
-            _print(needed, card_fits, len(card_fits) if show_all else _SHOWN, request.max_cards)
+            _print(needed, card_fits, len(card_fits) if show_all else _SHOWN, request)
         if html:
             save_page(html, _page(needed, card_fits, recording))
     return Exit.DONE
@@ -133,7 +133,7 @@ def _page(needed: MemoryNeed, card_fits: Sequence[CardFit], recording: Recording
     return recorded_page(_title(needed.workload), verdict, [range_chart("GB by part", bars)], recording)
 
 
-def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, max_cards: int) -> None:
+def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, request: SizeRequest) -> None:
     work, rows = needed.workload, [(part.name, f"{part.gb:,.2f}", part.how) for part in needed.parts]
     rows.append(("total", f"{needed.counted_gb:,.2f}", "plus 1 GB of overhead on each card"))
     if needed.measured is not None:
@@ -144,10 +144,10 @@ def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, max_car
         table(
             _CARDS,
             [_card_cells(fit) for fit in card_fits[:limit]],
-            title="Cards that hold it, each filled to at most 90 %",
+            title=f"Cards that hold it, each filled to at most {request.fill:g} %",
         )
     else:
-        echo(f"{max_cards} or fewer cards of any model do not hold it.")
+        echo(f"{request.max_cards} or fewer cards of any model do not hold it.")
     if len(card_fits) > limit:
         echo(f"… and {len(card_fits) - limit} more (--all)")
     if work.model.like:

@@ -115,14 +115,14 @@ def lora_params(shape: TransformerShape, rank: int, targets: str) -> int:
     )
 
 
-def usable_gb(memory_gib: float) -> float:
-    """The memory of one card that a workload may fill."""
-    return max(0.0, memory_gib * GIB_GB * (1 - RESERVE) - OVERHEAD_GB)
+def usable_gb(memory_gib: float, reserve: float = RESERVE) -> float:
+    """The memory of one card that a workload may fill; `reserve` is the share that stays free."""
+    return max(0.0, memory_gib * GIB_GB * (1 - reserve) - OVERHEAD_GB)
 
 
-def cards_for(gb: float, memory_gib: float) -> int:
+def cards_for(gb: float, memory_gib: float, reserve: float = RESERVE) -> int:
     """Cards that hold the workload, divided evenly and rounded up."""
-    usable = usable_gb(memory_gib)
+    usable = usable_gb(memory_gib, reserve)
     return ceil(round(gb / usable, 9)) if usable else 0
 
 
@@ -255,20 +255,23 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
         return self.cards == self.least
 
 
-def fitting_cards(needed: MemoryNeed, most_cards: int, names: Iterable[str] | None = None) -> list[CardFit]:
+def fitting_cards(
+    needed: MemoryNeed, most_cards: int, names: Iterable[str] | None = None, reserve: float = RESERVE
+) -> list[CardFit]:
     """Cards that can hold it, sorted by: no reasons against them, even counts, few cards, small cards.
 
     Args:
         names: canonical names; None: the whole catalogue.
+        reserve: the share of each card that stays free.
     """
     specs = gpu_specs()
     chosen = specs.values() if names is None else [specs[name] for name in names if name in specs]
-    found = [fit for one in chosen if (fit := _fit(needed, one)) is not None and fit.cards <= most_cards]
+    found = [fit for one in chosen if (fit := _fit(needed, one, reserve)) is not None and fit.cards <= most_cards]
     return sorted(found, key=lambda fit: (len(fit.against), not fit.is_even, fit.cards, fit.gpu.memory_gib))
 
 
-def _fit(needed: MemoryNeed, gpu: GpuSpecs) -> CardFit | None:
-    least = cards_for(needed.gb, gpu.memory_gib)
+def _fit(needed: MemoryNeed, gpu: GpuSpecs, reserve: float) -> CardFit | None:
+    least = cards_for(needed.gb, gpu.memory_gib, reserve)
     if not least:
         return None
     cards = even_card_count(least, needed.workload.model.shape)

@@ -110,6 +110,7 @@ class SizeRequest(ModelKeys):
 
     gpu: Words = Field(default=(), description="Only this GPU; may be repeated.")
     max_cards: Whole = Field(default=64, ge=1, le=4096, description="Largest number of cards.")
+    fill: Measure = Field(default=90.0, gt=0, le=100, description="Percent of each card that may be filled.")
 
 
 class FitRequest(OfferKeys, ModelKeys):

@@ -39,6 +39,16 @@ def test_no_card_at_all_is_an_answer(shell: Shell) -> None:
     assert (ran.code, "4 or fewer cards of any model do not hold it." in ran.out) == (0, True)
 
 
+def test_a_card_may_be_filled_further_or_less(shell: Shell) -> None:
+    """70B in 16 bits: 142 GB and 1 GB on each of two cards of 80 GiB."""
+    of_70b = (*SIZE, "--params", "70B", "--method", "inference", "--gpu", "H100 SXM")
+    assert "each filled to at most 90 %\n" in shell(*of_70b).out
+    found = {fill: shell(*of_70b, "--set", f"fill={fill}", "--json").json for fill in (85, 83, 95)}
+    assert [found[fill]["fits"][0]["cards"] for fill in (85, 83, 95)] == [2, 4, 2]
+    assert [found[fill]["reserve"] for fill in (85, 83, 95)] == [0.15, 0.17, 0.05]
+    assert shell(*of_70b, "--set", "fill=101").code == 2
+
+
 def test_a_models_config_says_its_shape(shell: Shell) -> None:
     fields = {
         "hidden_size": 4096,
