@@ -177,7 +177,8 @@ def read_option(spec: OptionSpec, value: Any) -> Option:
     return parsed
 
 
-# What vast.ai's search, SkyPilot, dstack and a guess call the keys of a watch, where the nearest spelling is another.
+# What vast.ai's search, SkyPilot, dstack, the table beside it and a guess call a key, where the nearest spelling is
+# another. The table that lacks the word decides: `[prepare]` of a job has outputs, the job has results.
 _COMMON_MISTAKES: Final = {
     **dict.fromkeys(("num_gpus", "gpus", "count", "gpu_num"), "gpu_count"),
     **dict.fromkeys(("gpu_name", "gpu_type", "accelerators", "accelerator"), "gpu"),
@@ -190,6 +191,11 @@ _COMMON_MISTAKES: Final = {
     **dict.fromkeys(("gpu_ram", "vram", "vram_gib", "gpu_memory"), "min_vram_gib"),
     **dict.fromkeys(("cloud", "clouds", "backends", "infra", "provider"), "providers"),
     **dict.fromkeys(("disk", "disk_size", "disk_space"), "disk_gb"),
+    **dict.fromkeys(("results", "result"), "outputs"),
+    **dict.fromkeys(("outputs", "output"), "results"),
+    **dict.fromkeys(("run", "entrypoint"), "command"),
+    **dict.fromkeys(("workdir", "file_mounts", "files", "repos"), "inputs"),
+    **dict.fromkeys(("num_nodes", "machines"), "nodes"),
 }
 
 

@@ -56,6 +56,7 @@ ASSUMED = (
     "limits are those of max_price = auto, from the prices known by then, renewed once a day; hours are whole",
     "limits are computed as if no forecast had been scored; the daemon heeds that record (gpuwatch forecasts scores)",
     "[prepare] is left out: the history has no prices of machines without GPUs",
+    "active: a job may start in each hour in which one of its windows is open, under all three policies",
     "interruptions, set-up, disk above the default and traffic are left out of all three",
     "recurring jobs: gpuwatch ran in the hours with prices; a time in a gap is made up for or missed, as in the daemon",
     'relocate = "move": judged once an hour as in the daemon; a machine starts within 12 minutes and is billed by the '
@@ -251,13 +252,13 @@ def _replayed(
                 run = run_of(series, step, "-", now, zone)
                 if run is not None and run.deadline is not None:
                     hour, deadline_h = (int(at.timestamp() // HOUR_S) for at in (now, run.deadline))
-                    simulated.append(_simulated_job(run, one.name, hour, deadline_h))
+                    simulated.append(_simulated_job(run, one.name, (hour, deadline_h), zone))
             continue
         has_h = 3 * work_hours_left(one)  # without a deadline: three times its work (assumed)
         if one.deadline is not None:
             has_h = max(work_hours_left(one), (one.deadline - one.submitted_at).total_seconds() / HOUR_S)
         hours = range(history.starts_s // HOUR_S, history.ends_s // HOUR_S, 24)
-        simulated += [_simulated_job(one, one.name, at, at + int(has_h)) for at in hours]
+        simulated += [_simulated_job(one, one.name, (at, at + int(has_h)), zone) for at in hours]
     return simulated, missed
 
 
@@ -270,7 +271,9 @@ def _resumes(polled: PriceSeries, at: datetime) -> datetime | None:
     return None
 
 
-def _simulated_job(job: Job, market: str, submitted_h: int, deadline_h: int) -> SimulatedJob:
+def _simulated_job(job: Job, market: str, hours: tuple[int, int], zone: ZoneInfo) -> SimulatedJob:
+    """A job between two hours since 1970, submission and deadline."""
+    submitted_h, deadline_h = hours
     watch, moves = job.definition.resources, _moves(job.definition)
     replayed = msgspec.structs.replace(job, deadline=datetime.fromtimestamp(deadline_h * HOUR_S, UTC))
     spot_until = latest_spot_wait(replayed)
@@ -285,6 +288,8 @@ def _simulated_job(job: Job, market: str, submitted_h: int, deadline_h: int) -> 
         priority=job.priority,
         spot_market=_spot_key(market) if watch.spot is SpotPolicy.FIRST else None,
         spot_until_h=0.0 if spot_until is None else spot_until.timestamp() / HOUR_S,
+        active=job.definition.active,
+        zone=zone.key,
         series=job.series,
         moving=(job if job.deadline is None else replayed) if moves else None,
         alike=_alike_keys(market, watch) if moves else {},

@@ -62,6 +62,14 @@ def test_spot_first_takes_spot_offers_until_its_time_and_then_any() -> None:
     assert started(both) == (105, 1.5)
 
 
+def test_a_job_starts_in_its_windows_alone_whatever_the_policy() -> None:
+    """Hour 100 is 05:00 in Berlin in January, and 04:00 in UTC."""
+    night = job(active=("07:30-09:00",), zone="Europe/Berlin")
+    assert [run(policy, night)[0].started_h for policy in Q] == [102, 102, 102], "the window opens within the hour"
+    assert run(Q.QUEUE, night, limit=1.0)[0].started_h is None, "the limit is met from 10:00 on, when it is closed"
+    assert run(Q.CHEAPEST_NOW, job(active=("07:30-09:00",)))[0].started_h == 103, "07:00 in UTC"
+
+
 def test_a_run_of_a_recurring_job_is_skipped_while_another_one_is_open() -> None:
     """At once each takes three hours; with the limit, the first one waits until 102, and the fourth to its deadline."""
     runs = [job(str(at), submitted_h=at, deadline_h=at + 4, series="nightly") for at in (100, 101, 103, 106, 110)]

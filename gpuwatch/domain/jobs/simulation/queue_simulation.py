@@ -3,6 +3,7 @@
 The step is an hour. Assumptions: everything on offer could be rented, by as many jobs as there are slots; the price at
 the start holds for the whole run, or until the job moves; a run takes the hours that its job states.
 
+A job starts only in hours of its `active` windows, under every policy.
 A run of a recurring job is skipped while another one is open. A job with `relocate = "move"` moves when the rule of the
 daemon, `judged_move`, says so.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +28,7 @@ from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.windows import opens_at
 
 _NONE = "recorded"  # stands for names that past prices do not have
 _LEAST_SHARE = 0.9  # of the hours of a job that polls must cover
@@ -47,6 +50,8 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
         spot_market: the key of the series of its spot offers alone, which it takes until `spot_until_h`; None: it takes
             the offers of `market` at all times.
         cap_usd_gpu_hour: the job's own limit.
+        active: windows of local time in which it may start; none: always.
+        zone: of those windows, a name such as "Europe/Berlin".
         series: the recurring job that it is a run of.
         moving: the job itself, if it may move to a cheaper machine.
         alike: for a job that may move, the key of the series of each GPU and type: (GPU, is it spot) → key.
@@ -62,6 +67,8 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     spot_market: str | None = None
     spot_until_h: float = 0.0
+    active: tuple[str, ...] = ()
+    zone: str = "UTC"
     series: str | None = None
     moving: Job | None = None
     alike: Mapping[tuple[str, bool], str] = {}
@@ -70,6 +77,10 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
     def latest_start_h(self) -> int:
         """The last hour in which it can start and still be in time."""
         return int(self.deadline_h - self.hours)
+
+    def may_start(self, hour: int) -> bool:
+        """Whether it may start in this hour: in its windows, and a run of a recurring job before its deadline."""
+        return (self.series is None or hour < self.deadline_h) and _opens_in(self.active, self.zone, hour)
 
 
 class SimulatedMoves(msgspec.Struct, frozen=True):
@@ -113,6 +124,12 @@ class SimulatedStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LimitOf = Callable[[SimulatedJob, int], float]  # USD per GPU-hour in an hour, based only on what was known by then
+
+
+@lru_cache(maxsize=65536)  # the jobs of a queue share windows and hours
+def _opens_in(active: tuple[str, ...], zone: str, hour: int) -> bool:
+    """Whether a window is open in this hour, or opens in it."""
+    return not active or _moment(hour) <= opens_at(active, _moment(hour), zone) < _moment(hour + 1)
 
 
 def price_at(series: PriceSeries, hour: int) -> float | None:
@@ -159,9 +176,7 @@ def simulate_queue(
         left = []
         for job in waiting:
             is_free = slots is None or len(ends) < slots
-            begun = (
-                market.start(job, policy, hour) if is_free and (job.series is None or hour < job.deadline_h) else None
-            )
+            begun = market.start(job, policy, hour) if is_free and job.may_start(hour) else None
             if begun is not None and begun.ended_h is not None:
                 outcomes[job.name] = begun
                 ends.append(begun.ended_h)
@@ -230,6 +245,7 @@ class _SimulatedMarket:
             limit_usd_gpu_hour=Decimal(repr(self._limit_of(job, hour))),
             moved_at=tuple(moved),
             ran_before_h=job.hours - machine.left_h,
+            zone=job.zone,
         )
         launch, match = _launch_on(job, machine), _offer_at(job, machine, low, now)
         verdict = judged_move(moving, run, launch, [match], facts)
