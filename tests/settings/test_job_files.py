@@ -283,7 +283,11 @@ def test_the_script_of_a_step_before_is_read_when_it_is_submitted(tmp_path: Path
         ("min_vcpu = 8", "max_price = 1", "night.toml:12: prepare.resources.max_price: unknown key"),
         ("min_vcpu = 8", "min_cuda = 12", "night.toml:12: prepare.resources.min_cuda: expected only with GPUs"),
         ("hours = 2", "retries = 2", "night.toml:11: prepare.retries: unknown key"),
-        ('outputs = "data/*"', 'results = "data/*"', "night.toml:9: prepare.results: unknown key; did you mean outputs?"),
+        (
+            'outputs = "data/*"',
+            'results = "data/*"',
+            "night.toml:9: prepare.results: unknown key; did you mean outputs?",
+        ),
         ('inputs = ["raw"]', 'inputs = ["rclone:x"]', "night.toml:5: prepare: 'rclone:x': expected s3://"),
     ],
 )

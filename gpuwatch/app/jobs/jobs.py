@@ -34,9 +34,11 @@ from gpuwatch.domain.jobs.job import (
 from gpuwatch.domain.jobs.job_definition import JobDefinition, steps_of
 from gpuwatch.domain.jobs.job_series import JobSeries, new_series
 from gpuwatch.domain.jobs.run_sample import RunSample, RunSampleView, sample_view, samples_of
+from gpuwatch.domain.launches.life.owner_decisions import Pause, pauses_in_force
 from gpuwatch.domain.watches.owner_names import Purpose, owned_name
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.providers import info
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.setup.account_rows import new_identity
@@ -53,6 +55,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cluster: the name of its newest run at dstack.
         spot_first: its two expected costs, while it waits for a spot offer first.
+        pause: of all renting or of the job, while it is open.
     """
 
     job: Job
@@ -60,6 +63,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[JobEvent, ...]
     cluster: str | None = None
     spot_first: SpotFirst | None = None
+    pause: Pause | None = None
 
     @property
     def log_is_at(self) -> str | None:
@@ -292,12 +296,14 @@ def job_details(settings: Settings, name_or_id: str) -> JobDetails:
         job = known_job(repository, name_or_id)
         runs, events = repository.runs(job.job_id), repository.events(job.job_id)
         launch = SqlLaunchRepository(store).get(job.launch_id) if is_cluster(job) and job.launch_id else None
+        pauses = pauses_in_force(SqlPauseRepository(store).load().by_hand, job.watch_name, real_now())
     return JobDetails(
         job=job,
         runs=tuple(runs),
         events=tuple(events),
         cluster=None if launch is None else launch.label,
         spot_first=spot_first_of(settings, job, real_now()),
+        pause=None if job.is_over else next(iter(pauses), None),
     )
 
 
@@ -311,6 +317,7 @@ class JobDetailsView(JobView, frozen=True, kw_only=True):
     moves: Annotated[tuple[JobMove, ...], Meta(description="Moves to cheaper machines, oldest first.")]
     relocation: Annotated[str | None, Meta(description="What was last found out about a cheaper machine.")]
     spot_first: Annotated[SpotFirst | None, Meta(description="Two expected costs, while it waits and spot is first.")]
+    paused: Annotated[str | None, Meta(description="The pause, of all renting or its own, that binds it, as text.")]
     runs: tuple[JobRunView, ...]
     events: tuple[JobEventView, ...]
 
@@ -325,6 +332,7 @@ def details_view(details: JobDetails) -> JobDetailsView:
         moves=tuple(details.moves),
         relocation=details.advice,
         spot_first=details.spot_first,
+        paused=None if details.pause is None else details.pause.text(),
         sample=None if sample is None else sample_view(sample),
         definition=definition_json(job.definition),
         runs=tuple(JobRunView.of(run) for run in details.runs),

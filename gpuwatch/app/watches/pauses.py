@@ -50,11 +50,11 @@ def pause(
         UsageError: no such watch, job or group. A typo must not leave the watch renting.
         StoreError: nothing was written, or not all watches of a group are paused.
     """
-    names, now = _names(settings, watch, group), real_now()
+    names, now = paused_names(settings, watch, group), real_now()
     until = None if for_s is None else now + timedelta(seconds=for_s)
 
     def audit(name: str | None) -> OutboxAlert:
-        text = "renting paused" if name is None else f"watch {name} paused"
+        text = f"{_subject(name)} paused"
         return _audit(actor, name, f"{text}: {why}" if why else text)
 
     with open_store(settings) as store:
@@ -77,7 +77,9 @@ def resume(settings: Settings, watch: str | None, *, actor: str, group: str | No
         repository = SqlPauseRepository(store)
         names = _paused_names(settings, repository.load(), watch, group)
         done = [
-            repository.resume(name, real_now(), "resumed by the owner", _audit(actor, name, _resumed(name)))
+            repository.resume(
+                name, real_now(), "resumed by the owner", _audit(actor, name, f"{_subject(name)} resumed")
+            )
             for name in names
         ]
     return any(changed for changed, _ in done), done[-1][1]
@@ -88,11 +90,16 @@ def _paused_names(settings: Settings, pauses: PauseTable, watch: str | None, gro
         stored = job_watch_name(settings, watch) or owned_name(settings.owner, watch)
         if stored in {*(one.watch for one in pauses.by_hand), *(one.watch for one in pauses.breakers)}:
             return [stored]  # of a watch that may be gone from the settings, or of a job that is over
-    return _names(settings, watch, group)
+    return paused_names(settings, watch, group)
 
 
-def _names(settings: Settings, watch: str | None, group: str | None) -> Sequence[str | None]:
-    """The stored names of what is paused together; None: all renting. Raises UsageError: there is no such thing."""
+def paused_names(settings: Settings, watch: str | None, group: str | None) -> Sequence[str | None]:
+    """The stored names of what is paused together: of watches and open jobs; None: all renting.
+
+    Raises:
+        UsageError: there is no such watch, job or group.
+        StoreError: the store cannot be read.
+    """
     if watch is None and group is None:
         return [None]
     with open_store_read_only(settings) as store:
@@ -115,8 +122,11 @@ def _names(settings: Settings, watch: str | None, group: str | None) -> Sequence
         raise ResourceNotFound(f"there is no watch {watch!r}; the job of that name is {JOB_PREFIX}{watch}") from None
 
 
-def _resumed(watch: str | None) -> str:
-    return "renting resumed" if watch is None else f"watch {watch} resumed"
+def _subject(watch: str | None) -> str:
+    if watch is None:
+        return "renting"
+    job = Purpose.of(watch).job
+    return f"watch {watch}" if job is None else f"job {job}"
 
 
 def _audit(actor: str, watch: str | None, text: str) -> OutboxAlert:

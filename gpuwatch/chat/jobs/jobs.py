@@ -80,7 +80,8 @@ def _job_reply(context: ChatContext, job: Job) -> ChatReply:
     sample = details.newest_sample
     facts = [] if sample is None else sample_facts(sample, lambda at: format_moment(at, zone))
     spot = [] if details.spot_first is None else [("spot", f": {details.spot_first.text(zone)}")]
-    items = [("state", f": {_line(details.job)}"), *spot, *((label, f": {text}") for label, text in facts)]
+    paused = [] if details.pause is None else [("paused", f": {details.pause.text(zone)}")]
+    items = [("state", f": {_line(details.job)}"), *paused, *spot, *((label, f": {text}") for label, text in facts)]
     return listing(f"Job {details.job.name}", items, [job_buttons(context, details.job)])
 
 

@@ -244,6 +244,7 @@ def _print_details(details: JobDetails, timezone: str) -> None:
         *kept_facts(spec),
         ("runs", f"{job.run_number}; {job.retries_left} retries left"),
         *([("spot", details.spot_first.text(ZoneInfo(timezone)))] if details.spot_first else []),
+        *([("paused", details.pause.text(ZoneInfo(timezone)))] if details.pause else []),
         *(("moved", f"{local(move.at, timezone)} {move_text(move)}") for move in details.moves),
         *([("relocate", f"{spec.relocate.action}: {details.advice or 'nothing found yet'}")] if spec.relocate else []),
     )

@@ -27,6 +27,7 @@ from gpuwatch.web.launches.launch_answers import TimelineEntry
 if TYPE_CHECKING:
     from gpuwatch.app.jobs.jobs import JobDetails
     from gpuwatch.domain.jobs.run_sample import RunSample
+    from gpuwatch.domain.launches.life.owner_decisions import Pause
 
 CHIPS: Mapping[JobState, str] = {  # of `components.chip`
     JobState.QUEUED: "queued", JobState.RENTING: "renting", JobState.PREPARING: "preparing",
@@ -81,7 +82,23 @@ def _is_blocked(job: Job, states: Mapping[str, JobState]) -> bool:
 
 
 def job_answer(details: JobDetails, states: Mapping[str, JobState], now: datetime) -> Markup:
-    """Return the first sentence of a job's page."""
+    """Return the first sentences of a job's page."""
+    job, paused = details.job, _paused_text(details.pause)
+    if paused and job.state is JobState.QUEUED:
+        return filled(_("<b>{paused}</b> It waits: {what}."), paused=paused, what=waits_text(job, states))
+    return _state_answer(details, states, now) + (Markup(" {}").format(paused) if paused else Markup(""))
+
+
+def _paused_text(pause: Pause | None) -> str:
+    """Return that the job is paused; "": it is not, or all renting is, which every page says."""
+    if pause is None or pause.watch is None:
+        return ""
+    if pause.until is None:
+        return _("Renting for it is paused.")
+    return _("Renting for it is paused until {time}.").format(time=clock_text(pause.until))
+
+
+def _state_answer(details: JobDetails, states: Mapping[str, JobState], now: datetime) -> Markup:
     job = details.job
     if job.state in _ONCE_STARTED:
         return _running_answer(job, details.newest_sample, now) + _step_text(job)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -20,13 +21,14 @@ from gpuwatch.app.jobs.job_series import listed_series, request_series_end, seri
 from gpuwatch.app.jobs.jobs import RETRIABLE, JobDetails, job_details, listed_jobs
 from gpuwatch.app.launches.launches import launch_details
 from gpuwatch.app.reader_text import clock_text, span
+from gpuwatch.app.watches.pauses import pauses
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.figure_text import size_text
 from gpuwatch.domain.market.money import dollars, per_hour, per_unit_hour, usd
 from gpuwatch.domain.setup.store_addresses import is_store
-from gpuwatch.domain.watches.owner_names import plain_name
+from gpuwatch.domain.watches.owner_names import JOB_PREFIX, Purpose, plain_name
 from gpuwatch.errors import JobConflict, ResourceNotFound, UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.web.components import hardware
@@ -63,15 +65,20 @@ _DIGITS_MAX = 15
 
 def _show_jobs(view: View) -> Mapping[str, Any]:
     jobs = listed_jobs(view.settings)
+    in_force = [one for one in pauses(view.settings).in_force(view.now) if one.watch is not None]
+    paused = {Purpose.of(one.watch or "").job for one in in_force}
     running = [job for job in jobs if not job.is_over and job.state is not JobState.QUEUED]
     queued, states = queue_order(jobs), _states(jobs)
     return {
         "answer": queue_answer(running, queued, states),
         "running": running,
-        "queued": [(job, waits_text(job, states)) for job in queued[:_JOBS_SHOWN]],
+        "queued": [
+            (job, waits_text(job, states), any(one.binds(job.watch_name) for one in in_force))
+            for job in queued[:_JOBS_SHOWN]
+        ],
         "over": [(job, _lived(job)) for job in reversed(jobs) if job.is_over][:_JOBS_SHOWN],
         "left_out": max(0, len(queued) - _JOBS_SHOWN),
-        "series": listed_series(view.settings),
+        "series": [(one, pause_path(one.name), one.name in paused) for one in listed_series(view.settings)],
         "job_chips": CHIPS,
     }
 
@@ -117,6 +124,11 @@ JOBS_PAGE = Page(
 )
 
 
+def pause_path(name: str) -> str:
+    """Return the address of the page that pauses a job, or a recurring one with all its runs."""
+    return f"/pause?watch={quote(JOB_PREFIX + name)}"
+
+
 # --- one job ----------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +161,8 @@ def _show_job(view: View) -> Mapping[str, Any]:
         "size_text": size_text,
         "facts": [*_facts(job), *_spot_facts(details), *_move_facts(details)],
         "can_retry": job.state in RETRIABLE,
+        "is_paused": details.pause is not None and details.pause.watch is not None,
+        "pause_at": pause_path(job.series or job.name),
     }
 
 

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from gpuwatch.app.alerts.alerts import event_filter, stored_events
-from gpuwatch.app.jobs.jobs import job_details
+from gpuwatch.app.jobs.jobs import details_view, job_details
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.web.jobs.job_charts import job_charts
 from tests.stored_jobs import a_running_job, a_sample, moved, with_run
-from tests.web.served import PAGE, TOKEN, Served, served
+from tests.web.served import PAGE, TOKEN, Served, page, served
 
 TOKENS = (
     f'tokens = [{{ name = "r", token = "{TOKEN}-read", scopes = ["read"] }},'
@@ -52,6 +52,30 @@ def audit(web: Served) -> list[str]:
 def press(web: Served, job: Job, what: str, token: str, **fields: str) -> httpx.Response:
     form = {"csrf_token": token, **fields}
     return web.client.post(f"/jobs/{job.job_id}/{what}", data=form, headers=PAGE, follow_redirects=True)
+
+
+def test_a_job_is_paused_from_its_page_and_says_so_everywhere(web: Served, job: Job) -> None:
+    at, link = f"/jobs/{job.job_id}", 'href="/pause?watch=job%3Atrain"'
+    assert link not in page(web, at), "not before one has logged in"
+    token = web.log_in()
+    assert link in page(web, at)
+    form = page(web, "/pause?watch=job%3Atrain")
+    assert "Pause job train?" in form
+    assert "recurring" not in form
+    said = {"csrf_token": token, "watch": "job:train"}
+    paused = web.client.post("/pause", data=said | {"for": "8", "why": "budget"}, headers=PAGE, follow_redirects=True)
+    assert paused.url.path == "/jobs/train"
+    assert "Job train is paused." in paused.text
+    assert "Renting for it is paused until" in paused.text
+    assert "Resume…" in paused.text
+    assert "“budget”" in page(web, "/pause?watch=job%3Atrain")
+    details = details_view(job_details(web.context.settings, "train"))
+    assert str(details.paused).startswith("Renting for job 'train' is paused until")
+    resumed = web.client.post("/resume", data=said, headers=PAGE, follow_redirects=True)
+    assert "Job train is resumed." in resumed.text
+    assert "Pause…" in resumed.text
+    assert audit(web) == ["job train paused: budget", "job train resumed"]
+    assert web.client.get("/pause?watch=job%3Aother", headers=PAGE).status_code == 404
 
 
 def test_cancel_asks_with_the_money_in_it_then_ends_the_job_once(web: Served, job: Job) -> None:

@@ -24,6 +24,13 @@ def test_it_is_listed_with_its_next_run_and_ended_after_a_question(tmp_path: Pat
         assert "0 2 * * 6" in page
         assert "/jobs/series/nightly/end" in page
         form = {"csrf_token": token}
+        sheet = web.client.get("/pause?watch=job%3Anightly", headers=PAGE).text
+        assert "It holds for all runs of this recurring job." in sheet
+        said = form | {"watch": "job:nightly"}
+        paused = web.client.post("/pause", data=said, headers=PAGE, follow_redirects=True)
+        assert (paused.url.path, "Job nightly is paused." in paused.text) == ("/jobs", True)
+        assert "· Paused" in paused.text
+        web.client.post("/resume", data=said, headers=PAGE)
         asked = web.client.post("/jobs/series/nightly/end", data=form, headers=PAGE, follow_redirects=True).text
         assert "End the recurring job nightly?" in asked
         confirmed = form | {"confirmed": "yes"}
@@ -33,4 +40,6 @@ def test_it_is_listed_with_its_next_run_and_ended_after_a_question(tmp_path: Pat
         assert (again.status_code, again.json()["changed"]) == (200, False)
         assert web.client.post("/api/v1/series/other/end", headers=headers).status_code == 404
         events = stored_events(web.context.settings, event_filter(3600.0, ["audit"], "info"))
-        assert [event.alert.headline for event in events] == ["recurring job nightly ended"]
+        assert [event.alert.headline for event in events] == [
+            *("job nightly paused", "job nightly resumed"), "recurring job nightly ended",
+        ]  # fmt: skip

@@ -243,7 +243,10 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         how_long = "until you resume it" if self.until is None else f"until {format_moment(self.until, zone)}"
         text = f"Renting is paused {how_long}"
         if self.watch is not None:
+            job = Purpose.of(self.watch).job
             text = f"Renting by watch {self.watch!r} is paused {how_long}"
+            if job is not None:
+                text = f"Renting for job {job!r} is paused {how_long}"
         return text + (f" ({self.why})" if self.why else "")
 
 
