@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RANK_DAYS = 30
 WEEK_HOURS = 7 * 24
 _KEPT_FOR = timedelta(minutes=5)
+_VERIFIED_KEPT_FOR = timedelta(minutes=30)  # computed from the prices of 30 days, which takes seconds
 
 
 class GpuRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,12 +100,14 @@ class RecentRanks:
 
     def __init__(self) -> None:
         self._recent: RecentReadings[Mapping[str, GpuRank]] = RecentReadings(_KEPT_FOR)
+        self._recent_verified: RecentReadings[Mapping[str, GpuRank]] = RecentReadings(_VERIFIED_KEPT_FOR)
 
-    def ranks(self, settings: Settings, spot: bool | None, now: datetime) -> Mapping[str, GpuRank]:
-        """`market_ranks` of a rental type, at most ten minutes old. Raises StoreError."""
-        return self._recent.reading(
-            (settings.database_url, spot),
-            _rates(settings),
-            now,
-            lambda: market_ranks(settings, MarketFilter(spot=spot), now),
-        )
+    def ranks(self, settings: Settings, scope: MarketFilter, now: datetime) -> Mapping[str, GpuRank]:
+        """`market_ranks`, at most ten minutes old; of verified hosts at most an hour. Raises StoreError.
+
+        Args:
+            scope: a rental type, and whether only verified hosts count.
+        """
+        recent = self._recent_verified if scope.verified else self._recent
+        key = settings.database_url, scope.spot
+        return recent.reading(key, _rates(settings), now, lambda: market_ranks(settings, scope, now))

@@ -14,9 +14,10 @@ import math
 import struct
 import sys
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from gpuwatch.domain.history.market_history import COVERAGE_S
@@ -28,6 +29,9 @@ _HEAD = struct.Struct("<BhH")  # bytes of a weight, first step, number of steps
 _MUST_SWAP = sys.byteorder == "big"
 
 _TYPES = {1: "B", 2: "H", 4: "I"}
+
+_AT_S = attrgetter("at_s")
+_PRICE = itemgetter(0)
 
 SketchWeights = dict[int, int]  # step → minutes on offer
 
@@ -71,7 +75,7 @@ class HourlyRollup:
         self,
         hour: int,
         segments: Mapping[int, Segment],
-        covers: Mapping[CoverScope, Sequence[CoveringPoll]],
+        covers: Mapping[CoverScope, Sequence[CoveringPoll]],  # by time
         end_s: int,
         from_s: int = 0,
     ) -> None:
@@ -79,6 +83,7 @@ class HourlyRollup:
         self.end_s = min((hour + 1) * HOUR_S, end_s)
         self._segments = segments
         self._covers = covers
+        self._polls: dict[CoverScope, tuple[Sequence[CoveringPoll], list[int]]] = {}  # of this hour, with their bounds
         self._windows: dict[tuple[CoverScope, int | None], list[tuple[int, int]]] = {}
         self.prices: dict[Segment, dict[int, int]] = {}  # GPU price → seconds on offer
         self._series: dict[Segment, set[int]] = {}
@@ -90,13 +95,18 @@ class HourlyRollup:
             seconds = self._seconds(interval, (segment[0], segment[1], segment[3]))
             if seconds <= 0:
                 continue
-            price = max(1, round(interval.microusd / segment[2]))
+            price = gpu_price(interval, segment)
             prices = self.prices.get(segment)
             if prices is None:
                 prices = self.prices[segment] = {}
                 self._series[segment] = set()
             prices[price] = prices.get(price, 0) + seconds
             self._series[segment].add(interval.series_id)
+
+    def proves(self, interval: PricedInterval) -> bool:
+        """Return whether an interval counts in this hour."""
+        provider, gpu, _, spot = self._segments[interval.segment_id]
+        return self._seconds(interval, (provider, gpu, spot)) > 0
 
     def rows(self) -> dict[Segment, HourlyAggregate]:
         """Return the row of each segment."""
@@ -116,18 +126,65 @@ class HourlyRollup:
 
     def _windows_for(self, scope: CoverScope, microusd: int) -> list[tuple[int, int]]:
         """Return the times within the hour for which polls prove offers at this price."""
-        bounds = [c.to_microusd for c in self._covers.get(scope, ()) if c.to_microusd is not None]
-        # prices between the same bounds are covered by the same polls
-        key = (scope, min((bound for bound in bounds if bound >= microusd), default=None) if bounds else None)
+        found = self._polls.get(scope)
+        if found is None:
+            found = self._polls[scope] = self._polls_for(scope)
+        polls, bounds = found
+        at = bisect_left(bounds, microusd)  # prices between the same bounds are covered by the same polls
+        key = (scope, bounds[at] if at < len(bounds) else None)
         windows = self._windows.get(key)
         if windows is None:
-            windows = self._windows[key] = self._make_windows(scope, microusd)
+            times = (one.at_s for one in polls if one.to_microusd is None or one.to_microusd >= microusd)
+            clipped = ((max(at_s, self.start_s), min(at_s + COVERAGE_S, self.end_s)) for at_s in times)
+            windows = self._windows[key] = _union([(a, b) for a, b in clipped if a < b])
         return windows
 
-    def _make_windows(self, scope: CoverScope, microusd: int) -> list[tuple[int, int]]:
-        polls = [c.at_s for c in self._covers.get(scope, ()) if c.to_microusd is None or c.to_microusd >= microusd]
-        clipped = ((max(p, self.start_s), min(p + COVERAGE_S, self.end_s)) for p in polls)
-        return _union([(a, b) for a, b in clipped if a < b])
+    def _polls_for(self, scope: CoverScope) -> tuple[Sequence[CoveringPoll], list[int]]:
+        """Return the polls that may prove something within the hour, and the bounds among them, ascending."""
+        polls = self._covers.get(scope, ())
+        first = bisect_right(polls, self.start_s - COVERAGE_S, key=_AT_S)
+        within = polls[first : bisect_left(polls, self.end_s, key=_AT_S)]
+        return within, sorted({one.to_microusd for one in within if one.to_microusd is not None})
+
+
+def gpu_price(interval: PricedInterval, segment: Segment) -> int:
+    """Return micro-dollars per GPU."""
+    return max(1, round(interval.microusd / segment[2]))
+
+
+def lowest_prices(
+    priced: list[tuple[int, PricedInterval]],
+    segments: Mapping[int, Segment],
+    covers: Mapping[CoverScope, Sequence[CoveringPoll]],
+    hours: range,
+) -> Iterator[tuple[int, int]]:
+    """Yield the lowest price of whole hours and the hour: of those that `HourlyRollup` would count in it.
+
+    The cheapest come first, and an hour that has its price is not looked at again: a month costs little more than a day.
+
+    Args:
+        priced: prices with their intervals; sorted in place.
+    """
+    rollups = [HourlyRollup(hour, segments, covers, hours.stop * HOUR_S) for hour in hours]
+    following = list(range(len(hours) + 1))  # at each hour the next one without a price: itself, or a later one
+    priced.sort(key=_PRICE)
+    for price, interval in priced:
+        end = len(hours) if interval.until_s is None else min(len(hours), -(-interval.until_s // HOUR_S) - hours.start)
+        at = _next_open(following, min(len(hours), max(0, interval.from_s // HOUR_S - hours.start)))
+        while at < end:
+            if rollups[at].proves(interval):
+                yield price, hours[at]
+                following[at] = at + 1
+            at = _next_open(following, at + 1)
+
+
+def _next_open(following: list[int], at: int) -> int:
+    found = at
+    while following[found] != found:
+        found = following[found]
+    while following[at] != found:  # the next search takes the short way
+        following[at], at = found, following[at]
+    return found
 
 
 def _union(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ from gpuwatch.app.market.market_ranks import RecentRanks
 from gpuwatch.app.watches.current_limits import known_limits
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.bootstrap.rules import all_commissions
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.market.money import rate_text
 from gpuwatch.engine.market.browse import group_offers, offer_filter, sorted_offers
 from gpuwatch.language import translate as _
@@ -62,7 +63,8 @@ def _show_market(view: View) -> Mapping[str, Any]:
 def _by_gpu(
     view: View, filters: MarketFilters, found: Sequence[Match], rows: OfferRows, watched: WatchedPrices
 ) -> Mapping[str, Any]:
-    ranks = RANKS.ranks(view.settings, filters.spot, view.now)
+    scope = MarketFilter(spot=filters.spot, verified=bool(filters.get("verified")))
+    ranks = RANKS.ranks(view.settings, scope, view.now)
     groups = offers_by_gpu(found, ranks, watched, spot=filters.spot)
     watched_rows = sum(group.limit is not None for group in groups)
     shown = groups if filters.get("all") else groups[: max(GPUS_SHOWN, watched_rows)]

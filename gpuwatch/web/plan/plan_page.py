@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from gpuwatch.app.owner_audit import record_audit
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
@@ -86,7 +87,9 @@ def _waiting(view: View, best: JobOffer) -> str:
     from gpuwatch.web.market.market_pages import RANKS  # noqa: PLC0415
     from gpuwatch.web.plan.plan_words import waiting_sentence  # noqa: PLC0415
 
-    return waiting_sentence(RANKS.ranks(view.settings, best.offer.spot, view.now).get(best.offer.gpu), best)
+    return waiting_sentence(
+        RANKS.ranks(view.settings, MarketFilter(spot=best.offer.spot), view.now).get(best.offer.gpu), best
+    )
 
 
 def _job_of(request: JobRequest, plan: OfferPlan, **given: Any) -> PlannedJob:

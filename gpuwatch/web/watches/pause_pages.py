@@ -50,7 +50,7 @@ def _show_pause(view: View) -> Mapping[str, Any]:
 
 
 def _subject(view: View) -> tuple[str | None, str | None]:
-    """The watch, job (`job:NAME`) or group that is meant; none: all renting. Raises UsageError: there is no such group."""
+    """The watch, job (`job:NAME`) or group that is meant; none: all renting. Raises UsageError: no such group."""
     values = view.form if view.form else view.query
     name, group = values.get("watch") or None, values.get("group") or None
     if group is not None:

@@ -18,6 +18,7 @@ from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.history.price_series import cut_series
 from gpuwatch.domain.market.money import REFERENCE_DISK_GB, price_of
+from gpuwatch.domain.market.offer import Verification
 from gpuwatch.domain.market.price_rank import Standing, price_range_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.market.known_prices import PriceRanks
@@ -25,6 +26,7 @@ from gpuwatch.settings import Settings
 from gpuwatch.storage.history.queries.history_queries import SqlHourlyLows
 from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
 from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.recording.hourly_aggregates import matching_segments, rollups
 from gpuwatch.storage.setup.database import Database
 from tests.storage.stored_answers import NOON, an_answer, an_offer
 from tests.web.served import settings_in
@@ -33,8 +35,8 @@ GPUS = ("H100 SXM", "RTX 4090", "L40S")
 _HOUR = timedelta(hours=1)
 
 
-def random_market(database: Database, seed: int, hours: int = 24 * 12) -> datetime:
-    """Polls at irregular times with gaps, offers that come and go; returns the time after the last."""
+def random_market(database: Database, seed: int, hours: int = 24 * 12, verified: str = "") -> datetime:
+    """Polls at irregular times with gaps, offers that come and go, some of verified hosts; the time after the last."""
     rng, after_s = random.Random(seed), 0
     history = SqlHistoryRecorder(database)
     prices: dict[tuple[str, str], float] = {}
@@ -47,7 +49,14 @@ def random_market(database: Database, seed: int, hours: int = 24 * 12) -> dateti
                 elif rng.random() < (0.5 if gpu == "L40S" else 0.1):
                     prices.pop((gpu, machine), None)
         offers = [
-            an_offer(f"{gpu}-{machine}", usd, gpu=gpu, gpu_family=gpu, disk_usd_gb_month=None)
+            an_offer(
+                f"{gpu}-{machine}",
+                usd,
+                gpu=gpu,
+                gpu_family=gpu,
+                disk_usd_gb_month=None,
+                verification=Verification.VERIFIED if machine in verified else Verification.UNVERIFIED,
+            )
             for (gpu, machine), usd in prices.items()
         ]
         history.record(an_answer(*offers, after_s=after_s), lane="sweep")
@@ -92,6 +101,25 @@ def test_ranks_are_those_of_the_overview(
     assert any(value is not None and isinf(value) for value in ranks["L40S"].week)
 
 
+def test_ranks_of_verified_hosts_are_those_of_a_market_of_them_alone(
+    tmp_path: Path, database: Database, database_url: str
+) -> None:
+    now = random_market(database, seed=4, verified="ab")
+    settings = settings_of(tmp_path, database_url, "commission = 0")
+    ranks = market_ranks(settings, MarketFilter(spot=False, verified=True), now)
+    every = market_ranks(settings, MarketFilter(spot=False), now)
+    with database.read() as connection:
+        segments = matching_segments(connection, MarketFilter(spot=False))
+        end = ranks[GPUS[0]].ends_hour
+        hours = range(end - RANK_DAYS * 24, end)
+        lows: dict[str, list[int]] = {gpu: [] for gpu in GPUS}
+        for _, rollup in rollups(connection, hours, segments, end * 3600, verified=True):
+            for (_, gpu, _, _), prices in rollup.prices.items():
+                lows[gpu].append(min(prices))
+    assert {gpu: sorted(found) for gpu, found in lows.items()} == {gpu: list(one.lows) for gpu, one in ranks.items()}
+    assert any(ranks[gpu].lows != every[gpu].lows for gpu in GPUS)
+
+
 def test_a_rank_says_where_a_price_stands() -> None:
     lows = tuple(range(100, 200))
     rank = GpuRank(lows=lows, spread=price_range_of(lows))
@@ -117,12 +145,12 @@ def test_a_minute_of_history_is_too_little(tmp_path: Path, database: Database, d
 def test_ranks_are_read_again_after_ten_minutes(tmp_path: Path, database: Database, database_url: str) -> None:
     now = random_market(database, seed=2, hours=90)
     settings, recent = settings_of(tmp_path, database_url), RecentRanks()
-    first = recent.ranks(settings, False, now)
-    assert recent.ranks(settings, False, now + timedelta(minutes=4)) is first
-    assert recent.ranks(settings, None, now) is not first
-    assert recent.ranks(settings, False, now + timedelta(minutes=10)) is not first
+    first = recent.ranks(settings, MarketFilter(spot=False), now)
+    assert recent.ranks(settings, MarketFilter(spot=False), now + timedelta(minutes=4)) is first
+    assert recent.ranks(settings, MarketFilter(spot=None), now) is not first
+    assert recent.ranks(settings, MarketFilter(spot=False), now + timedelta(minutes=10)) is not first
     dearer = settings_of(tmp_path, database_url, "commission = 0.5")
-    assert recent.ranks(dearer, False, now + timedelta(minutes=6)) != first
+    assert recent.ranks(dearer, MarketFilter(spot=False), now + timedelta(minutes=6)) != first
 
 
 def test_a_line_is_said_in_words() -> None:

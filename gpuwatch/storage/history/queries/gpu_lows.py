@@ -91,9 +91,11 @@ def _lows_of_verified(
 ) -> dict[str, dict[int, int]]:
     """Also a GPU of which no host was verified: its hours were polled, and nothing was on sale."""
     found: dict[str, dict[int, int]] = {gpu: {} for _, gpu, _, _ in segments.values()}
-    for number, hour, listed in lows_of_verified(connection, segments, hours.start, hours.stop):
-        source, gpu, _, _ = segments[number]
-        price = round(listed * rates.get(provider_of_source(source), 1.0))
+
+    def price_of(listed: int, key: Segment) -> int:
+        return round(listed * rates.get(provider_of_source(key[0]), 1.0))
+
+    for gpu, hour, price in lows_of_verified(connection, segments, hours, lambda key: key[1], price_of):
         found[gpu][hour] = min(price, found[gpu].get(hour, _HIGHER))
     return found
 

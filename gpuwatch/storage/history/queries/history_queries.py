@@ -346,9 +346,10 @@ class SqlHourlyLows:
                 for number, part in matching_segments(connection, scope).items()
                 if gpus is None or part[1] in gpus
             }
-            for number, hour, low in lows_of_verified(connection, segments, first_hour, end_hour):
-                source, gpu, _, spot = segments[number]
-                found.setdefault(gpu, []).append((gpu, source, bool(spot), hour, low))
+            hours = range(first_hour, end_hour)
+            parts = lows_of_verified(connection, segments, hours, lambda key: (key[0], key[1], bool(key[3])))
+            for (source, gpu, spot), hour, low in parts:
+                found.setdefault(gpu, []).append((gpu, source, spot, hour, low))
         return {part: lows for gpu, rows in found.items() for part, lows in self._of_gpu(gpu, rows).items()}
 
     def _of_gpu(self, gpu: str, rows: Iterable[AnyRow | tuple[str, str, bool, int, int]]) -> Mapping[_Part, HourlyLows]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Connection, Engine, and_, bindparam, delete, event, func, insert, or_, select
 
@@ -18,6 +18,8 @@ from gpuwatch.domain.history.hourly_rollup import (
     HourlyRollup,
     PricedInterval,
     Segment,
+    gpu_price,
+    lowest_prices,
 )
 from gpuwatch.domain.history.market_history import COVERAGE_S
 from gpuwatch.domain.market.offer import Verification
@@ -39,6 +41,7 @@ _HOURS = "hours"  # in the `info` of a connection
 _NO_DISK_PRICE = -1
 _VALUES_PER_INTERVAL = 5  # values per ended interval
 
+K = TypeVar("K", bound=Hashable)
 HourRows = dict[Segment, HourlyAggregate]
 SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, aggregate) of each part of the market
 SplitHour = tuple[SourceAggregates, SourceAggregates]  # before and after a time within the hour
@@ -129,12 +132,15 @@ def covers_between(
     scopes = {(provider, gpu, spot) for provider, gpu, _, spot in segments.values()}
     read = {scope for provider, gpu, spot in scopes for scope in ((provider, gpu, spot), (provider, "", spot))}
     polls = read_polls(connection, read, start_s - COVERAGE_S, end_s, covering=True)
+    sorted_polls = {
+        scope: sorted((CoveringPoll(one.at_s, one.complete_to_microusd) for one in found), key=itemgetter(0))
+        for scope, found in polls.items()
+    }
     covers: dict[CoverScope, list[CoveringPoll]] = {}
-    for provider, gpu, spot in scopes:
-        own = (*polls.get((provider, gpu, spot), ()), *(polls.get((provider, "", spot), ()) if gpu else ()))
-        covers[provider, gpu, spot] = sorted(
-            (CoveringPoll(one.at_s, one.complete_to_microusd) for one in own), key=itemgetter(0)
-        )
+    for scope in scopes:
+        own = sorted_polls.get(scope, [])
+        of_all = sorted_polls.get((scope[0], "", scope[2]), [])  # most GPUs share it
+        covers[scope] = sorted((*own, *of_all), key=itemgetter(0)) if own and scope[1] else own or of_all
     return covers
 
 
@@ -237,20 +243,36 @@ def rollups(
 
 
 def lows_of_verified(
-    connection: Connection, segments: Mapping[int, Segment], first_hour: int, end_hour: int
-) -> Iterator[tuple[int, int, int]]:
-    """Yield the lowest GPU prices of verified hosts, from the intervals: part, hour, micro-dollars as listed.
+    connection: Connection,
+    segments: Mapping[int, Segment],
+    hours: range,
+    part_of: Callable[[Segment], K],
+    price_of: Callable[[int, Segment], int] = lambda listed, _: listed,
+) -> Iterator[tuple[K, int, int]]:
+    """Yield the lowest GPU prices of verified hosts, from the intervals: part, hour, micro-dollars.
 
-    No hour has stored rows of them alone. It begins where prices are still stored; a day at a time, as one day of a
-    large market fills some MB.
+    No hour has stored rows of them alone. It begins where prices are still stored; one GPU and rental type at a time,
+    as a month of a large market would fill many MB.
+
+    Args:
+        part_of: which hours are compared with each other.
+        price_of: the price that counts, of the listed one.
     """
     kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar() or 0
-    numbers = {key: number for number, key in segments.items()}
-    for start in range(max(first_hour, -(-kept_s // HOUR_S)), end_hour, _CHUNK_HOURS):
-        hours = range(start, min(start + _CHUNK_HOURS, end_hour))
-        for hour, rollup in rollups(connection, hours, segments, hours.stop * HOUR_S, verified=True):
-            for key, prices in rollup.prices.items():
-                yield numbers[key], hour, min(prices)
+    hours = range(max(hours.start, -(-kept_s // HOUR_S)), hours.stop)
+    if not hours:
+        return
+    span = {"since_s": hours.start * HOUR_S, "until_s": hours.stop * HOUR_S}
+    covers = covers_between(connection, span["since_s"], span["until_s"], segments)
+    for of_gpu in _by_gpu(segments).values():
+        parts: dict[K, list[tuple[int, PricedInterval]]] = {}
+        rows = connection.execute(_INTERVALS_OF_VERIFIED, {"segments": list(of_gpu), **span})
+        for number, series_id, from_s, until_s, machine, disk in rows:
+            key = of_gpu[number]
+            interval = PricedInterval(number, series_id, from_s, until_s, reference_microusd(machine, disk))
+            parts.setdefault(part_of(key), []).append((price_of(gpu_price(interval, key), key), interval))
+        for part, priced in parts.items():
+            yield from ((part, hour, price) for price, hour in lowest_prices(priced, of_gpu, covers, hours))
 
 
 def _by_gpu(segments: Mapping[int, Segment]) -> dict[tuple[str, int], dict[int, Segment]]:
