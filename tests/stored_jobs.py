@@ -34,11 +34,11 @@ RUNNING = (JobState.RENTING, JobState.PREPARING, JobState.RUNNING)
 
 
 def a_running_job(
-    settings: Settings, folder: Path, *, name: str = "train", log: str = "loss: 0.5\n", samples: int = 5
+    settings: Settings, folder: Path, *, name: str = "train", log: str = "loss: 0.5\n", samples: int = 5, more: str = ""
 ) -> Job:
     """Queue it and run it to a quarter of its work; one sample per minute until now."""
     file = folder / f"{name}.toml"
-    file.write_text(JOB)
+    file.write_text(JOB + more)
     (job,) = submit_jobs(settings, [file]).jobs
     began = real_now().replace(microsecond=0) - timedelta(minutes=30)
     job = moved(settings, job, RUNNING, began, run_number=1, launch_id="k" * 12)

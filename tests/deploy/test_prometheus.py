@@ -38,6 +38,7 @@ needs_prometheus = pytest.mark.skipif(
 OF_RUNNING_JOBS = "gpuwatch_job_"  # these metrics exist while a job is on an instance
 OF_OWN_MACHINES = "gpuwatch_own_"  # and these where [own_machines] lists any
 FROM_PAST_DAYS = "gpuwatch_budget_forecast_ratio"  # a budget has no forecast on its first day
+PREPARE = '[prepare]\ncommand = "true"\nlimit = { max_price = 0.1 }\n'
 RECURRING = """
 command = "true"
 resources = { gpu = "H100" }
@@ -96,13 +97,16 @@ def test_every_panel_has_data_after_a_run_that_rents(tmp_path: Path) -> None:
 def test_every_panel_of_jobs_has_data_while_one_runs(tmp_path: Path) -> None:
     with served(tmp_path) as web, _prometheus(tmp_path, int(web.url.rpartition(":")[2])) as ask:
         job = a_running_job(web.context.settings, tmp_path)
+        a_running_job(web.context.settings, tmp_path, name="prepared", more=PREPARE)
         relocated(web.context.settings, job, 3.5, run_number=2)
         (tmp_path / "weekly.toml").write_text(RECURRING)
         submit_jobs(web.context.settings, [tmp_path / "weekly.toml"])
         wait_for(lambda: all(map(ask, expressions(board="jobs"))))
-        (found,) = ask("gpuwatch_job_progress_ratio")
+        (found,) = ask(f'gpuwatch_job_progress_ratio{{job_name="{job.name}"}}')
         assert (found["metric"]["job_name"], found["value"][1]) == (job.name, "0.25")
-        assert [one["value"][1] for one in ask("gpuwatch_job_moves_saving_usd")] == ["3.5"]
+        assert [one["value"][1] for one in ask("gpuwatch_job_moves_saving_usd > 0")] == ["3.5"]
+        (stage,) = ask("gpuwatch_job_stage == 1")
+        assert (stage["metric"]["job_name"], stage["metric"]["stage"]) == ("prepared", "prepare")
 
 
 @needs_prometheus

@@ -52,6 +52,12 @@ _JOB_METRICS = (
         ("job_name",),
     ),
     MetricSpec("gpuwatch_job_checkpoint_interval_seconds", _GAUGE, "Configured checkpoint interval", ("job_name",)),
+    MetricSpec(
+        "gpuwatch_job_stage",
+        _GAUGE,
+        "Whether a job with [prepare] is in this step; on an instance",
+        ("job_name", "stage"),
+    ),
     MetricSpec("gpuwatch_job_moves", _GAUGE, "Moves of the job to cheaper machines", ("job_name",)),
     MetricSpec("gpuwatch_job_moves_saving_usd", _GAUGE, "Saving of these moves, as expected by each", ("job_name",)),
     MetricSpec("gpuwatch_job_tokens_per_second", _GAUGE, "Speed last reported by the command", ("job_name",)),

@@ -32,6 +32,7 @@ from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.forecasts.price_forecasts import ForecastSource, Scored, forecast_record
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
+from gpuwatch.domain.jobs.job_definition import JobStage
 from gpuwatch.domain.jobs.run_sample import RunSample, is_late, sample_of
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.money.launch_costs import burn_rate, cost_microusd
@@ -284,6 +285,9 @@ def job_values(store: Database, now: datetime) -> Values:
         values.setdefault("gpuwatch_job_series_skipped", {})[labels] = float(series.skipped)
     moves = repository.moves([job.job_id for job in on_instance])
     for job in on_instance:
+        if job.definition.stage is not None:
+            stages = {(job.name, stage.value): float(job.definition.stage is stage) for stage in JobStage}
+            values.setdefault("gpuwatch_job_stage", {}).update(stages)
         saved = [move.saving_usd for (job_id, _), move in moves.items() if job_id == job.job_id]
         values.setdefault("gpuwatch_job_moves", {})[(job.name,)] = float(len(saved))
         values.setdefault("gpuwatch_job_moves_saving_usd", {})[(job.name,)] = sum(saved, 0.0)

@@ -160,7 +160,7 @@ def lowest_prices(
 ) -> Iterator[tuple[int, int]]:
     """Yield the lowest price of whole hours and the hour: of those that `HourlyRollup` would count in it.
 
-    The cheapest come first, and an hour that has its price is not looked at again: a month costs little more than a day.
+    The cheapest come first, and an hour that has its price is done: a month costs little more than a day.
 
     Args:
         priced: prices with their intervals; sorted in place.

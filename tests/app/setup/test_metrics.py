@@ -138,6 +138,15 @@ def test_jobs_are_counted_and_one_on_an_instance_says_how_it_does(tmp_path: Path
     exposition(MetricValues(values=found))
 
 
+def test_the_step_of_a_job_with_a_preparation_is_known(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    more = '[prepare]\ncommand = "true"\nlimit = { max_price = 0.1 }\n'
+    names = [a_running_job(settings, tmp_path, name=name, more=text).name for name, text in (("a", more), ("b", ""))]
+    found = MetricsReader().read(settings, real_now()).values
+    assert found["gpuwatch_job_stage"] == {("a", "prepare"): 1.0, ("a", "main"): 0.0}
+    assert {name for (name,) in found["gpuwatch_job_progress_ratio"]} == set(names)
+
+
 def test_moves_to_cheaper_machines_are_counted_once_each(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     job = a_running_job(settings, tmp_path)
