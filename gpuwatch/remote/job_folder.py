@@ -19,7 +19,7 @@ import msgspec
 
 from gpuwatch.atomic_file import atomic_file, publish
 from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint
-from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.jobs.run_status import MachineFile, is_safe_path
 from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 
@@ -140,10 +140,10 @@ class JobFolder:
             return None
         return self.results_folder(job.job_id, spec.prepared_run)
 
-    def has_prepared(self, job: Job) -> bool:
-        """Whether everything that a job begins with is on this host."""
+    def has_prepared(self, job: Job, run: JobRun) -> bool:
+        """Whether everything that a job begins with is on this host: each file of that run, with its size."""
         folder = self.prepared_folder(job)
-        return folder is None or folder.is_dir()
+        return folder is None or all(_size(folder / str(one["path"])) == one["bytes"] for one in run.results)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -185,6 +185,13 @@ class JobFolder:
 
     def _run(self, job_id: str, run_number: int) -> Path:
         return self._job(job_id) / "runs" / str(run_number)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except OSError:
+        return None
 
 
 def _is_verified(path: Path, expected: MachineFile) -> bool:

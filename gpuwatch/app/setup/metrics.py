@@ -286,8 +286,9 @@ def job_values(store: Database, now: datetime) -> Values:
     moves = repository.moves([job.job_id for job in on_instance])
     for job in on_instance:
         if job.definition.stage is not None:
-            stages = {(job.name, stage.value): float(job.definition.stage is stage) for stage in JobStage}
-            values.setdefault("gpuwatch_job_stage", {}).update(stages)
+            stages = values.setdefault("gpuwatch_job_stage", {})
+            for stage in JobStage:
+                stages[job.name, stage.value] = float(job.definition.stage is stage)
         saved = [move.saving_usd for (job_id, _), move in moves.items() if job_id == job.job_id]
         values.setdefault("gpuwatch_job_moves", {})[(job.name,)] = float(len(saved))
         values.setdefault("gpuwatch_job_moves_saving_usd", {})[(job.name,)] = sum(saved, 0.0)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUNNER_GRACE = timedelta(minutes=2)  # after the end of an instance; then the queue itself requeues the job
-_PREPARES_AGAIN = "its data is not on this host: it is prepared again"
+_PREPARES_AGAIN = "its data is not complete on this host: it is prepared again"
 SPENT_EVERY = timedelta(seconds=60)
 SPENT_AT_ONCE = 20  # jobs per pass, because each takes two queries
 
@@ -50,7 +50,7 @@ class JobQueue:
     Args:
         price_of: returns the USD per GPU-hour of the cheapest recent offer for a job's watch.
         min_billing_h: minimum hours that an instance is billed.
-        has_data: whether what a job prepared is on this host.
+        has_data: whether all that a run prepared for its job is on this host.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class JobQueue:
         launches: SqlLaunchRepository,
         price_of: PriceOf = lambda job: None,
         min_billing_h: float = 0.0,
-        has_data: Callable[[Job], bool] = lambda job: True,
+        has_data: Callable[[Job, JobRun], bool] = lambda job, run: True,
     ) -> None:
         self.watches: tuple[Watch, ...] = ()  # always replaced as a whole
         self.open_watches: frozenset[str] = frozenset()  # names of the watches of all open jobs
@@ -156,7 +156,9 @@ class JobQueue:
             return self._record(job, JobState.FAILED, now, f"its deadline passed before an offer matched: {why}")
         if (failed := failed_dependency(job, states)) is not None:
             return self._record(job, JobState.FAILED, now, f"it depends on {failed!r}, which was not done")
-        if not self._has_data(job):  # another host led, or its disk is new
+        prepared = job.definition.prepared_run
+        runs = () if prepared is None else self._store.runs(job.job_id)
+        if not all(self._has_data(job, run) for run in runs if run.run_number == prepared):  # another host led
             first = steps_of(msgspec.structs.replace(job.definition, prepared_run=None))[0]
             return self._record(job, JobState.QUEUED, now, _PREPARES_AGAIN, {"definition": first})
         return job

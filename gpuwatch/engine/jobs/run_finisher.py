@@ -27,6 +27,7 @@ from gpuwatch.engine.jobs.run_monitor import RunMonitor
 from gpuwatch.engine.setup.failpoint import failpoint
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
 
+_NOTHING_PREPARED = "none of its outputs can be fetched: expected files, not links to them"
 _LOST = "results were not fetched"
 _SHOWN = 10
 
@@ -96,6 +97,8 @@ class RunFinisher:
         if found.left_out:
             lines = [("Not fetched", one.text) for one in found.left_out[:_SHOWN]]
             self._parts.report(job, texts.LEFT_OUT, count=len(found.left_out), more_facts=lines)
+        if not found.files and job.definition.stage is JobStage.PREPARE and job.definition.results:
+            return self._parts.save(run, step="failed", end_reason=_NOTHING_PREPARED)  # no GPU is rented for nothing
         return self._parts.save(run, step="fetched", results=_rows(found.files))
 
     def _last_checkpoint(self, job: Job, run: JobRun) -> tuple[JobRun, bool]:

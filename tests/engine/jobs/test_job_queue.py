@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.launch_spec import JobRelocateSpec
 from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.jobs.job_queue import RUNNER_GRACE, JobQueue
+from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.storage.jobs.job_repository import SqlJobRepository
 from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_watch
@@ -277,15 +279,28 @@ def test_cheaper_machines_are_observed_for_running_jobs_that_want_it(world: Worl
     assert (watch.name, watch.only_observed, str(watch.max_price_usd_gpu_hour)) == ("job:train", True, "1.700000")
 
 
-def test_data_that_is_not_on_this_host_is_prepared_again_before_anything_is_rented(world: World) -> None:
+def test_data_that_is_not_on_this_host_is_prepared_again_before_anything_is_rented(
+    world: World, tmp_path: Path
+) -> None:
     spec = a_definition(prepare=PrepareSpec(command="clean", outputs=("data",), resources=CPU, limit=CHEAP))
-    world.submit(a_job(definition=after_preparation(spec, 1)))
+    job = a_job(definition=after_preparation(spec, 1))
+    world.submit(job)
+    results = ({"path": "data/a", "bytes": 3, "sha256": "x"}, {"path": "data/b", "bytes": 5, "sha256": "y"})
+    world.jobs.save_run(JobRun(job_id=job.job_id, run_number=1, launch_id="k" * 12, results=results))
     assert world.after().definition.stage is JobStage.MAIN
-    elsewhere = JobQueue(world.jobs, world.launches, has_data=lambda job: False)  # type: ignore[arg-type]
+    files = JobFolder(tmp_path)
+    data = files.results_folder(job.job_id, 1) / "data"
+    data.mkdir(parents=True)
+    elsewhere = JobQueue(world.jobs, world.launches, has_data=files.has_prepared)  # type: ignore[arg-type]
+    (data / "a").write_bytes(b"abc")
+    (data / "b").write_bytes(b"12345")
+    elsewhere.tick(LATER)
+    assert world.jobs.open_jobs()[0].definition.stage is JobStage.MAIN
+    (data / "b").write_bytes(b"12")  # half of it
     elsewhere.tick(LATER)
     job = world.jobs.open_jobs()[0]
     assert (job.state, job.definition.stage, job.definition.command) == (S.QUEUED, JobStage.PREPARE, "clean")
-    assert job.reason == "its data is not on this host: it is prepared again"
+    assert job.reason == "its data is not complete on this host: it is prepared again"
     (watch,) = elsewhere.watches
     assert watch.wants_no_gpu
 
