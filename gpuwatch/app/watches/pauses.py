@@ -54,7 +54,7 @@ def pause(
     until = None if for_s is None else now + timedelta(seconds=for_s)
 
     def audit(name: str | None) -> OutboxAlert:
-        text = f"{_subject(name)} paused"
+        text = _paused(name)
         return _audit(actor, name, f"{text}: {why}" if why else text)
 
     with open_store(settings) as store:
@@ -77,9 +77,7 @@ def resume(settings: Settings, watch: str | None, *, actor: str, group: str | No
         repository = SqlPauseRepository(store)
         names = _paused_names(settings, repository.load(), watch, group)
         done = [
-            repository.resume(
-                name, real_now(), "resumed by the owner", _audit(actor, name, f"{_subject(name)} resumed")
-            )
+            repository.resume(name, real_now(), "resumed by the owner", _audit(actor, name, _resumed(name)))
             for name in names
         ]
     return any(changed for changed, _ in done), done[-1][1]
@@ -122,11 +120,18 @@ def paused_names(settings: Settings, watch: str | None, group: str | None) -> Se
         raise ResourceNotFound(f"there is no watch {watch!r}; the job of that name is {JOB_PREFIX}{watch}") from None
 
 
-def _subject(watch: str | None) -> str:
+def _paused(watch: str | None) -> str:
     if watch is None:
-        return "renting"
+        return "renting paused"
     job = Purpose.of(watch).job
-    return f"watch {watch}" if job is None else f"job {job}"
+    return f"watch {watch} paused" if job is None else f"job {job} paused"
+
+
+def _resumed(watch: str | None) -> str:
+    if watch is None:
+        return "renting resumed"
+    job = Purpose.of(watch).job
+    return f"watch {watch} resumed" if job is None else f"job {job} resumed"
 
 
 def _audit(actor: str, watch: str | None, text: str) -> OutboxAlert:
