@@ -149,6 +149,8 @@ def test_every_file_of_the_package_is_inside(wheel: Path) -> None:
         "gpuwatch/domain/market/gpu-figures.csv",
         "gpuwatch/domain/market/machine-networks.csv",
         "gpuwatch/domain/plan/architectures/language-models.csv",
+        "gpuwatch/domain/plan/owners/credits.csv",
+        "gpuwatch/domain/plan/owners/owner-cases.toml",
         "gpuwatch/providers/vastai/gpu-names.txt",
         "gpuwatch/locale/ru/LC_MESSAGES/gpuwatch.mo",
         "gpuwatch/locale/ru/LC_MESSAGES/gpuwatch.po",

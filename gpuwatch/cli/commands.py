@@ -89,6 +89,7 @@ _PLAN = GroupEntry(
         "job": ("Compute a job's total cost, on given cards or real offers.", "plan.plan_job:job"),
         "scenario": ("Compare workflows step by step, from a file.", "plan.plan_scenario:scenario"),
         "buy": ("Compare owning cards with renting: when does buying pay off?", "plan.plan_buy:buy"),
+        "for": ("Rent, reserve, buy or use credits? By kind of owner.", "plan.plan_for:for_"),
         "use": ("Compute the cost of a useful hour; read own machines over SSH.", "plan.plan_use:use"),
         "pilot": ("Extrapolate a whole job from a pilot on 1 % of the data.", "plan.plan_scenario:pilot"),
         "cases": ("Find the cheapest provider for each use case.", "plan.plan_cases:cases"),

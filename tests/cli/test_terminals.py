@@ -122,6 +122,7 @@ COMMANDS: dict[str, Facts] = {
     f"plan hybrid --size-of 8B --tokens 100M --infer-tokens 1B --data {VAST}": lambda found: [found["train"]["gpu"]],
     "plan pilot '2x H100 @ 2.10' --tokens 100M --measured 412tok/s": lambda found: [f"{found['job_cost_usd']:,.2f}"],
     "plan buy": lambda found: [f"{one['price_usd_hour']:,.2f}" for one in found["tariffs"][:1]],
+    "plan for company --rent 4": lambda found: [f"{found['ways'][0]['month_usd']:,.2f}"],
     "plan card 'H100 SXM'": lambda _: ["3,350 GB/s", "16,896", "70B"],
     "plan use --price 4.00": lambda found: [f"{one['useful_usd_gpu_hour']:,.2f}" for one in found["uses"]],
     "plan scenario": lambda found: [f"{one['total_usd']:,.2f}" for one in found["scenarios"]],

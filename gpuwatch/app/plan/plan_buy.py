@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.app.forecasts.trend import long_trends
 from gpuwatch.app.history.past_prices import gpu_names_of
 from gpuwatch.app.plan.plan_fit import cheapest_stored
 from gpuwatch.app.plan.plan_request import BUY_OPTIONS, refuse_keys
@@ -18,7 +19,6 @@ from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.json_view import number, rfc3339
 from gpuwatch.domain.plan.buy import (
     BUY_METHOD_TEXT,
-    DAY_HOURS,
     MachineUsage,
     PaybackVerdict,
     RentComparison,
@@ -28,6 +28,7 @@ from gpuwatch.domain.plan.buy import (
     discounted,
 )
 from gpuwatch.domain.plan.figures import parse_gpu_config
+from gpuwatch.domain.plan.ownership import DAY_HOURS
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,12 +40,23 @@ if TYPE_CHECKING:
 _EXAMPLE_SLOWER = Decimal("2.5")  # the source measured 2 to 3 times as many tokens per second on the rented cards
 
 
+class RentChange(msgspec.Struct, frozen=True):
+    """The change of the rent a year, as a fraction, and the ends of its interval. `gpu`: whose trend it is."""
+
+    a_year: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    gpu: str | None = None
+
+
 class BuyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Owning compared with each tariff, the base first."""
 
     own: OwnedMachine
     usage: MachineUsage
     loss_percent: tuple[Decimal, ...]
+    rent_change: RentChange
+    at_ends: tuple[RentComparison, ...]  # with the first tariff, at both ends of the trend's interval
     comparisons: Sequence[RentComparison]
     log: RentedPeriod | None  # the real rent
     notes: Sequence[str]
@@ -66,8 +78,11 @@ def plan_buy(request: BuyRequest, settings: Callable[[], Settings], since: datet
     if not request.launches:
         refuse_keys(request, "requires --launches", ("since", "log_gpu"), BUY_OPTIONS)
     own, notes = _own_machine(request)
+    change = _rent_change(request, settings)
+    years = request.years if request.years > 1 or "years" in request.model_fields_set else 0
     usage = MachineUsage(job_hours=request.days * DAY_HOURS, hours_a_day=request.hours_a_day)
     loss, comparisons, log = request.loss or (Decimal(0),), [], None
+    ends: list[RentComparison] = []
     if since is None or request.has_rent:
         base = _tariff(request, settings)
         tariffs = [
@@ -75,15 +90,41 @@ def plan_buy(request: BuyRequest, settings: Callable[[], Settings], since: datet
             *discounted(base, "reserved", request.reserved),
             *discounted(base, "spot", request.spot),
         ]
-        comparisons = [compare_with_rent(own, tariff, usage, loss) for tariff in tariffs]
+        comparisons = [compare_with_rent(own, tariff, usage, loss, change.a_year, years) for tariff in tariffs]
+        rates = (change.low, change.high) if change.gpu else ()
+        ends = [compare_with_rent(own, base, usage, loss, rate, years) for rate in rates]
         if not request.has_rent:
             notes.append("rented: the example's machine, 8 H100 for $98.32/h; set yours with --rent or --rent-gpu")
     if since is not None:
         names = None if request.log_gpu is None else gpu_names_of(request.log_gpu)
         log = own_rent(settings(), since, names)
         if log.is_enough:
-            comparisons.append(_as_rented(own, log, usage, loss))
-    return BuyPlan(own=own, usage=usage, loss_percent=loss, comparisons=comparisons, log=log, notes=notes)
+            tariff, as_rented = _as_rented(own, log, usage)
+            comparisons.append(compare_with_rent(own, tariff, as_rented, loss, change.a_year, years))
+    return BuyPlan(
+        own=own,
+        usage=usage,
+        loss_percent=loss,
+        rent_change=change,
+        at_ends=tuple(ends),
+        comparisons=comparisons,
+        log=log,
+        notes=notes,
+    )
+
+
+def _rent_change(request: BuyRequest, settings: Callable[[], Settings]) -> RentChange:
+    """As stated, or the trend of the rented GPU. Raises UsageError, StoreError."""
+    if request.rent_change is not None:
+        refuse_keys(request, "is not used: rent_change states the change", ("trend",), BUY_OPTIONS)
+        stated = float(request.rent_change) / 100
+        return RentChange(stated, stated, stated)
+    gpu = request.trend or (None if request.rent_gpu is None else gpu_and_count(request.rent_gpu, "--rent-gpu")[0])
+    if gpu is None:
+        return RentChange()
+    (found,) = long_trends(settings(), gpu, spot=False)
+    trend = found.trend
+    return RentChange() if trend is None else RentChange(trend.a_year, trend.low, trend.high, found.gpu)
 
 
 def _own_machine(request: BuyRequest) -> tuple[OwnedMachine, list[str]]:
@@ -118,12 +159,8 @@ def _data_sheet(request: BuyRequest) -> tuple[Decimal, Decimal]:
 def _tariff(request: BuyRequest, settings: Callable[[], Settings]) -> RentTariff:
     if request.rent_gpu is None:
         return RentTariff(name="on demand", usd_hour=request.rent, extra_percent=request.extra)
-    try:
-        gpu_config = parse_gpu_config(request.rent_gpu)
-    except ValueError as fault:
-        raise UsageError(f"--rent-gpu: {fault}") from fault
-    name = re.sub(r"^[0-9]+\s*[x×*]\s*", "", gpu_config.text)
-    price_class = cheapest_stored(settings(), name, gpu_config.count or 1)
+    name, count = gpu_and_count(request.rent_gpu, "--rent-gpu")
+    price_class = cheapest_stored(settings(), name, count)
     return RentTariff(
         name=f"{price_class.cards}× {price_class.gpu}",
         usd_hour=price_class.usd_hour,
@@ -131,11 +168,20 @@ def _tariff(request: BuyRequest, settings: Callable[[], Settings]) -> RentTariff
     )
 
 
-def _as_rented(own: OwnedMachine, log: RentedPeriod, usage: MachineUsage, loss: tuple[Decimal, ...]) -> RentComparison:
+def gpu_and_count(text: str, option: str) -> tuple[str, int]:
+    """ "8x H100 SXM" as its GPU and its number. Raises UsageError."""
+    try:
+        gpu_config = parse_gpu_config(text)
+    except ValueError as fault:
+        raise UsageError(f"{option}: {fault}") from fault
+    return re.sub(r"^[0-9]+\s*[x×*]\s*", "", gpu_config.text), gpu_config.count or 1
+
+
+def _as_rented(own: OwnedMachine, log: RentedPeriod, usage: MachineUsage) -> tuple[RentTariff, MachineUsage]:
     """The real amount and cost of rent, converted to a machine with as many cards as the own one."""
     a_day = log.gpu_hours / own.cards / log.days
     tariff = RentTariff(name="as you rented", usd_hour=log.usd / log.gpu_hours * own.cards)
-    return compare_with_rent(own, tariff, msgspec.structs.replace(usage, hours_a_day=a_day), loss)
+    return tariff, msgspec.structs.replace(usage, hours_a_day=a_day)
 
 
 def _decimal(value: float) -> Decimal:
@@ -177,11 +223,20 @@ def plan_buy_json(plan: BuyPlan) -> dict[str, Any]:
             "investment_usd": number(own.investment_usd),
             "kilowatts": number(own.kilowatts),
             "running_usd_hour": number(own.usd_hour),
-            "yearly_usd": number(own.yearly),
+            "yearly_usd": number(own.yearly_usd),
+            "setup_usd": number(own.setup_usd),
+            "setup_weeks": number(own.setup_weeks),
             "times_slower": number(own.slower),
             "job_days": number(plan.usage.job_hours * own.slower / 24),
         },
         "loss_percent_a_year": [number(percent) for percent in plan.loss_percent],
+        "rent_change": {
+            "percent_a_year": 100 * plan.rent_change.a_year,
+            "percent_a_year_low": 100 * plan.rent_change.low,
+            "percent_a_year_high": 100 * plan.rent_change.high,
+            "gpu": plan.rent_change.gpu,
+            "payback_days_at_ends": [number(one.payback_days) for one in plan.at_ends],
+        },
         "tariffs": [_tariff_json(comparison) for comparison in plan.comparisons],
         "log": log and _log_json(log),
     }
@@ -198,6 +253,15 @@ def _tariff_json(comparison: RentComparison) -> dict[str, Any]:
         "payback_days": number(comparison.payback_days),
         "verdict": comparison.verdict.value,
         "rented_hours_year_one": [number(hours) for hours in comparison.hours_a_year],
+        "years": [
+            {
+                "year": one.year,
+                "owned_usd": number(one.owned_usd[1]),
+                "owned_low_usd": number(one.owned_usd[0]),
+                "rented_usd": number(one.rented_usd),
+            }
+            for one in comparison.years
+        ],
     }
 
 

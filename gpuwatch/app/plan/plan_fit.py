@@ -94,7 +94,7 @@ def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
             request.by,
             None if request.price or request.any_price else floors_of(prices),
         ),
-        against=None if request.against is None else _cheapest(prices, source, request.against, 0),
+        against=None if request.against is None else cheapest_class(prices, source, request.against, 0),
         prices=prices,
         as_of=as_of,
         source=source,
@@ -161,13 +161,13 @@ def cheapest_stored(settings: Settings, gpu: str, count: int) -> PricedClass:
         UsageError: no GPU has this name, or the store has no price.
         StoreError: the store cannot be read.
     """
-    offers = current_offers(settings, offer_filter((), kind="live"))
-    return _cheapest(_priced_classes(offers, is_recorded=True), offers.source, gpu, count)
+    market = market_prices(settings)
+    return cheapest_class(market.prices, market.source, gpu, count)
 
 
 def stored_gpu_prices(settings: Settings) -> dict[str, Decimal]:
     """The lowest plausible on-demand price of each GPU in the store, USD per GPU-hour. Raises StoreError."""
-    prices = _priced_classes(current_offers(settings, offer_filter((), kind="live")), is_recorded=True)
+    prices = market_prices(settings).prices
     floors, found = floors_of(prices), dict[str, Decimal]()
     for one in prices:
         usd_gpu_hour = one.usd_hour / one.cards if one.cards else None
@@ -176,7 +176,33 @@ def stored_gpu_prices(settings: Settings) -> dict[str, Decimal]:
     return found
 
 
-def _cheapest(prices: Sequence[PricedClass], source: str, gpu: str, count: int) -> PricedClass:
+class MarketPrices(msgspec.Struct, frozen=True, kw_only=True):
+    """All current prices, read once."""
+
+    prices: tuple[PricedClass, ...]
+    source: str
+    as_of: datetime | None
+    errors: tuple[str, ...]
+
+
+def market_prices(settings: Settings, *, everything: bool = False, poll: bool = False) -> MarketPrices:
+    """The current prices of on-demand offers.
+
+    Args:
+        everything: with spot offers and list prices.
+        poll: ask the providers instead of reading the store.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    kinds = offer_filter((), spot="any", kind="all") if everything else offer_filter((), kind="live")
+    offers = current_offers(settings, kinds, (), None, _POLL_WITHIN_S if poll else None)
+    prices = _priced_classes(offers, is_recorded=not poll)
+    return MarketPrices(prices=prices, source=offers.source, as_of=offers.as_of, errors=offers.errors)
+
+
+def cheapest_class(prices: Sequence[PricedClass], source: str, gpu: str, count: int) -> PricedClass:
+    """The cheapest with at least so many of a GPU, plausible ones first. Raises UsageError: there is none."""
     candidates = [price_class for price_class in _with_gpus(prices, (gpu,)) if price_class.cards >= count]
     if not candidates:
         raise UsageError(f"{source} has no offer with {count}× {gpu}; pass its price instead")

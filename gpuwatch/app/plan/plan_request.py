@@ -53,6 +53,14 @@ BUY_OPTIONS = {
     for key in ("card", "cards", "card_price", "memory", "rent", "rent_gpu", "days", "launches", "since", "log_gpu")
 }
 
+FOR_OPTIONS = {
+    f"--{key.replace('_', '-')}": key
+    for key in (
+        *("gpu", "rent", "hours_a_day", "years", "card_price", "spot_usd", "term_years", "rent_change", "credit"),
+        *("credit_provider", "poll"),
+    )
+}
+
 # What a job file states in other words: its key → that of the planner.
 _JOB_FILE_KEYS = {
     ("hours",): "hours", ("limit", "max_usd"): "max_cost",

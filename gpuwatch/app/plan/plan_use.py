@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.launches.instances.instance_checks import wasted_microusd
-from gpuwatch.domain.launches.money.launch_costs import predicted_cost
+from gpuwatch.domain.launches.money.launch_costs import predicted_cost, price_segments
 from gpuwatch.domain.market.json_view import number, rfc3339
 from gpuwatch.domain.market.money import MICRO
 from gpuwatch.domain.market.offer import priced_units
 from gpuwatch.domain.plan.buy import UTILISATION_METHOD_TEXT, UtilisedPrice, price_at_utilisation
+from gpuwatch.domain.plan.ownership import LoadStep
 from gpuwatch.storage.launches.invoice_rows import SqlUtilisationRepository
 from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 
@@ -58,6 +61,52 @@ class RentedPeriod(msgspec.Struct, frozen=True, kw_only=True):
     def days(self) -> Decimal:
         """The length of the period."""
         return Decimal(str((self.until - self.since) / timedelta(days=1)))
+
+
+class OwnLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """How many GPUs the owner rented at once, in hours of an average day of the period."""
+
+    days: Decimal
+    launches: int
+    steps: tuple[LoadStep, ...]
+
+    @property
+    def gpu_hours_a_day(self) -> Decimal:
+        """The rented GPU-hours of an average day."""
+        return sum((step.gpus * step.hours for step in self.steps), Decimal(0))
+
+
+def own_load(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) -> OwnLoad | None:
+    """The load of the launches since then; None: less than a day of launches.
+
+    Args:
+        since, gpus: as for `own_rent`.
+
+    Raises:
+        StoreError: the launches cannot be read.
+    """
+    now = real_now()
+    rented = own_rent(settings, since, gpus)
+    if not rented.is_enough:
+        return None
+    with open_store_read_only(settings) as store:
+        launches = [
+            launch
+            for launch in SqlLaunchRepository(store).all()
+            if _counts(launch, since, now) and (gpus is None or launch.gpu in gpus)
+        ]
+    changes: Counter[datetime] = Counter()
+    for launch in launches:
+        for part in price_segments(launch, now):
+            changes[max(part.start, rented.since)] += launch.gpu_count
+            changes[max(part.end, rented.since)] -= launch.gpu_count
+    seconds: Counter[int] = Counter()
+    at_once, moments = 0, sorted(changes)
+    for start, end in pairwise(moments):
+        at_once += changes[start]
+        seconds[at_once] += round((end - start).total_seconds())
+    steps = (LoadStep(gpus, Decimal(s) / 3600 / rented.days) for gpus, s in sorted(seconds.items()) if gpus and s)
+    return OwnLoad(days=rented.days, launches=rented.launches, steps=tuple(steps))
 
 
 def own_uses(settings: Settings, since: datetime, low: float, good: float) -> list[LaunchUtilisation]:

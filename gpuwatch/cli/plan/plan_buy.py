@@ -23,7 +23,8 @@ from gpuwatch.cli.plan.plan import KeyCommand, key_options
 from gpuwatch.cli.terminal_tables import left, right, table
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import dollars, per_hour
-from gpuwatch.domain.plan.buy import BUY_METHOD_TEXT, DAY_HOURS
+from gpuwatch.domain.plan.buy import BUY_METHOD_TEXT
+from gpuwatch.domain.plan.ownership import DAY_HOURS, OWNING_METHOD_TEXT
 from gpuwatch.domain.plan.plan_schema import BuyRequest, OwnedMachine
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.buy import RentComparison
 
 _FEW_DAYS = 7
+_YEARS = (right("years"), right("owned"), right("rented"), left("cheaper"))
 
 
 @click.command(
@@ -84,12 +86,18 @@ def _print(plan: BuyPlan, timezone: str) -> None:
             (left(""), *(right(comparison.tariff.name, drop=at) for at, comparison in enumerate(plan.comparisons))),
             _rows(plan),
         )
+    if plan.comparisons and plan.comparisons[0].years:
+        click.echo()
+        table(_YEARS, _year_rows(plan), title=f"Owned until then and resold, against {best.tariff.name}")
     if log is not None:
         note(_log_line(own, log, timezone))
     if not plan.comparisons:
         return
     if wants_method():
         note(BUY_METHOD_TEXT)
+        note(OWNING_METHOD_TEXT)
+    if (line := rent_change_line(plan)) is not None:
+        note(line)
     if any(comparison.tariff.name.startswith("spot") for comparison in plan.comparisons):
         note("spot: the cost of interruptions is not included; gpuwatch plan job computes it")
     if log is None and best.day_usd:
@@ -98,6 +106,33 @@ def _print(plan: BuyPlan, timezone: str) -> None:
             "the source's formula ignores your running costs and the difference in speed, and gives "
             f"{own.investment_usd / best.day_usd:.2f} days; here your machine takes {times} as long (slower)"
         )
+
+
+def _year_rows(plan: BuyPlan) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"{one.year}",
+            "–".join(dict.fromkeys(dollars(usd) for usd in one.owned_usd)),
+            dollars(one.rented_usd),
+            "own" if one.owned_usd[1] < one.rented_usd else "rent" if one.owned_usd[0] > one.rented_usd else "alike",
+        )
+        for one in plan.comparisons[0].years
+    ]
+
+
+def rent_change_line(plan: BuyPlan) -> str | None:
+    """What the trend of the rent does to the pay-back; None: the rent is taken as constant."""
+    change = plan.rent_change
+    if not change.a_year and change.gpu is None:
+        return None
+    if change.gpu is None:
+        return f"the rent changes by {100 * change.a_year:+.1f} % a year"
+    days = " and ".join(_days(one.payback_days) for one in plan.at_ends)
+    ends = f"{100 * change.low:+.1f} % and {100 * change.high:+.1f} %"
+    return (
+        f"the rent of {change.gpu} changes by {100 * change.a_year:+.1f} % a year (gpuwatch forecasts trend); "
+        f"at the ends of the 95 % interval, {ends}, pays back in days: {days}"
+    )
 
 
 def _rows(plan: BuyPlan) -> list[tuple[str, ...]]:

@@ -15,14 +15,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.domain.plan.ownership import (
+    DAY_HOURS,
+    YEAR_DAYS,
+    OwnedWork,
+    OwnershipYear,
+    own_share,
+    payback_days,
+    rented_days,
+    years_of_owning,
+)
+
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.plan_schema import OwnedMachine
 
 GREEN_DAYS, RED_DAYS = 30, 90  # a pay-back time below the first means buy, above the second rent
-YEAR_DAYS = Decimal(365)
-DAY_HOURS = Decimal(24)
 BUY_METHOD_TEXT = (
-    "pays back: investment ÷ (rent saved a day − own running cost a day), for the work the own machine does in a day"
+    "pays back: investment ÷ (rent saved a day − own running cost a day), for the work the own machine does in a day; "
+    "a rent that changes is summed over the days"
 )
 
 LOW_UTILISATION_PERCENT = 70.0  # below it: find out what the GPU is waiting for
@@ -63,6 +73,7 @@ class RentComparison(msgspec.Struct, frozen=True, kw_only=True):
     hours_a_year: tuple[
         Decimal | None, Decimal | None
     ]  # rented hours from which owning is cheaper; `compare_with_rent`
+    years: tuple[OwnershipYear, ...] = ()
 
 
 class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,19 +96,25 @@ def buy_verdict(days: Decimal | None) -> PaybackVerdict:
 
 
 def compare_with_rent(
-    own: OwnedMachine, tariff: RentTariff, usage: MachineUsage, loss_percent: Sequence[Decimal]
+    own: OwnedMachine,
+    tariff: RentTariff,
+    usage: MachineUsage,
+    loss_percent: Sequence[Decimal],
+    change: float = 0.0,
+    years: int = 0,
 ) -> RentComparison:
     """Compare owning with renting, for the work in `usage`.
 
     Args:
         loss_percent: yearly loss of value of the hardware, lowest and highest guess. `hours_a_year` has one entry for
             each: with more rented hours in the first year, owning the hardware and then selling it is cheaper.
+        change: of the rent a year, as a fraction.
+        years: how many years of owning to compute.
     """
-    own_hours = min(usage.hours_a_day * own.slower, DAY_HOURS)
-    rented_hours = own_hours / own.slower  # the own machine's daily work, in hours of the rented machine
-    day = tariff.effective_usd_hour * rented_hours
-    saved = day - own.running_usd_day(own_hours)
-    days = own.investment_usd / saved if saved > 0 else None
+    work = OwnedWork(tariff.effective_usd_hour, usage.hours_a_day, change)
+    own_hours, rented_hours = own_share(own, work)
+    saved = tariff.effective_usd_hour * rented_hours - own.running_usd_day(own_hours)
+    days = payback_days(own, work)
     return RentComparison(
         tariff=tariff,
         job_usd=tariff.effective_usd_hour * usage.job_hours,
@@ -105,14 +122,16 @@ def compare_with_rent(
         saved_usd_day=saved,
         payback_days=days,
         verdict=buy_verdict(days),
-        hours_a_year=(_hours(own, tariff, min(loss_percent)), _hours(own, tariff, max(loss_percent))),
+        hours_a_year=(_hours(own, work, min(loss_percent)), _hours(own, work, max(loss_percent))),
+        years=tuple(years_of_owning(own, work, loss_percent, years)),
     )
 
 
-def _hours(own: OwnedMachine, tariff: RentTariff, loss_percent: Decimal) -> Decimal | None:
+def _hours(own: OwnedMachine, work: OwnedWork, loss_percent: Decimal) -> Decimal | None:
     """Rented hours in the first year that cost the same as a year of owning; None: there is no such number."""
-    fixed = own.investment_usd * loss_percent / 100 + own.yearly
-    saved = tariff.effective_usd_hour - own.usd_hour * own.slower
+    fixed = own.investment_usd * loss_percent / 100 + own.setup_usd + own.yearly_usd
+    usd_hour = work.usd_hour * rented_days(YEAR_DAYS, work.change) / YEAR_DAYS
+    saved = usd_hour - own.usd_hour * own.slower
     if saved <= 0:
         return None
     hours = fixed / saved

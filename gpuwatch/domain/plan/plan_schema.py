@@ -160,6 +160,16 @@ class OwnedMachine(Table):
         default=Decimal(30), description="Cooling, in percent of the power."
     )
     yearly: Exact = Field(default=Decimal(0), description="USD per year for space, repairs and risk.")
+    setup_weeks: Annotated[Exact, Field(le=104)] = Field(
+        default=Decimal(0), description="Weeks until the machine works; until then the work is rented."
+    )
+    setup_hours: Annotated[Exact, Field(le=10**5)] = Field(
+        default=Decimal(0), description="Hours of people to set it up: drivers, Docker, network."
+    )
+    upkeep_hours: Annotated[Exact, Field(le=10**5)] = Field(
+        default=Decimal(0), description="Hours of people a month to keep it running."
+    )
+    people_usd_hour: Exact = Field(default=Decimal(0), description="USD per hour of people.")
     slower: Annotated[Positive, Field(ge=Decimal("0.01"), le=1000)] = Field(
         default=Decimal(1),
         description="Runtime on it as a multiple of the rented machine's. Default: 2.5 for the example, else 1.",
@@ -169,6 +179,16 @@ class OwnedMachine(Table):
     def investment_usd(self) -> Decimal:
         """The cost before the first hour."""
         return self.cards * self.card_price + self.other
+
+    @property
+    def setup_usd(self) -> Decimal:
+        """What people cost before the first hour; nobody buys it back."""
+        return self.setup_hours * self.people_usd_hour
+
+    @property
+    def yearly_usd(self) -> Decimal:
+        """What a year costs, used or not."""
+        return self.yearly + 12 * self.upkeep_hours * self.people_usd_hour
 
     @property
     def kilowatts(self) -> Decimal:
@@ -182,7 +202,7 @@ class OwnedMachine(Table):
 
     def running_usd_day(self, hours: Decimal) -> Decimal:
         """The running cost of a day with this many hours of work."""
-        return self.usd_hour * hours + self.yearly / _YEAR_DAYS
+        return self.usd_hour * hours + self.yearly_usd / _YEAR_DAYS
 
 
 class BuyRequest(OwnedMachine):
@@ -212,6 +232,15 @@ class BuyRequest(OwnedMachine):
     )
     reserved: Discounts = Field(default=(Decimal(40), Decimal(60)), description='Discount in percent, or "none".')
     spot: Discounts = Field(default=(Decimal(70), Decimal(90)), description='Discount in percent, or "none".')
+    years: Whole = Field(
+        default=1, ge=1, le=20, description="Years of use: adds what owning, then reselling, has cost by each of them."
+    )
+    rent_change: Annotated[Decimal, BeforeValidator(exact_number), Field(ge=-90, le=200)] | None = Field(
+        default=None, description="Percent a year by which the rent changes; -10: it falls. Default: the trend's."
+    )
+    trend: str | None = Field(
+        default=None, description="GPU whose rent over years counts (forecasts trend). Default: that of rent_gpu."
+    )
     launches: Switch = Field(default=False, description="Compare with what your own launches cost.")
     since: Line = Field(default="90d", description="With launches: start of the period.")
     log_gpu: str | None = Field(default=None, description="With launches: only this GPU.")
@@ -220,3 +249,32 @@ class BuyRequest(OwnedMachine):
     def has_rent(self) -> bool:
         """Does the request state what is rented?"""
         return bool({"rent", "rent_gpu"} & self.model_fields_set)
+
+
+class ForRequest(BuyRequest):
+    """What an owner needs; what is not stated comes from the case. Own cards: as for `plan buy`."""
+
+    gpu: Line = Field(default="4x RTX 4090", description='GPUs at once, "8x H100 SXM", rented or owned.')
+    spot_usd: Exact | None = Field(
+        default=None, description="Spot price of the machine per hour. Default: the store's; else `spot` off the rent."
+    )
+    term_years: Whole = Field(default=1, ge=1, le=5, description="Years of a reservation or savings plan.")
+    peak_gpus: Whole = Field(default=0, ge=0, le=10_000, description="GPUs at once at peaks, without own launches.")
+    peak_hours: Annotated[Exact, Field(le=24)] = Field(
+        default=Decimal(0), description="Hours per day of such peaks, on average."
+    )
+    credit: Exact = Field(default=Decimal(0), description="USD of credits that you have.")
+    credit_days: Whole = Field(default=365, ge=1, le=3650, description="Days until your credits expire.")
+    credit_provider: Line | None = Field(default=None, description="Provider at whose prices they are used.")
+    poll: Switch = Field(default=False, description="Poll the providers instead of reading the store.")
+    spot: Discounts = Field(default=(Decimal(70), Decimal(90)), description='Discount in percent, or "none".')
+    setup_weeks: Annotated[Exact, Field(le=104)] = Field(
+        default=Decimal(3), description="Weeks until own cards work; the articles say 2 to 4."
+    )
+    setup_hours: Annotated[Exact, Field(le=10**5)] = Field(
+        default=Decimal(40), description="Hours of people to set own cards up (an assumption)."
+    )
+    upkeep_hours: Annotated[Exact, Field(le=10**5)] = Field(
+        default=Decimal(8), description="Hours of people a month to keep them running (an assumption)."
+    )
+    people_usd_hour: Exact = Field(default=Decimal(50), description="USD per hour of people (an assumption).")

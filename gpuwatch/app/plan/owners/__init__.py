@@ -1,0 +1,1 @@
+"""What kinds of owners should do: rent, reserve, buy, credits or both."""

@@ -1,0 +1,148 @@
+"""`gpuwatch plan for`: each kind of owner, with the store's prices and the owner's own launches."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from decimal import Decimal
+
+import pytest
+
+from gpuwatch.app.plan.owners.plan_for_json import stale_text
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.plan.owners.owner_cases import Way
+from gpuwatch.domain.plan.owners.owner_data import credit_programs, large_clouds, owner_cases
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
+from tests.cli.conftest import Shell
+from tests.cli.plan.test_planner import ran, seen, store
+from tests.storage.stored_answers import an_answer, an_offer
+
+__all__ = ["store"]  # the fixture
+
+CASES = ["startup", "company", "academic", "production", "experiments"]
+RENT = ("--gpu", "4x RTX 4090", "--rent", "4")
+
+
+def ways(found: object) -> dict[str, dict[str, object]]:
+    return {one["way"]: one for one in found["ways"]}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_case_answers_first_and_says_why_not(shell: Shell, case: str) -> None:
+    shown = shell("plan", "for", case, *RENT)
+    assert shown.code == 0
+    assert shown.out.startswith("For ")
+    assert "Assumed\n- rent $4.00/h on demand (--rent)" in shown.out
+    found = shell("plan", "for", case, *RENT, "--json").json
+    assert found["sentence"] in shown.out
+    by_way = ways(found)
+    assert list(by_way) == [way.value for way in Way]
+    assert by_way[found["best"]]["why_not"] is None
+    for way, reason in owner_cases()[case].why_not.items():
+        assert by_way[way.value]["why_not"] in {reason, "the price of a card is unknown: --card-price USD"} or (
+            by_way[way.value]["total_usd"] is None
+        )
+    assert {one["provider"] for one in found["clouds"]} == {"aws", "gcp", "azure"}
+    assert all(one["url"].startswith("https://") for one in [*found["clouds"], *found["credits"]])
+
+
+def test_a_month_and_a_year_are_parts_of_the_whole(shell: Shell) -> None:
+    found = shell("plan", "for", "company", *RENT, "--hours-a-day", "12", "--years", "3", "--json").json
+    rent = ways(found)["rent"]
+    assert rent["total_usd"] == 4 * 12 * 365 * 3
+    assert (rent["year_usd"], rent["month_usd"]) == (4 * 12 * 365, 4 * 12 * 365 / 12)
+    assert [one["break_even_percent"] for one in found["commitments"]] == [60, 40]
+    assert found["commitments"][0]["used_percent"] == 50
+
+
+def test_owning_equals_plan_buy(shell: Shell) -> None:
+    """One mechanism: what `plan buy` prints for the third year is what this adds up."""
+    people = [f"--set={key}" for key in ("setup_weeks=3", "setup_hours=40", "upkeep_hours=8", "people_usd_hour=50")]
+    bought = shell(
+        "plan", "buy", "--card", "RTX 4090", "--cards", "4", "--card-price", "2000", "--rent", "4",
+        "--set=extra=0", "--set=years=3", "--set=hours_a_day=12", *people, "--json",
+    ).json["tariffs"][0]["years"][-1]  # fmt: skip
+    found = shell("plan", "for", "company", *RENT, "--json").json
+    assert ways(found)["buy"]["total_usd"] == bought["owned_usd"]
+    assert ways(found)["rent"]["total_usd"] == bought["rented_usd"]
+
+
+def test_prices_are_the_stores_spot_ones_too(shell: Shell, store: Database) -> None:
+    seen(store, an_offer("1", 20.0, gpu_count=8))
+    at = real_now()
+    spot = an_offer("2", 8.0, gpu_count=8, spot=True, observed_at=at)
+    SqlHistoryRecorder(store).record(an_answer(spot, observed_at=at), lane="sweep", gpu="", spot=True)
+    found = shell("plan", "for", "startup", "--gpu", "8x H100", "--json").json
+    assert found["rent_usd_hour"] == 24.0  # commission included
+    assert ways(found)["spot"]["how"] == "$9.60/h, the cheapest spot offer"
+    assert found["best"] == "spot"
+    assert found["rent_percent_a_year"] < 0  # the trend of the H100
+    assert ways(found)["rent"]["total_usd"] < 24 * 8 * 365 * 2
+
+
+def test_own_launches_are_the_hours_and_the_peaks(shell: Shell, store: Database) -> None:
+    ran(store, "a" * 12, hours=48.0, use=None)
+    ran(store, "b" * 12, hours=24.0, use=None, slot=1)
+    found = shell("plan", "for", "company", "--gpu", "1x H100 SXM", "--rent", "2", "--json").json
+    assert found["hours_a_day"] == pytest.approx(72 / 49 * 24, rel=0.01)
+    assert "by 2 of your own launches" in found["notes"][0]
+    hybrid = ways(found)["hybrid"]
+    assert hybrid["total_usd"] is not None
+    assert found["base_cards"] in {0, 1, 2}
+    stated = shell("plan", "for", "company", "--gpu", "1x H100 SXM", "--rent", "2", "--hours-a-day", "6", "--json").json
+    assert stated["hours_a_day"] == 6
+
+
+def test_peaks_may_be_stated(shell: Shell) -> None:
+    peaks = ("--set", "peak_gpus=16", "--set", "peak_hours=3")
+    found = shell("plan", "for", "company", "--gpu", "4x RTX 4090", "--rent", "1", *peaks, "--json").json
+    assert ways(found)["rent"]["total_usd"] == pytest.approx((9 * 4 + 3 * 16) * 0.25 * 365 * 3)
+    assert ways(found)["buy"]["how"] == "16× RTX 4090, enough for the peaks, busy 22 %"
+
+
+def test_own_credits_come_first_at_their_providers_price(shell: Shell) -> None:
+    argv = ("plan", "for", "startup", *RENT, "--credit", "5000", "--set", "credit_days=90", "--json")
+    found = shell(*argv).json
+    assert found["credits"][0]["program"] == "your credits"
+    assert found["credits"][0]["saves_usd"] == 4 * 8 * 90  # it expires before it is used up
+    assert ways(found)["credits"]["total_usd"] == ways(found)["rent"]["total_usd"] - 4 * 8 * 90
+
+
+def test_what_cannot_be_computed_says_what_to_add(shell: Shell) -> None:
+    ran = shell("plan", "for", "company", "--gpu", "L40S", "--rent", "1", "--json")
+    assert ways(ran.json)["buy"]["why_not"] == "the price of a card is unknown: --card-price USD"
+    known = shell("plan", "for", "company", "--gpu", "L40S", "--rent", "1", "--card-price", "8000", "--json").json
+    assert ways(known)["buy"]["total_usd"] > 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["nobody"], "nobody"),
+        (["startup"], "there is no database"),
+        (["startup", "--gpu", "zz", "--rent", "1"], "zz"),
+        (["startup", *RENT, "--set", "trend=T4", "--rent-change", "5"], "rent_change states the change"),
+    ],
+)
+def test_wrong_input_is_one_line(shell: Shell, argv: list[str], said: str) -> None:
+    shell.settings(f'database_url = "sqlite:///{shell.folder}/none.db"\n')
+    ran = shell("plan", "for", *argv)
+    assert (ran.code != 0, ran.out, said in ran.err) == (True, "", True)
+
+
+def test_a_gpu_without_a_price_says_how_to_give_one(shell: Shell, store: Database) -> None:
+    ran = shell("plan", "for", "startup", "--gpu", "8x B200")
+    assert (ran.code, "no price of 8× B200" in ran.err, "--rent USD" in ran.err) == (2, True, True)
+
+
+def test_each_program_has_a_page_and_a_day_and_old_ones_are_said_to_be_old() -> None:
+    programs = credit_programs()
+    assert len(programs) >= 10
+    assert {name for program in programs for name in program.cases} == set(CASES) == set(owner_cases())
+    for program in programs:
+        assert program.url.startswith("https://")
+        assert stale_text(program, program.looked_up + timedelta(days=181)).startswith(f"looked up {program.looked_up}")
+    trial = next(program for program in programs if program.name == "Free Trial")
+    assert (trial.usd, trial.days, trial.open) == (Decimal(300), 90, True)  # the articles: $300 of Google Cloud
+    assert stale_text(trial, date(2026, 12, 1)) == ""
+    assert [cloud.provider for cloud in large_clouds()] == ["aws", "gcp", "azure"]
