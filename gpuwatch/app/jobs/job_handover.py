@@ -53,7 +53,7 @@ class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
 def job_handover(settings: Settings, file: Path, tool: str, provider_names: Sequence[str] = ()) -> JobHandover:
     """Poll once for a job, and convert its best offer to a task. Raises SettingsError: its file is invalid."""
     spec, now = _for_one_machine(read_job_file(file, settings.groups)), real_now()
-    job = new_job(msgspec.structs.replace(spec, prepare=None), "handover", now)
+    job = new_job(msgspec.structs.replace(spec, prepare=None, nodes=1), "handover", now)
     watch = msgspec.structs.replace(waiting_job_watch(job, price_cap(job), now), auto=None)
     checked = check_markets(settings, [watch], provider_names)
     runtime_s = int(max_runtime_s(job, price_cap(job), now))
@@ -78,13 +78,7 @@ def job_handover(settings: Settings, file: Path, tool: str, provider_names: Sequ
 
 def _for_one_machine(spec: JobDefinition) -> JobDefinition:
     """The job with each machine's share of the limits: the caps of both tools apply to one machine."""
-    limit = spec.limit
-    share = msgspec.structs.replace(
-        limit,
-        max_usd=None if limit.max_usd is None else limit.max_usd / spec.nodes,
-        max_usd_hour=None if limit.max_usd_hour is None else limit.max_usd_hour / spec.nodes,
-    )
-    return msgspec.structs.replace(spec, limit=share)
+    return msgspec.structs.replace(spec, limit=spec.limit.share(spec.nodes))
 
 
 def _task(task: Any, tool: str, spec: JobDefinition, runtime_s: int) -> dict[str, Any]:

@@ -132,14 +132,10 @@ def unfit_for_cluster(spec: JobDefinition) -> str | None:
 
 def _one_machine(job: Job) -> Job:
     """The job with one machine's share of the limits and of the money spent."""
-    limit, nodes = job.definition.limit, job.definition.nodes
-    share = msgspec.structs.replace(
-        limit,
-        max_usd=None if limit.max_usd is None else limit.max_usd / nodes,
-        max_usd_hour=None if limit.max_usd_hour is None else limit.max_usd_hour / nodes,
-    )
+    nodes = job.definition.nodes
+    share = job.definition.limit.share(nodes)
     watch = msgspec.structs.replace(job.definition.resources, gpu_count_max=job.definition.resources.gpu_count_min)
-    definition = msgspec.structs.replace(job.definition, limit=share, resources=watch)
+    definition = msgspec.structs.replace(job.definition, limit=share, resources=watch, nodes=1)
     return msgspec.structs.replace(job, definition=definition, spent_microusd=-(-job.spent_microusd // nodes))
 
 

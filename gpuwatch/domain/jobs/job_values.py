@@ -152,6 +152,11 @@ class JobLimit(Spec, frozen=True, kw_only=True, gc=False):
             raise ValueError("expected max_price, max_usd or max_usd_hour")
         return {}
 
+    def share(self, nodes: int) -> JobLimit:
+        """The share of one of several machines."""
+        total, hourly = (None if usd is None else usd / nodes for usd in (self.max_usd, self.max_usd_hour))
+        return msgspec.structs.replace(self, max_usd=total, max_usd_hour=hourly)
+
 
 JobFilesList = Annotated[
     tuple[JobFiles, ...],

@@ -70,17 +70,18 @@ def latest_spot_wait(job: Job) -> datetime | None:
 def price_cap(job: Job) -> Decimal:
     """The highest price per GPU-hour that the job's limits allow, in USD: the strictest of them.
 
-    For `max_usd`, it is the money left divided by the hours left and the time until its end is proven.
+    For `max_usd`, it is the money left divided by the hours left and the time until its end is proven. Of several
+    machines, each has its share of what the limits allow together.
     """
-    limit, resources = job.definition.limit, job.definition.resources
+    limit, resources, nodes = job.definition.limit, job.definition.resources, job.definition.nodes
     caps = [resources.max_price_usd_gpu_hour]
     if limit.max_price_usd_gpu_hour is not None:
         caps.append(limit.max_price_usd_gpu_hour)
     if limit.max_usd_hour is not None:
-        caps.append(limit.max_usd_hour / priced_units(resources.gpu_count_min))
+        caps.append(limit.max_usd_hour / nodes / priced_units(resources.gpu_count_min))
     if limit.max_usd is not None:
         billed_h = work_hours_left(job) + END_PROVEN_S / 3600
-        usd_hour = max(usd_left(job) or Decimal(0), _CENT) / Decimal(str(billed_h))
+        usd_hour = max(usd_left(job) or Decimal(0), _CENT) / nodes / Decimal(str(billed_h))
         caps.append(usd_hour / priced_units(resources.gpu_count_max))  # so that the largest offer can finish, too
     return max(min(caps).quantize(_CENT, ROUND_FLOOR), _CENT)
 
@@ -103,7 +104,7 @@ def max_runtime_s(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> float
         bounds.append((job.deadline - now).total_seconds())
     left = usd_left(job)
     if left is not None:
-        most_usd_hour = float(limit_usd_gpu_hour) * priced_units(spec.resources.gpu_count_max)
+        most_usd_hour = float(limit_usd_gpu_hour) * priced_units(spec.resources.gpu_count_max) * spec.nodes
         if spec.limit.max_usd_hour is not None:
             most_usd_hour = min(most_usd_hour, float(spec.limit.max_usd_hour))
         bounds.append(float(left) / most_usd_hour * 3600 - END_PROVEN_S)  # it is charged until its end is proven

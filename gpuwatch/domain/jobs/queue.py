@@ -73,7 +73,8 @@ def saving_usd(job: Job, price_usd_gpu_hour: float | None) -> float:
     if price_usd_gpu_hour is None:
         return 0.0
     gpus = priced_units(job.definition.resources.gpu_count_min)
-    return max(0.0, float(price_cap(job)) - price_usd_gpu_hour) * gpus * work_hours_left(job)
+    hours = job.definition.nodes * gpus * work_hours_left(job)
+    return max(0.0, float(price_cap(job)) - price_usd_gpu_hour) * hours
 
 
 def queue_order(jobs: Iterable[Job]) -> list[Job]:

@@ -137,6 +137,8 @@ def _running_answer(job: Job, sample: RunSample | None, now: datetime) -> Markup
         return filled(_("<b>{percent} done.</b>"), percent=percent(job.progress))
     left = span(max(0.0, (ends_at - now).total_seconds()))
     found = filled(_("<b>{percent} done, about {left} left.</b>"), percent=percent(job.progress), left=left)
+    if job.definition.stage is JobStage.PREPARE:  # the forecast is of this step alone
+        return found + Markup(" ") + filled(_("Its data is ready around {clock}."), clock=clock(ends_at))
     found += Markup(" ") + _ready(job, ends_at)
     if sample is not None and sample.usd is not None:
         found += Markup(" {}").format(_expected_cost(job, sum(sample.usd) / 2))
@@ -243,7 +245,9 @@ def _ahead(job: Job, sample: RunSample | None) -> Iterator[TimelineEntry]:
     if job.deadline is not None:
         yield TimelineEntry(text=_("Deadline"), icon="flag", at=job.deadline, is_ahead=True)
     if ends_at is not None:
-        yield TimelineEntry(text=_("Expected to be ready"), icon="st-done", at=ends_at, is_ahead=True)
+        is_step = job.definition.stage is JobStage.PREPARE
+        text = _("Its data is expected to be ready") if is_step else _("Expected to be ready")
+        yield TimelineEntry(text=text, icon="st-done", at=ends_at, is_ahead=True)
 
 
 def _entry(event: JobEvent, *, has_moved: bool) -> TimelineEntry:

@@ -11,6 +11,7 @@ import pytest
 from gpuwatch.domain.jobs.cluster_task import cluster_match, cluster_watch, dstack_task, unfit_for_cluster
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_values import JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
 from gpuwatch.domain.launches.money.budgets import budget_checks
 from gpuwatch.domain.launches.refusal_words import first_refusal
@@ -107,3 +108,14 @@ def test_what_dstack_does_not_carry_out_is_refused(changed: dict[str, object], w
     assert why is not None
     assert words in why
     assert unfit_for_cluster(a_definition(nodes=2)) is None
+
+
+def test_the_limit_of_a_queued_cluster_is_a_machines_share() -> None:
+    """`jobs plan` and the page show it; dstack pays no more for each machine."""
+    limits = JobLimit(max_usd=Decimal(200), max_usd_hour=Decimal(40))
+    job = a_job(definition=a_definition(nodes=4, limit=limits, hours=FigureRange(10, 10)))
+    share = JobLimit(max_usd=Decimal(50), max_usd_hour=Decimal(10))
+    one = a_job(definition=a_definition(limit=share, hours=FigureRange(10, 10)))
+    assert price_cap(job) == price_cap(one)
+    assert max_runtime_s(job, price_cap(job), NOON) == pytest.approx(max_runtime_s(one, price_cap(one), NOON))
+    assert price_cap(job) == cluster_watch(job, NOON).max_price_usd_gpu_hour

@@ -23,6 +23,16 @@ from tests.web.served import PAGE, served
 JOB = 'command = "python train.py"\nresources = { gpu = "H100" }\nlimit = { max_usd = 10 }\n'
 
 
+def test_a_preparation_forecasts_its_data_and_not_the_job(tmp_path: Path) -> None:
+    more = '[prepare]\ncommand = "true"\nlimit = { max_price = 0.1 }\n'
+    with served(tmp_path) as web:
+        job = a_running_job(web.context.settings, tmp_path, more=more)
+        page = web.client.get(f"/jobs/{job.job_id}", headers=PAGE).text
+    assert "Its data is ready around" in page
+    assert "Its data is expected to be ready" in page
+    assert "It will cost about" not in page
+
+
 def test_the_queue_and_a_job_are_shown_and_markup_of_a_host_is_text(tmp_path: Path) -> None:
     with served(tmp_path) as web:
         assert "No jobs." in web.client.get("/jobs", headers=PAGE).text
