@@ -68,7 +68,7 @@ ADDED = {
         "kept": None,
         "interruption": None,
     },
-    "series": {"download_microusd_gb": None, "upload_microusd_gb": None},
+    "series": {"download_microusd_gb": None, "upload_microusd_gb": None, "vcpu_milli": None, "ram_mib": None},
     "job": {"changed": 0, "series": None, "planned_at_ms": None},
     "ask": {"agent_microusd": None, "rent": None},
     "watch_memory": {"spot_wait_since_ms": None, "spot_idle_since_ms": None},

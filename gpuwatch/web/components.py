@@ -14,11 +14,12 @@ from markupsafe import Markup
 
 from gpuwatch.app.history.svg_plots import stacked_bars, survival_chart
 from gpuwatch.app.history.svg_small import range_bar, rank_strip, sparkline
-from gpuwatch.app.reader_text import as_datetime, clock_text, distance, exact_text, moment_text, percent
+from gpuwatch.app.reader_text import as_datetime, clock_text, distance, exact_text, moment_text, percent, with_unit
 from gpuwatch.app.watches.nearest import provider_title
 from gpuwatch.domain.market import money
 from gpuwatch.domain.market.figure_text import UNKNOWN
 from gpuwatch.domain.market.money import rate_text, usd
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.language import mark_text
 from gpuwatch.language import translate as _
 
@@ -128,6 +129,13 @@ def dist(price_microusd: float, limit_microusd: float) -> Markup:
 def hardware(gpu: str, gpu_count: int | str) -> str:
     """The GPUs of a machine: "1× H100 SXM"; "no GPU"."""
     return f"{gpu_count}× {gpu}" if gpu_count else _("no GPU")
+
+
+def machine_without_gpus(offer: Offer) -> str:
+    """ "no GPU, 16 vCPU, 64 GB": as far as its size is known."""
+    sizes = [f"{offer.vcpu:g} vCPU"] if offer.vcpu else []
+    sizes += [f"{offer.ram_gib:.0f} GB"] if offer.ram_gib else []
+    return with_unit(", ".join((_("no GPU"), *sizes)))
 
 
 # --- times ------------------------------------------------------------------------------------------------------------

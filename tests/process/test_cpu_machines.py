@@ -62,6 +62,7 @@ def test_it_is_rented_under_its_limit_per_hour_and_is_in_no_figure_of_gpus(marke
         assert "$0.108/h" in offers
         assert "GPU-h" not in offers
         prepare = json.loads(home.run("watches", "prepare", "--json").stdout)
+        assert prepare[0]["unchecked"] == []  # their sizes are recorded: those that are too small do not match
         assert "Nothing is recorded of this time." in home.run("watches", "prepare").stdout  # not "0 of 1 hours"
         wait_for(lambda: rows(home.database_url, "SELECT * FROM utilisation_sample"))
         assert not rows(home.database_url, "SELECT * FROM utilisation_sample WHERE percent IS NOT NULL")

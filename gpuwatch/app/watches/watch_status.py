@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
@@ -50,6 +50,10 @@ _RECORDED = frozenset(
     {"providers", "gpu", "kind", "rentable", "gpu_count", "max_price", "spot", "min_vram_gib", "regions"}
     | {"min_reliability", "verified", "max_job_cost", "job"}
 )
+_SIZES: dict[str, Callable[[Offer], object]] = {  # facts of machines without GPUs alone
+    "min_vcpu": lambda offer: offer.vcpu,
+    "min_ram_gib": lambda offer: offer.ram_gib,
+}
 _PRICE_CLAUSES = frozenset({"max_price", "max_job_cost"})
 
 
@@ -282,8 +286,9 @@ def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str
         price = price_for(watch, offer, commissions)
         failed = [failure.clause for failure in failures(watch, offer, price, now, clauses)]
         failed_clauses = set(failed)
-        unchecked |= dict.fromkeys(sorted(failed_clauses - _RECORDED))
-        failed_clauses &= _RECORDED
+        recorded = _RECORDED | {clause for clause, of in _SIZES.items() if of(offer) is not None}
+        unchecked |= dict.fromkeys(sorted(failed_clauses - recorded))
+        failed_clauses &= recorded
         if not failed_clauses:
             matches.append(match_of(watch, offer, price))
         elif failed_clauses <= _PRICE_CLAUSES:

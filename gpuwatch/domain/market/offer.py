@@ -121,6 +121,8 @@ class ListedOffer(Configuration, frozen=True, kw_only=True, gc=False):
     verification: Verification | None = None
     download_usd_gb: float | None = None
     upload_usd_gb: float | None = None
+    vcpu: float | None = None  # this and the next are recorded of machines without GPUs alone
+    ram_gib: float | None = None
 
     @property
     def verified(self) -> bool | None:
@@ -156,8 +158,6 @@ class Offer(ListedOffer, frozen=True, kw_only=True, gc=False):
     host_id: str | None = None
     datacenter: bool | None = None
     rentable: bool = True
-    vcpu: float | None = None
-    ram_gib: float | None = None
     cpu_arch: str | None = None
     disk_free_gb: float | None = None
     disk_mb_s: float | None = None  # measured, MB/s

@@ -371,6 +371,7 @@ def _needs_facts(watch: Watch) -> bool:
             or watch.any_of
         )
         or watch.traffic is not None
+        or (watch.wants_no_gpu and (watch.min_vcpu or watch.min_ram_gib) is not None)
     )
 
 

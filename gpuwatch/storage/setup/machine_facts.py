@@ -16,9 +16,12 @@ from gpuwatch.domain.market.offer import ListedOffer, Offer, Verification
 from gpuwatch.domain.market.traffic import microusd_gb
 
 Cell = int | str | None
+Size = tuple[int | None, int | None]
+NO_SIZE: Size = (None, None)
 
 _VERIFICATIONS = {1: Verification.VERIFIED, 0: Verification.UNVERIFIED, 2: Verification.DEVERIFIED}  # stored values
 _MOST_RATE = 2**53  # micro-dollars: nothing costs that much, and every such number is exact as a float
+_MOST_SIZE = 2**31
 _STORED_VERIFICATIONS = {word: number for number, word in _VERIFICATIONS.items()}
 
 
@@ -66,6 +69,26 @@ def traffic_rate(microusd: int | None) -> float | None:
     return None if microusd is None else microusd / 1e6
 
 
+def size_of(offer: ListedOffer) -> Size:
+    """Return vCPUs in thousandths and MiB of memory, as stored; none with GPUs, whose past nobody asks for them."""
+    if offer.gpu_count:
+        return NO_SIZE
+    return _stored_size(offer.vcpu, 1000), _stored_size(offer.ram_gib, 1024)
+
+
+def _stored_size(amount: float | None, units: int) -> int | None:
+    stored = 0 if amount is None else round(amount * units)
+    return stored if 0 < stored < _MOST_SIZE else None
+
+
+def _of_thousandths(stored: int | None) -> float | None:
+    return None if stored is None else stored / 1000
+
+
+def _of_mib(stored: int | None) -> float | None:
+    return None if stored is None else stored / 1024
+
+
 MACHINE_FACTS = (
     MachineFact("reliability_ppm", Integer, _ppm, "reliability", _fraction),
     MachineFact("verification", SmallInteger, verification_of, "verification", verification_from),
@@ -85,6 +108,8 @@ MACHINE_FACTS = (
         traffic_rate,
         in_lake=False,
     ),
+    MachineFact("vcpu_milli", Integer, lambda offer: size_of(offer)[0], "vcpu", _of_thousandths, in_lake=False),
+    MachineFact("ram_mib", Integer, lambda offer: size_of(offer)[1], "ram_gib", _of_mib, in_lake=False),
 )
 LAKE_FACTS = tuple(fact for fact in MACHINE_FACTS if fact.in_lake)
 
@@ -103,4 +128,5 @@ def facts_hash(offer: Offer) -> int:
     """Return a hash of the facts that justify a write at an unchanged price; small reliability changes do not."""
     rounded_reliability = None if offer.reliability is None else round(offer.reliability, 2)
     traffic = offer.download_usd_gb, offer.upload_usd_gb
-    return hash((offer.offer_id, offer.region, offer.country, rounded_reliability, offer.verification, traffic))
+    size = size_of(offer)
+    return hash((offer.offer_id, offer.region, offer.country, rounded_reliability, offer.verification, traffic, size))

@@ -16,6 +16,7 @@ from gpuwatch.domain.setup.durations import HOUR_S
 from gpuwatch.engine.launches.renting.owner_decisions import ApprovalOutcome
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_composed, translate_plural
+from gpuwatch.web.components import machine_without_gpus
 
 if TYPE_CHECKING:
     from gpuwatch.app.launches.approval_details import ApprovalDetails, OfferOdds, QuoteRank
@@ -33,9 +34,7 @@ _DAY_S = 24 * HOUR_S
 def machine_text(offer: Offer) -> str:
     """ "1× A100 PCIe 40 GB", "no GPU, 16 vCPU, 64 GB": what is rented."""
     if not offer.gpu_count:
-        sizes = [f"{offer.vcpu:g} vCPU"] if offer.vcpu else []
-        sizes += [f"{offer.ram_gib:.0f} GB"] if offer.ram_gib else []
-        return with_unit(", ".join((_("no GPU"), *sizes)))
+        return machine_without_gpus(offer)
     memory = offer.gpu_memory_gib
     named = memory is None or "GB" in offer.gpu
     return with_unit(f"{offer.gpu_count}× {offer.gpu}" + ("" if named else f" {memory:.0f} GB"))

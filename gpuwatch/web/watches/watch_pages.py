@@ -34,7 +34,7 @@ from gpuwatch.errors import UsageError
 from gpuwatch.language import translate as _
 from gpuwatch.language import translate_plural
 from gpuwatch.storage.alerts.alert_rows import EventFilter
-from gpuwatch.web.components import filled, hardware
+from gpuwatch.web.components import filled, hardware, machine_without_gpus
 from gpuwatch.web.page import SHARED_S, Page, View
 from gpuwatch.web.watches.watch_chart import watch_chart
 from gpuwatch.web.watches.watch_checks import check_rows, fix_of
@@ -248,7 +248,8 @@ def _match_row(match: Any, limit: int | None) -> dict[str, Any]:
     where = " · ".join(filter(None, (provider_title(offer.provider), offer.place, moved)))
     under = percent(1 - each / limit) if limit else ""
     return {
-        "what": hardware(offer.gpu, offer.gpu_count), "gpu_count": offer.gpu_count, "spot": offer.spot, "each": each,
+        "what": hardware(offer.gpu, offer.gpu_count) if offer.gpu_count else machine_without_gpus(offer),
+        "gpu_count": offer.gpu_count, "spot": offer.spot, "each": each,
         "where": where,
         "all": match.price.price_microusd_hour, "under": under,
     }  # fmt: skip

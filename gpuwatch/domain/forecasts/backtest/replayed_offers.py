@@ -29,8 +29,6 @@ _UNRECORDED_CLAUSES: dict[str, Any] = {
     "min_download_mbps": None,
     "min_upload_mbps": None,
     "min_disk_gb": None,
-    "min_vcpu": None,
-    "min_ram_gib": None,
     "min_ports": None,
     "min_dlperf": None,
     "nvlink": None,
@@ -49,6 +47,8 @@ _OPTIONAL_CLAUSES: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
     "verified": (None, lambda listing: listing.verification),
     "regions": ((), lambda listing: listing.region or listing.country),
     "max_usd_gib_hour": (None, lambda listing: listing.gpu_memory_gib),
+    "min_vcpu": (None, lambda listing: listing.vcpu),
+    "min_ram_gib": (None, lambda listing: listing.ram_gib),
 }
 # The same for the traffic in the price; its value if unused is 0.
 _TRAFFIC: dict[str, Callable[[ListedOffer], object]] = {

@@ -12,6 +12,7 @@ from gpuwatch.domain.market.money import MICRO, REFERENCE_DISK_GB, Commission, d
 from gpuwatch.domain.market.offer import Offer, storable_text
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.history.recording.open_prices import Key, OpenPrice, OpenPrices, ProviderPrices
+from gpuwatch.storage.setup.machine_facts import size_of
 
 # The machine's price is computed from quotes with different disks, each rounded separately; in a hunt's answer a
 # difference up to this counts as the same price.
@@ -104,6 +105,7 @@ def _changed_offers(
             open_price.verification is not offer.verification
             or open_price.download_usd_gb != offer.download_usd_gb
             or open_price.upload_usd_gb != offer.upload_usd_gb
+            or (not offer.gpu_count and open_price.size != size_of(offer))
         ):
             facts.append((open_price, offer))
     return changed, facts

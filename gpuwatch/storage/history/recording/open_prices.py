@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, select
 
 from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.storage.history.recording.recorded_polls import newest_covers
-from gpuwatch.storage.setup.machine_facts import traffic_rate, verification_from
+from gpuwatch.storage.setup.machine_facts import NO_SIZE, Size, size_of, traffic_rate, verification_from
 from gpuwatch.storage.setup.tables import history_state, place, price_interval, segment, series
 
 Key = tuple[str | None, int]  # machine, GPUs
@@ -35,6 +35,8 @@ _OPEN_PRICES = (
         series.c.verification,
         series.c.download_microusd_gb,
         series.c.upload_microusd_gb,
+        series.c.vcpu_milli,
+        series.c.ram_mib,
         price_interval.c.seen_from_s,
         price_interval.c.machine_microusd_hour,
         price_interval.c.disk_microusd_gb_month,
@@ -57,6 +59,7 @@ class OpenPrice(msgspec.Struct, gc=False):
     verification: Verification | None = None
     download_usd_gb: float | None = None
     upload_usd_gb: float | None = None
+    size: Size = NO_SIZE
     quoted_usd_hour: float = float("nan")  # unknown: equals nothing
     disk_usd_gb_month: float | None = None
     quoted_disk_gb: float = 0.0
@@ -69,12 +72,14 @@ class OpenPrice(msgspec.Struct, gc=False):
             self.verification is offer.verification
             and self.download_usd_gb == offer.download_usd_gb
             and self.upload_usd_gb == offer.upload_usd_gb
+            and self.size == size_of(offer)
         )
 
     def keep_facts_of(self, offer: Offer) -> None:
         """Keep those of the offer."""
         self.verification = offer.verification
         self.download_usd_gb, self.upload_usd_gb = offer.download_usd_gb, offer.upload_usd_gb
+        self.size = size_of(offer)
 
 
 class ProviderPrices:
@@ -174,9 +179,11 @@ def _load_open(connection: Connection, prices: OpenPrices) -> None:
         number: (prices.prices_of(provider, spot), gpu, count)
         for (provider, gpu, count, spot), number in prices.segments.items()
     }
-    for segment_id, machine, series_id, verification, down, up, from_s, price, disk in connection.execute(_OPEN_PRICES):
+    for row in connection.execute(_OPEN_PRICES):
+        segment_id, machine, series_id, verification, down, up, vcpu, ram, from_s, price, disk = row
         provider_prices, gpu, count = scopes[segment_id]
-        facts = verification_from(verification), traffic_rate(down), traffic_rate(up)
+        size = NO_SIZE if vcpu is None and ram is None else (vcpu, ram)
+        facts = verification_from(verification), traffic_rate(down), traffic_rate(up), size
         provider_prices.add(OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, *facts))
         if from_s > provider_prices.changed_s.get(gpu, NEVER):
             provider_prices.changed_s[gpu] = from_s

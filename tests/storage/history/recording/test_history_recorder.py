@@ -205,6 +205,21 @@ def test_a_new_price_of_traffic_is_kept_although_the_price_stands(
     assert market_at(database, NOON)[0].download_usd_gb is None
 
 
+def test_the_size_of_a_machine_without_gpus_is_kept_although_its_price_stands_and_none_with_gpus(
+    database: Database, history: SqlHistoryRecorder
+) -> None:
+    cpu: dict[str, Any] = {"gpu": "none", "gpu_family": "none", "gpu_count": 0, "gpu_memory_gib": None}
+    history.record(an_answer(an_offer("c", **cpu), an_offer("g", vcpu=64.0, ram_gib=512.0)), lane="hunt")
+    for after_s, ram_gib in ((60, 62.5), (120, 64.0)):
+        machine = an_offer("c", **cpu, vcpu=15.9, ram_gib=ram_gib)
+        history.record(an_answer(machine, after_s=after_s), lane="hunt")
+        [offer] = market_at(database, NOON + timedelta(seconds=after_s), gpus={"none"})
+        assert (offer.vcpu, offer.ram_gib) == (15.9, ram_gib)
+    SqlHistoryRecorder(database).record(an_answer(an_offer("c", **cpu), after_s=180), lane="hunt")
+    assert market_at(database, NOON + timedelta(seconds=180), gpus={"none"})[0].vcpu is None
+    assert {(offer.vcpu, offer.ram_gib) for offer in market_at(database, NOON)} == {(None, None)}
+
+
 def test_a_second_process_sees_what_the_first_recorded(database: Database) -> None:
     daemon, check = SqlHistoryRecorder(database), SqlHistoryRecorder(database)
     daemon.record(an_answer(an_offer("a"), an_offer("b")), lane="sweep")
