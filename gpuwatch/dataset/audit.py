@@ -11,8 +11,18 @@ import numpy as np
 from msgspec.structs import replace
 
 from gpuwatch.dataset.cheap_stages import WholeFile, read_whole, wording_duplicates
-from gpuwatch.dataset.duplicates import NO_CLUSTER, Labels, RowClusters, cluster_rows, exact_duplicates, near_duplicates
+from gpuwatch.dataset.duplicates import (
+    NO_CLUSTER,
+    Labels,
+    RowClusters,
+    cluster_rows,
+    exact_duplicates,
+    load_clustering,
+    near_duplicates,
+)
 from gpuwatch.dataset.embedding import Embedder, Vectors
+from gpuwatch.dataset.formats.file_lines import is_packed
+from gpuwatch.dataset.formats.row_files import format_of, read_lines
 from gpuwatch.dataset.onnx_models import Array, TokenCounter
 from gpuwatch.dataset.perplexity import CausalModel, Perplexities, measure_perplexity
 from gpuwatch.dataset.scan import (
@@ -24,10 +34,11 @@ from gpuwatch.dataset.scan import (
     scan_file,
     similar_wording,
 )
-from gpuwatch.dataset.text_rows import FieldSelection, read_lines
-from gpuwatch.dataset.work_folder import WorkFolder, open_work_folder
+from gpuwatch.dataset.text_rows import FieldSelection
+from gpuwatch.dataset.work_folder import StepClock, WorkFolder, open_work_folder
 
 RemovalReasons = np.ndarray[Any, np.dtype[np.uint8]]
+CLUSTERS, NEARLY_THE_SAME = "clusters", "nearly the same"  # steps, as a report has them
 
 
 class RemovalReason(IntEnum):
@@ -93,6 +104,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     perplexities: Perplexities | None
     reasons: RemovalReasons
     wording: RowNumbers
+    seconds: dict[str, float]  # step → how long it took
     sample: Audit | None = None  # of the rows that a model read, if these are not all rows
 
     @property
@@ -125,8 +137,12 @@ def audit_file(
         raise NoUsableRows(f"{path}: no line has text in {', '.join(reading.fields)}")
     exact = exact_duplicates(scanned.rows)
     progress("grouping", 0, 0)
-    clusters = cluster_rows(scanned.vectors, scanned.rows["unread"] == 0, exact == NO_ROW, rules.clusters, rules.seed)
-    near, cosines = near_duplicates(scanned, clusters.labels, exact, rules.near, progress)
+    load_clustering()
+    clock, is_read = StepClock(), scanned.rows["unread"] == 0
+    with clock.step(CLUSTERS):
+        clusters = cluster_rows(scanned.vectors, is_read, exact == NO_ROW, rules.clusters, rules.seed)
+    with clock.step(NEARLY_THE_SAME):
+        near, cosines = near_duplicates(scanned, clusters.labels, exact, rules.near, progress)
     perplexities = None
     if models.causal is not None:
         perplexities = measure_perplexity(path, reading, scanned, folder, models.causal, progress)
@@ -150,6 +166,7 @@ def audit_file(
         perplexities=perplexities,
         reasons=reasons_of(findings, rules),
         wording=wording,
+        seconds=folder.seconds("scan", *(["perplexity"] if models.causal else [])) | clock.seconds,
     )
 
 
@@ -228,7 +245,8 @@ def audit_in_stages(path: Path, plan: AuditPlan, folder: WorkFolder, progress: A
         UsageError: it cannot be read.
     """
     reading, rules, models, sample = plan.reading, plan.rules, plan.models, plan.sample
-    if sample is None or (path.suffix != ".gz" and path.stat().st_size < sample * _MIN_ROW_BYTES):
+    is_small = format_of(path).has_byte_sizes and path.stat().st_size < (sample or 0) * _MIN_ROW_BYTES
+    if sample is None or (is_small and not is_packed(path)):
         return audit_file(path, reading, rules, models, folder, progress)
     file = read_whole(path, reading, folder, plan.threads, progress, wording=rules.near is not None)
     if len(file.rows) <= sample:
@@ -241,14 +259,17 @@ def audit_in_stages(path: Path, plan: AuditPlan, folder: WorkFolder, progress: A
         read = audit_file(part, reading, rules, models, inner, progress)
     rows = np.array(read.scanned.rows)
     rows["line"] = lines
-    return _joined_audit(file, members, replace(read, path=path, scanned=replace(read.scanned, rows=rows)))
+    read = replace(read, path=path, scanned=replace(read.scanned, rows=rows))
+    return replace(_joined_audit(file, members, read), seconds=read.seconds | folder.seconds("exact", "wording"))
 
 
 def _write_lines(path: Path, numbers: Array, target: Path) -> None:
     """Write a file of some lines, unless it exists; the state of its audit stays valid as long as its content does."""
     selected = set(numbers.tolist())
     content = b"".join(
-        (line.content or b"").rstrip(b"\r\n") + b"\n" for line in read_lines(path) if line.number in selected
+        line.content.rstrip(b"\r\n") + b"\n"
+        for line in read_lines(path)
+        if line.number in selected and isinstance(line.content, bytes)
     )
     if not target.exists() or target.read_bytes() != content:
         target.write_bytes(content)
@@ -257,7 +278,7 @@ def _write_lines(path: Path, numbers: Array, target: Path) -> None:
 def _joined_audit(file: WholeFile, members: RowNumbers, read: Audit) -> Audit:
     """The audit of the whole file, with the model's findings at the positions of its rows."""
     rows = np.array(file.rows)
-    share = read.scanned.rows["tokens"].sum() / max(1, int(read.scanned.rows["bytes"].sum()))
+    share = read.scanned.rows["tokens"].sum() / max(1, int(rows["bytes"][members].sum()))
     rows["tokens"] = np.rint(rows["bytes"] * share)
     rows["tokens"][members] = read.scanned.rows["tokens"]
     rows["unread"][members] = read.scanned.rows["unread"]

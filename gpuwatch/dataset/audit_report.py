@@ -10,10 +10,11 @@ import numpy as np
 
 from gpuwatch.dataset.audit import Audit, RemovalReason
 from gpuwatch.dataset.duplicates import CROWDED_SHARE, NO_CLUSTER
+from gpuwatch.dataset.formats.row_files import read_lines
 from gpuwatch.dataset.onnx_models import Array
 from gpuwatch.dataset.saving import TrainingSaving
 from gpuwatch.dataset.scan import MIN_WORDING_SIMILARITY, NO_ROW, RowNumbers
-from gpuwatch.dataset.text_rows import FieldSelection, UnusableLine, parse_json_line, read_lines, read_text_row
+from gpuwatch.dataset.text_rows import FieldSelection, UnusableLine, parse_content, read_text_row
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.offer import clean
 
@@ -190,10 +191,10 @@ def _read(audit: Audit, rows: Iterable[int]) -> Mapping[int, dict[str, Any]]:
     return texts
 
 
-def _row_text(content: bytes | None, reading: FieldSelection) -> str:
+def _row_text(content: bytes | str, reading: FieldSelection) -> str:
     try:
         return clean(
-            " ".join(read_text_row(parse_json_line(content or b""), reading).text[: 4 * _CHARACTERS].split()),
+            " ".join(read_text_row(parse_content(content), reading).text[: 4 * _CHARACTERS].split()),
             _CHARACTERS,
         )
     except UnusableLine:  # the file has just changed
@@ -314,11 +315,12 @@ _STYLE = (
 )
 
 
-def audit_page(report: Mapping[str, Any], lines: Sequence[str]) -> str:
+def audit_page(report: Mapping[str, Any], lines: Sequence[str], steps: Sequence[Sequence[str]]) -> str:
     """The HTML page.
 
     Args:
         lines: the lines that the command prints.
+        steps: the table of the steps, its head first.
     """
     name = _escaped(report["file"].rpartition("/")[2])
     warn = f'<p class="warn">{_escaped(lines[0])}</p>' if report["clusters"]["verdict"] == "crowded" else ""
@@ -329,6 +331,7 @@ def audit_page(report: Mapping[str, Any], lines: Sequence[str]) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{name}: audit</title><style>{_STYLE}</style></head><body><h1>{name}</h1>{warn}<ul>{facts}</ul>"
         f"<h2>Removable rows, and why</h2>{_removed_text(report)}"
+        f"<h2>Preparation, step by step</h2>{_table(steps[0], steps[1:])}"
         f"<h2>Largest clusters</h2>{_clusters_table(report)}{_pairs(report)}{_skipped_text(report)}"
         f"<p>{_escaped(report['method'])}; {report['samples']:,} rows.</p></body></html>\n"
     )

@@ -14,12 +14,16 @@ import msgspec
 import numpy as np
 
 from gpuwatch.dataset.duplicates import exact_duplicates
+from gpuwatch.dataset.formats.file_lines import FileLine
+from gpuwatch.dataset.formats.row_files import extent_of, read_lines
 from gpuwatch.dataset.onnx_models import Array
 from gpuwatch.dataset.scan import (
+    EQUAL_TEXTS,
     MINHASH_SIZE,
     MINHASH_TYPE,
     NO_ROW,
     ROW_TYPE,
+    WORDING,
     AuditProgress,
     RowNumbers,
     fingerprint,
@@ -28,21 +32,18 @@ from gpuwatch.dataset.scan import (
 )
 from gpuwatch.dataset.text_rows import (
     FieldSelection,
-    FileLine,
     UnusableLine,
     parse_content,
-    parse_json_line,
-    read_lines,
     read_text_row,
 )
-from gpuwatch.dataset.work_folder import PassState, WorkFolder
+from gpuwatch.dataset.work_folder import PassState, StepClock, WorkFolder
 from gpuwatch.errors import UsageError
 
 _BLOCK_LINES = 8_192
 _BLOCK_BYTES = 8 << 20
 _AHEAD = 2  # blocks per process
 
-Contents = Sequence[bytes | None]  # of lines; None: too long
+Contents = Sequence[bytes | str]  # of lines; a text: why a line has none
 Measured = tuple[Array, Mapping[str, int]]  # of the lines with text: their records; reason → other lines
 Stage = Callable[[Contents, FieldSelection], Any]
 
@@ -90,7 +91,7 @@ def read_whole(
         exact=exact,
         skipped=state.skipped,
         lines=state.line,
-        bytes=state.offset,
+        bytes=state.bytes,
         of=of,
     )
 
@@ -115,12 +116,15 @@ def _exact_pass(
 ) -> PassState:
     if state.finished:
         return state
-    total = 0 if path.suffix == ".gz" else path.stat().st_size
-    skipped = Counter(state.skipped)
+    total = extent_of(path)
+    skipped, clock = Counter(state.skipped), StepClock(state.seconds)
     with folder.open_table("exact", ROW_TYPE, 1, state.rows) as table:
         lines = read_lines(path, state.line, state.offset)
-        for block, (records, reasons) in _in_order(_blocks(lines), exact_records, reading, pool):
+        found = _in_order(_blocks(lines), exact_records, reading, pool)
+        for block, (records, reasons) in clock.each(EQUAL_TEXTS, found):
             skipped.update(reasons)
+            lengths = np.array([line.length for line in block])
+            records["bytes"] = lengths[records["line"]]
             records["line"] += block[0].number
             table.append(records)
             state = msgspec.structs.replace(
@@ -129,6 +133,8 @@ def _exact_pass(
                 skipped=dict(skipped),
                 line=block[-1].number + 1,
                 offset=block[-1].after,
+                bytes=state.bytes + int(lengths.sum()),
+                seconds=clock.seconds,
             )
             folder.save_state("exact", state)
             progress("equal texts", state.offset, total)
@@ -148,12 +154,18 @@ def _wording_pass(
     """A sketch for each of the given lines."""
     line_numbers = of[1]
     state = folder.state("wording", of[0])
+    clock = StepClock(state.seconds)
     with folder.open_table("wording", MINHASH_TYPE, MINHASH_SIZE, state.rows) as table:
         lines = _select_lines(read_lines(path, state.line, state.offset), line_numbers[state.rows :])
-        for block, sketches in _in_order(_blocks(lines), sketch_lines, reading, pool) if not state.finished else ():
+        found = _in_order(_blocks(lines), sketch_lines, reading, pool)
+        for block, sketches in clock.each(WORDING, found) if not state.finished else ():
             table.append(sketches)
             state = msgspec.structs.replace(
-                state, rows=state.rows + len(sketches), line=block[-1].number + 1, offset=block[-1].after
+                state,
+                rows=state.rows + len(sketches),
+                line=block[-1].number + 1,
+                offset=block[-1].after,
+                seconds=clock.seconds,
             )
             folder.save_state("wording", state)
             progress("wording", state.rows, len(line_numbers))
@@ -178,7 +190,7 @@ def _blocks(lines: Iterable[FileLine]) -> Iterator[list[FileLine]]:
     size = 0
     for line in lines:
         block.append(line)
-        size += 0 if line.content is None else line.length
+        size += len(line.content)
         if len(block) >= _BLOCK_LINES or size >= _BLOCK_BYTES:
             yield block
             block, size = [], 0
@@ -197,8 +209,7 @@ def _in_order(
     waiting: deque[tuple[list[FileLine], Future[Any]]] = deque()
     for block in blocks:
         contents = [line.content for line in block]
-        ends = [line._replace(content=None) for line in (block[0], block[-1])]
-        waiting.append((ends, workers.submit(stage, contents, reading)))
+        waiting.append(([line._replace(content="") for line in block], workers.submit(stage, contents, reading)))
         if len(waiting) > _AHEAD * process_count:
             first_block, result = waiting.popleft()
             yield first_block, result.result()
@@ -207,9 +218,9 @@ def _in_order(
 
 
 def exact_records(contents: Contents, reading: FieldSelection) -> Measured:
-    """Records of the lines with text; line numbers start at 0."""
+    """Records of the lines with text; line numbers start at 0, and lengths are left out."""
     skipped: Counter[str] = Counter()
-    numbers, lengths, digests, rests = [], [], [], []
+    numbers, digests, rests = [], [], []
     for number, content in enumerate(contents):
         try:
             row = read_text_row(parse_content(content), reading)
@@ -217,11 +228,10 @@ def exact_records(contents: Contents, reading: FieldSelection) -> Measured:
             skipped[str(reason)] += 1
         else:
             numbers.append(number)
-            lengths.append(len(content or b""))
             digests.append(row.digest)
             rests.append(row.rest)
     rows = np.zeros(len(numbers), ROW_TYPE)
-    rows["line"], rows["bytes"], rows["rest"] = numbers, lengths, rests
+    rows["line"], rows["rest"] = numbers, rests
     halves = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
     rows["hash"], rows["hash_rest"] = halves[:, 0], halves[:, 1]
     return rows, skipped
@@ -229,4 +239,4 @@ def exact_records(contents: Contents, reading: FieldSelection) -> Measured:
 
 def sketch_lines(contents: Contents, reading: FieldSelection) -> Array:
     """The sketch of each line; all lines must have text."""
-    return minhashes([read_text_row(parse_json_line(content or b""), reading).compared for content in contents])
+    return minhashes([read_text_row(parse_content(content), reading).compared for content in contents])

@@ -14,6 +14,7 @@ from gpuwatch.cli.base import Group
 from gpuwatch.cli.html import html_option, save_page
 from gpuwatch.cli.options import FILE, POSITIVE, Between, Function, config_option, gpu_option, json_option, value_option
 from gpuwatch.cli.output import json_out, note, progress
+from gpuwatch.cli.terminal_tables import left, right, table
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.plan.figures import parse_figure
 
@@ -111,6 +112,9 @@ _OPTIONS = (
     click.option("--lora", is_flag=True, help="With --params: train adapters only (LoRA)."),
     value_option("--utilisation", Between(0.01, 1), "Share of the GPU's FLOP/s that training reaches.", 0.4),
     value_option("--epochs", POSITIVE, "Passes over the data.", 1.0),
+    value_option("--whole-gb", POSITIVE, "Size in GB of the whole set, if FILE is a part of it. Default: FILE."),
+    value_option("--cpu-price", POSITIVE, "Price of a machine without GPUs in USD per hour. Default: the cheapest."),
+    value_option("--cpu-processors", POSITIVE, "Processors of that machine. Default: as stated, or as here."),
 )
 
 
@@ -125,8 +129,9 @@ _OPTIONS = (
 @json_option
 @config_option
 def audit(as_json: bool, config: str | None, **options: Any) -> int:
-    """Report the duplicates in FILE (JSON lines, also .gz), and what you would save by training without them.
+    """Report the duplicates in FILE, what training without them saves, and what preparing it costs, step by step.
 
+    FILE holds JSON lines, TFRecord or a WebDataset shard (each also .gz), Parquet or Arrow.
     Writes report.html and report.json to FILE.audit. Exit codes: 0 done, 2 usage, 3 FILE has no readable row.
     """
     return _run(options, as_json, config)
@@ -152,7 +157,7 @@ def filter_(
     config: str | None,
     **options: Any,
 ) -> int:
-    """Write the rows of FILE to keep to OUT, byte for byte, in their order. FILE is never changed.
+    """Write the rows of FILE to keep to OUT, in their order and in its format. FILE is never changed.
 
     Reuses the results of an earlier audit. If more than half of the rows would go, it prints the reasons first, and on
     a terminal it asks. Exit codes as for `audit`, and 1: you did not confirm.
@@ -232,18 +237,19 @@ def _run(
     """Audit the file, write the requested outputs, and print the findings."""
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.dataset.audit_report import loss_lines
-    from gpuwatch.dataset.run import AuditRequest, audited, training_price
+    from gpuwatch.dataset.run import AuditRequest, audited, preparing_machine, training_price
     from gpuwatch.dataset.scan import NoUsableRows
 
     html = options.pop("html")
     request = AuditRequest(**options)
     price, missing = training_price(request, lambda: load_settings(config))
+    machine = preparing_machine(request, lambda: load_settings(config))
     if missing:
         note(missing)
     with ExitStack() as stack:
         try:
             with progress() as stage:
-                finished = stack.enter_context(audited(request, price, stage))
+                finished = stack.enter_context(audited(request, price, machine, stage))
         except NoUsableRows as fault:
             note(str(fault))
             return Exit.CANNOT_TELL
@@ -279,9 +285,10 @@ def _may_remove(warnings: Sequence[str], *, yes: bool) -> bool:
 
 
 def _show(report: dict[str, Any], folder: Path, as_json: bool) -> None:
-    from gpuwatch.dataset.audit_report import lines_for, size_text
+    from gpuwatch.dataset.audit_report import size_text
+    from gpuwatch.dataset.preparation.chain import COLUMNS, report_lines, step_cells
 
-    lines = [clean(line, 1_000) for line in lines_for(report)]
+    lines = [clean(line, 1_000) for line in report_lines(report)]
     if as_json:
         if report["clusters"]["verdict"] == "crowded":
             note(lines[0])
@@ -289,6 +296,7 @@ def _show(report: dict[str, Any], folder: Path, as_json: bool) -> None:
         return
     for line in lines:
         click.echo(line)
+    table([left(COLUMNS[0]), *map(right, COLUMNS[1:])], [list(cells) for cells in step_cells(report["preparation"])])
     if written := report.get("written"):
         unread = f", and {written['unread_lines']:,} unreadable lines" if written["unread_lines"] else ""
         click.echo(f"{clean(written['file'], 1_000)}: {written['rows']:,} rows{unread}, {size_text(written['bytes'])}")

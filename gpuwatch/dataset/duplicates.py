@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -75,6 +75,11 @@ class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
     def rows_needed(self) -> int:
         """The number of rows that a verdict needs."""
         return _ROWS_PER_CLUSTER * self.wanted
+
+
+def load_clustering() -> None:
+    """Import the library, which takes seconds: a measurement that is scaled must not contain it."""
+    import_extra("sklearn.cluster")
 
 
 def cluster_rows(all_vectors: Vectors, is_read: Array, is_first: Array, wanted_clusters: int, seed: int) -> RowClusters:
@@ -208,6 +213,15 @@ def near_duplicates(
         compared += len(members)
         progress("comparing", min(compared, len(firsts)), len(firsts))
     return near, cosines
+
+
+def compared_pairs(cluster_sizes: Sequence[int], growth: float) -> float:
+    """Pairs that clusters of these sizes form, each so many times as large: all of a cluster, in large ones of parts.
+
+    Each row of a large cluster is in two parts.
+    """
+    rows = [size * growth for size in cluster_sizes]
+    return sum(size * (size if size <= _PART_ROWS else _PART_ROWS / 2) for size in rows)
 
 
 def _parts(vectors: Vectors, firsts: RowNumbers, labels: Labels) -> Iterator[RowNumbers]:

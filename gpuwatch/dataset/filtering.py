@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.dataset.audit import Audit, RemovalReason
+from gpuwatch.dataset.formats.file_lines import FileLine, RowCopier, is_packed
+from gpuwatch.dataset.formats.row_files import format_of, read_lines
 from gpuwatch.dataset.scan import fingerprint
-from gpuwatch.dataset.text_rows import FileLine, open_lines, read_lines
 from gpuwatch.errors import GpuwatchError, UsageError
-
-_PIECE = 1 << 20  # bytes
 
 
 class FilteredCopy(NamedTuple):
@@ -56,60 +54,54 @@ def write_kept(
         check_target(audit.path, path, force=force)
     if removed is not None and _is_same_file(removed, target):
         raise UsageError(f"{removed}: choose another file for the removed rows than for the kept rows")
-    with _new_file(target, audit.path, force) as kept, _new_file(removed, audit.path, force) as removed_file:
-        written = _copy_rows(audit, kept, removed_file, drop_unread)
+    with ExitStack() as stack:
+        kept = stack.enter_context(_new_file(target, audit.path, force))
+        others = stack.enter_context(_new_file(removed, audit.path, force)) if removed else _Nowhere()
+        written = _copy_rows(audit, kept, others, drop_unread)
         if not audit.scanned.of.startswith(fingerprint(audit.path) + "|"):
             raise UsageError(f"{audit.path} has changed since it was read; run the command again")
     return written
 
 
-def _copy_rows(audit: Audit, kept: IO[bytes], removed: IO[bytes], drop_unread: bool) -> FilteredCopy:
+def _copy_rows(audit: Audit, kept: RowCopier, removed: RowCopier | _Nowhere, drop_unread: bool) -> FilteredCopy:
     numbers, reasons = audit.scanned.rows["line"], audit.reasons
     row = rows = size = unread = 0
     for line in read_lines(audit.path):
         is_row = bool(row < len(numbers) and numbers[row] == line.number)
         is_kept = reasons[row] == RemovalReason.KEPT if is_row else not drop_unread
         row += is_row
-        copy_line(line, audit.path, kept if is_kept else removed)
+        (kept if is_kept else removed).write(line)
         if is_kept:
             rows, unread, size = rows + is_row, unread + (not is_row), size + line.length
     return FilteredCopy(rows, size, unread)
 
 
-def copy_line(line: FileLine, source: Path, target: IO[bytes]) -> None:
-    """Copy one line; a line that is too long for memory is copied in pieces."""
-    if line.content is not None:
-        target.write(line.content)
-        return
-    with open_lines(source) as file:
-        file.seek(line.after - line.length)
-        left = line.length
-        while left and (piece := file.read(min(left, _PIECE))):
-            target.write(piece)
-            left -= len(piece)
+class _Nowhere:
+    """Takes the rows that nobody wants to keep."""
+
+    def write(self, line: FileLine) -> None: ...
 
 
 @contextmanager
-def _new_file(target: Path | None, source: Path, force: bool) -> Iterator[IO[bytes]]:
-    """A file that gets its final name only when it is complete."""
-    if target is None:
-        with open(os.devnull, "wb") as nowhere:
-            yield nowhere
-        return
+def _new_file(target: Path, source: Path, force: bool) -> Iterator[RowCopier]:
+    """A file of the source's format that gets its final name only when it is complete."""
     try:
         with atomic_file(target, mode=0o600, is_durable=True, may_replace=force) as part:
             with part.open("wb") as file, _compressed(file, target) as written:
-                yield written
+                copier = format_of(source).copier(written)
+                yield copier
+                copier.close()
             part.chmod(source.stat().st_mode & 0o777)
     except FileExistsError:
         raise UsageError(f"{target} was created in the meantime; it was not changed") from None
-    except OSError as error:
-        raise GpuwatchError(f"cannot write {target}: {error.strerror or error}") from error
+    except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's are of all three kinds
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise GpuwatchError(f"cannot write {target}: {reason}") from error
 
 
 @contextmanager
 def _compressed(file: IO[bytes], target: Path) -> Iterator[IO[bytes]]:
-    if target.suffix != ".gz":
+    if not is_packed(target):
         yield file
         return
     with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:

@@ -40,8 +40,8 @@ _SPELLED_TOKENS: Final = 3
 Array = np.ndarray[Any, Any]
 
 
-def import_extra(module: str, package: str | None = None) -> Any:
-    """Import a module of the extra `dataset` when it is needed.
+def import_extra(module: str, package: str | None = None, *, extra: str = "dataset") -> Any:
+    """Import a module of an extra when it is needed.
 
     Raises:
         UsageError: it is not installed; the message states how to install it.
@@ -50,7 +50,7 @@ def import_extra(module: str, package: str | None = None) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         missing = (error.name or module).partition(".")[0]
-        hint = package_hint(package) if package else install_hint("dataset")
+        hint = package_hint(package) if package else install_hint(extra)
         raise UsageError(f"{missing} is not installed: {hint}") from error
 
 

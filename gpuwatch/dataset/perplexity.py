@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from gpuwatch.dataset.onnx_models import Array, KnownTokens, OnnxModel, file_digest, read_tokenizer
 from gpuwatch.dataset.scan import AuditProgress, ScannedFile, blocks, fingerprint
 from gpuwatch.dataset.text_rows import FieldSelection
-from gpuwatch.dataset.work_folder import WorkFolder
+from gpuwatch.dataset.work_folder import StepClock, WorkFolder
 from gpuwatch.errors import UsageError
 
 _MAX_TOKENS = 512
@@ -30,6 +31,7 @@ _TYPES = {
     "tensor(bool)": np.bool_,
 }
 
+PERPLEXITY = "perplexity"  # the step
 Perplexities = np.ndarray[Any, np.dtype[np.float32]]
 
 
@@ -110,11 +112,13 @@ def measure_perplexity(
         UsageError: the file or the model cannot be read.
     """
     state = folder.state("perplexity", f"{scanned.of}|{model.digest}")
+    clock = StepClock(state.seconds)
     with folder.open_table("perplexities", _TYPE, 1, state.rows) as file:
         for block, state in blocks(path, reading, state):  # noqa: B020 each continues where the last one ended
             if block:
-                file.append(model.perplexities([one.row.text for one in block]))
-            folder.save_state("perplexity", state)
+                with clock.step(PERPLEXITY):
+                    file.append(model.perplexities([one.row.text for one in block]))
+            folder.save_state("perplexity", msgspec.structs.replace(state, seconds=clock.seconds))
             progress("perplexity", state.rows, len(scanned.rows))
     if not scanned.of.startswith(fingerprint(path) + "|"):
         raise UsageError(f"{path} changed during the run; run the command again")

@@ -18,7 +18,8 @@ import numpy as np
 
 from gpuwatch.dataset.cheap_stages import exact_records, sketch_lines
 from gpuwatch.dataset.duplicates import exact_duplicates
-from gpuwatch.dataset.filtering import copy_line
+from gpuwatch.dataset.formats.file_lines import open_bytes
+from gpuwatch.dataset.formats.row_files import ENDINGS_TEXT, format_of, is_row_file, read_lines
 from gpuwatch.dataset.onnx_models import import_extra
 from gpuwatch.dataset.scan import (
     MINHASH_SIZE,
@@ -30,11 +31,10 @@ from gpuwatch.dataset.scan import (
     similar_wording,
     with_shared_text,
 )
-from gpuwatch.dataset.text_rows import FieldSelection, open_lines, read_lines
+from gpuwatch.dataset.text_rows import FieldSelection
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 
-_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
 _BLOCK_LINES = 8_192
 _SUMMARY = "summary.json"
 
@@ -61,9 +61,9 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def input_files(source: Path) -> list[Path]:
     """The files of a folder, by name. Raises UsageError: there are none."""
-    files = sorted(path for path in source.iterdir() if path.is_file() and path.name.endswith(_SUFFIXES))
+    files = sorted(path for path in source.iterdir() if path.is_file() and is_row_file(path.name))
     if not files:
-        raise UsageError(f"{source} has no file that ends in {', '.join(_SUFFIXES)}")
+        raise UsageError(f"{source} has no file that ends in {ENDINGS_TEXT}")
     return files
 
 
@@ -148,6 +148,7 @@ def _stages_of(path: Path, plan: PipelinePlan) -> tuple[Any, Any, Counter[str]]:
         skipped.update(reasons)
         if plan.wording:
             sketches.append(sketch_lines([contents[index] for index in records["line"].tolist()], reading))
+        records["bytes"] = np.array([line.length for line in block])[records["line"]]
         records["line"] += block[0].number
         rows.append(records)
     return np.concatenate(rows), np.concatenate(sketches), skipped
@@ -202,12 +203,14 @@ def copy_share(_data: Any, rank: int = 0, world_size: int = 1, *, plan: Pipeline
     for path in input_files(plan.source)[rank::world_size]:
         removed_lines = iter(np.load(plan.out / "stages" / f"{path.name}.goes.npy").tolist())
         next_removed = next(removed_lines, None)
-        # not `atomic_file`: the ending decides whether `open_lines` compresses
-        part = folder / f".{path.name}.part{path.suffix if path.suffix == '.gz' else ''}"
-        with open_lines(part, "wb") as target:
+        # not `atomic_file`: the ending decides whether `open_bytes` compresses
+        part = folder / f".part.{path.name}"
+        with open_bytes(part, "wb") as target:
+            copier = format_of(path).copier(target)
             for line in read_lines(path):
                 if line.number == next_removed:
                     next_removed = next(removed_lines, None)
                 else:
-                    copy_line(line, path, target)
+                    copier.write(line)
+            copier.close()
         part.replace(folder / path.name)

@@ -12,15 +12,25 @@ import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
 from gpuwatch.dataset.audit import Audit, AuditModels, AuditPlan, RemovalRules, audit_in_stages
-from gpuwatch.dataset.audit_report import audit_page, lines_for, report_of, tokens_of
+from gpuwatch.dataset.audit_report import audit_page, report_of, tokens_of
 from gpuwatch.dataset.embedding import open_embedder
 from gpuwatch.dataset.filtering import check_target, write_kept
+from gpuwatch.dataset.formats.row_files import check_ending
 from gpuwatch.dataset.onnx_models import TokenCounter, find_model
 from gpuwatch.dataset.perplexity import CausalModel
+from gpuwatch.dataset.preparation.chain import (
+    COLUMNS,
+    ChainSetting,
+    preparation_json,
+    preparation_of,
+    report_lines,
+    step_cells,
+)
+from gpuwatch.dataset.preparation.cpu_machine import CpuMachine, articles_machine, cheapest_machine, stated_machine
 from gpuwatch.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork, cheapest_price, training_saving
 from gpuwatch.dataset.scan import AuditProgress, detect_fields
 from gpuwatch.dataset.work_folder import open_work_folder
-from gpuwatch.errors import StoreError, UsageError
+from gpuwatch.errors import SettingsError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -57,6 +67,9 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     lora: bool
     utilisation: float
     epochs: float
+    whole_gb: float | None  # of the set that the file is a part of
+    cpu_price: float | None  # USD per hour of a machine without GPUs
+    cpu_processors: float | None
 
     @property
     def folder(self) -> Path:
@@ -76,6 +89,7 @@ class FilterTarget(msgspec.Struct, frozen=True, kw_only=True):
         """Check the targets. Raises UsageError: a target cannot be written."""
         for target in (self.out, self.removed) if self.removed else (self.out,):
             check_target(source, target, force=self.force)
+            check_ending(source, target)
 
 
 def training_price(request: AuditRequest, settings: Callable[[], Settings]) -> tuple[TrainingPrice | None, str | None]:
@@ -108,6 +122,24 @@ def training_price(request: AuditRequest, settings: Callable[[], Settings]) -> t
     return None, f"no price of {request.gpu}: {missing}; pass --price, or --poll"
 
 
+def preparing_machine(request: AuditRequest, settings: Callable[[], Settings]) -> CpuMachine:
+    """The machine without GPUs: at the stated price, the cheapest one now, or at the articles' prices.
+
+    Raises:
+        UsageError: no provider can be polled.
+    """
+    if request.cpu_price is not None:
+        return stated_machine(request.cpu_price)
+    try:
+        return cheapest_machine(settings(), poll=request.poll)
+    except StoreError:
+        return articles_machine("there is no store")
+    except SettingsError:
+        if request.poll:
+            raise
+        return articles_machine("the settings cannot be read")
+
+
 class FinishedAudit(msgspec.Struct, frozen=True, kw_only=True):
     """The findings for a file, while its folder is locked."""
 
@@ -126,11 +158,16 @@ class FinishedAudit(msgspec.Struct, frozen=True, kw_only=True):
         """Write the report to the folder, as JSON and as a page."""
         json = msgspec.json.format(msgspec.json.encode(self.report), indent=2)
         (self.folder / "report.json").write_bytes(json + b"\n")
-        (self.folder / "report.html").write_text(audit_page(self.report, lines_for(self.report)), encoding="utf-8")
+        (self.folder / "report.html").write_text(
+            audit_page(self.report, report_lines(self.report), [COLUMNS, *step_cells(self.report["preparation"])]),
+            encoding="utf-8",
+        )
 
 
 @contextmanager
-def audited(request: AuditRequest, price: TrainingPrice | None, progress: AuditProgress) -> Iterator[FinishedAudit]:
+def audited(
+    request: AuditRequest, price: TrainingPrice | None, machine: CpuMachine, progress: AuditProgress
+) -> Iterator[FinishedAudit]:
     """Audit a file; its folder is locked until the end of the context.
 
     Raises:
@@ -149,7 +186,18 @@ def audited(request: AuditRequest, price: TrainingPrice | None, progress: AuditP
             threads=request.threads or _processors(),
         )
         audit = audit_in_stages(request.file, plan, folder, progress)
-        report = report_of(audit, _saving(request, audit, price))
+        prepared = preparation_of(
+            audit,
+            ChainSetting(
+                machine=machine,
+                processors=request.cpu_processors,
+                processors_here=plan.threads,
+                whole_bytes=None if request.whole_gb is None else request.whole_gb * 1e9,
+                gpu_usd_hour=None if price is None else price.usd_gpu_hour,
+            ),
+        )
+        report = report_of(audit, _saving(request, audit, price, prepared.scale))
+        report["preparation"] = preparation_json(prepared)
         finished = FinishedAudit(audit=audit, report=report, folder=request.folder)
         finished.save()
         yield finished
@@ -196,9 +244,11 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _saving(request: AuditRequest, audit: Audit, price: TrainingPrice | None) -> TrainingSaving:
+def _saving(request: AuditRequest, audit: Audit, price: TrainingPrice | None, scale: float) -> TrainingSaving:
+    """Of the whole set, if the file is a part of it."""
     gpu = price.gpu if price else None
     if gpu is None and request.gpu:
         gpu = gpu_names_of(request.gpu)[0]
     work = TrainingWork(**{name: getattr(request, name) for name in TrainingWork.__struct_fields__})
-    return training_saving(*tokens_of(audit), work, gpu, price)
+    tokens, removed = tokens_of(audit)
+    return training_saving(round(tokens * scale), round(removed * scale), work, gpu, price)

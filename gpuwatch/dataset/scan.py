@@ -16,21 +16,20 @@ import msgspec
 import numpy as np
 
 from gpuwatch.dataset.embedding import Embedder, Vectors
+from gpuwatch.dataset.formats.file_lines import FileLine
+from gpuwatch.dataset.formats.row_files import extent_of, format_of, read_lines
 from gpuwatch.dataset.onnx_models import Array, TokenCounter, import_extra
 from gpuwatch.dataset.text_rows import (
     FieldSelection,
-    FileLine,
     ReadRow,
     UnusableLine,
     parse_content,
-    read_lines,
     read_text_row,
     select_fields,
     shareable_parts,
-    skip_line,
     texts_of,
 )
-from gpuwatch.dataset.work_folder import PassState, WorkFolder
+from gpuwatch.dataset.work_folder import PassState, StepClock, WorkFolder
 from gpuwatch.errors import GpuwatchError, UsageError
 
 # --- text that many rows share ----------------------------------------------------------------------------------------
@@ -73,12 +72,13 @@ def _is_shared(count: int, rows: int, share: float) -> bool:
 
 def _sampled_rows(path: Path, reading: FieldSelection, limit: int) -> Iterator[tuple[list[object], bytes]]:
     """The values and the digest of up to `limit` rows; of a large file, from places all over it."""
-    size = path.stat().st_size
-    is_split = path.suffix != ".gz" and size > _LARGE_BYTES
-    starts = [size * place // _PLACES for place in range(_PLACES)] if is_split else [0]
+    next_row, starts = format_of(path).next_row, [0]
+    if next_row is not None and path.stat().st_size > _LARGE_BYTES:
+        extent = extent_of(path)
+        starts = [0, *(next_row(extent * place // _PLACES) for place in range(1, _PLACES))]
     for start in starts:
         left = limit // len(starts)
-        for line in read_lines(path, offset=skip_line(path, start) if start else 0):
+        for line in read_lines(path, offset=start):
             try:
                 row = parse_content(line.content)
                 yield [row.get(field) for field in reading.fields], read_text_row(row, reading).digest
@@ -175,6 +175,12 @@ def _band_keys(sketches: Array, rows: RowNumbers, band: slice, rests: Array) -> 
 # --- the pass ---------------------------------------------------------------------------------------------------------
 
 AuditProgress = Callable[[str, int, int], None]  # the pass, the amount done, the total
+EQUAL_TEXTS, WORDING, TOKENS, EMBEDDINGS = (
+    "equal texts",
+    "wording",
+    "tokens",
+    "embeddings",
+)  # steps, as a report has them
 
 ROW_TYPE = np.dtype(
     [
@@ -236,7 +242,8 @@ def detect_fields(path: Path, field_names: tuple[str, ...]) -> FieldSelection:
             break
     if not first:
         details = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
-        why = f": {details}; expected a JSON object per line" if details else ": it is empty"
+        expected = "; expected a JSON object per line" if format_of(path).name == "lines" else ""
+        why = f": {details}{expected}" if details else ": it is empty"
         raise NoUsableRows(f"{path}: no line is a valid row{why}")
     return with_shared_text([(path, select_fields(first, field_names))])[0]
 
@@ -257,19 +264,21 @@ def scan_file(
     identity = fingerprint(path)
     of = f"{identity}|{reading.key}|{embedder.digest}|{counter.digest}|rensa"
     state = folder.state("scan", of)
+    clock = StepClock(state.seconds)
+    extent = extent_of(path)
     known_texts = KnownTexts(folder, embedder.dimensions, state.rows)
     with (
         folder.open_table("rows", ROW_TYPE, 1, state.rows) as rows,
         folder.open_table("vectors", VECTOR_TYPE, embedder.dimensions, state.rows) as vectors,
         folder.open_table("sketches", MINHASH_TYPE, MINHASH_SIZE, state.rows) as sketches,
     ):
-        for block, state in blocks(path, reading, state):  # noqa: B020 each continues where the last one ended
+        for block, state in clock.each(EQUAL_TEXTS, blocks(path, reading, state)):  # noqa: B020 each goes on from the last
             if block:
-                measured = _scan_block(block, embedder, counter, known_texts)
+                measured = _scan_block(block, (embedder, counter), known_texts, clock)
                 for file, new in zip((rows, vectors, sketches), measured, strict=True):
                     file.append(new)
-            folder.save_state("scan", state)
-            progress("reading", state.offset, 0 if path.suffix == ".gz" else path.stat().st_size)
+            folder.save_state("scan", msgspec.structs.replace(state, seconds=clock.seconds))
+            progress("reading", state.offset, extent)
     if fingerprint(path) != identity:
         raise UsageError(f"{path} changed during the run; run the command again")
     return ScannedFile(
@@ -278,7 +287,7 @@ def scan_file(
         sketches=folder.table("sketches", MINHASH_TYPE, MINHASH_SIZE, state.rows),
         skipped=state.skipped,
         lines=state.line,
-        bytes=state.offset,
+        bytes=state.bytes,
         of=of,
     )
 
@@ -296,7 +305,7 @@ def blocks(path: Path, reading: FieldSelection, state: PassState) -> Iterator[tu
             characters += len(block[-1].row.text)
         except UnusableLine as reason:
             skipped[str(reason)] += 1
-        state = msgspec.structs.replace(state, line=line.number + 1, offset=line.after)
+        state = msgspec.structs.replace(state, line=line.number + 1, offset=line.after, bytes=state.bytes + line.length)
         if len(block) >= _BLOCK_ROWS or characters >= _BLOCK_CHARACTERS:
             state = msgspec.structs.replace(state, rows=state.rows + len(block), skipped=dict(skipped))
             yield block, state
@@ -311,20 +320,25 @@ def fingerprint(path: Path) -> str:
 
 
 def _scan_block(
-    block: Sequence[ScannedRow], embedder: Embedder, counter: TokenCounter, known_texts: KnownTexts
+    block: Sequence[ScannedRow], models: tuple[Embedder, TokenCounter], known_texts: KnownTexts, clock: StepClock
 ) -> tuple[Array, ...]:
     """Records, vectors and sketches of some rows."""
+    embedder, counter = models
     compared = [one.row.compared for one in block]
     digests = [one.row.digest for one in block]
     rows = np.zeros(len(block), ROW_TYPE)
     rows["line"] = [one.line.number for one in block]
     rows["bytes"] = [one.line.length for one in block]
-    rows["tokens"] = counter.counts([one.row.text for one in block])
+    with clock.step(TOKENS):
+        rows["tokens"] = counter.counts([one.row.text for one in block])
     rows["hash"] = [int.from_bytes(digest[:8], "little") for digest in digests]
     rows["hash_rest"] = [int.from_bytes(digest[8:], "little") for digest in digests]
     rows["rest"] = [one.row.rest for one in block]
-    vectors, rows["cut"], rows["unread"] = known_texts.vectors(compared, digests, embedder)
-    return rows, vectors, minhashes(compared)
+    with clock.step(EMBEDDINGS):
+        vectors, rows["cut"], rows["unread"] = known_texts.vectors(compared, digests, embedder)
+    with clock.step(WORDING):
+        sketches = minhashes(compared)
+    return rows, vectors, sketches
 
 
 class KnownTexts:

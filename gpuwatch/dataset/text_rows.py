@@ -1,4 +1,4 @@
-"""The rows of a data set: the lines of a file in bounded memory, the objects in them, and their text.
+"""The rows of a data set: the objects in the lines of a file, and their text.
 
 Two rows are equal if everything in their fields is. They are nearly the same if the text that is compared is, and if
 all else is equal: the calls of a tool, pictures, numbers. Text that many rows share, such as a system prompt, is not
@@ -7,73 +7,17 @@ compared, because it says nothing about the difference of two rows; but two rows
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gpuwatch.dataset.formats.cell_json import holds_bytes
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.errors import UsageError
-
-MAX_LINE_BYTES = 16 << 20  # a longer line is skipped
-
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
-class FileLine(NamedTuple):
-    """One line. `content` includes its line end; None: the line is too long."""
-
-    number: int  # from 0
-    content: bytes | None
-    length: int  # bytes
-    after: int  # where the next line starts
-
-
-def read_lines(path: Path, number: int = 0, offset: int = 0) -> Iterator[FileLine]:
-    """Read from line `number` on, which starts at byte `offset` (uncompressed).
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
-    try:
-        with open_lines(path) as file:
-            file.seek(offset)
-            while line := file.readline(MAX_LINE_BYTES + 1):
-                length = len(line)
-                if length > MAX_LINE_BYTES and not line.endswith(b"\n"):
-                    length += _skip_rest(file)
-                offset += length
-                yield FileLine(number, line if length <= MAX_LINE_BYTES else None, length, offset)
-                number += 1
-    except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def skip_line(path: Path, offset: int) -> int:
-    """The offset at which the first line after this one starts. Raises UsageError: the file cannot be read."""
-    return next((line.after for line in read_lines(path, offset=offset)), offset)
-
-
-def open_lines(path: Path, mode: str = "rb") -> IO[bytes]:
-    """Open a file, through gzip if its name ends in .gz."""
-    return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)  # type: ignore[return-value]
-
-
-def _skip_rest(file: IO[bytes]) -> int:
-    """Skip the rest of a line and return its length in bytes."""
-    skipped = 0
-    while part := file.readline(MAX_LINE_BYTES):
-        skipped += len(part)
-        if part.endswith(b"\n"):
-            break
-    return skipped
-
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
@@ -82,10 +26,10 @@ class UnusableLine(ValueError):
     """A line without usable text; the message is the reason, equal for all lines of a kind."""
 
 
-def parse_content(content: bytes | None) -> Mapping[str, Any]:
-    """Parse the content of a line as an object. Raises UnusableLine."""
-    if content is None:
-        raise UnusableLine("longer than 16 MiB")
+def parse_content(content: bytes | str) -> Mapping[str, Any]:
+    """Parse the content of a line as an object. Raises UnusableLine; a text says why it has none."""
+    if isinstance(content, str):
+        raise UnusableLine(content)
     return parse_json_line(content)
 
 
@@ -137,7 +81,7 @@ class FieldSelection(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """Everything that the reading of a row depends on."""
         shared = hashlib.blake2b(b"".join(sorted(self.shared)), digest_size=8).hexdigest()
-        return f"{','.join(self.fields)}|{shared}|2"
+        return f"{','.join(self.fields)}|{shared}|3"
 
 
 class ReadRow(NamedTuple):
@@ -302,6 +246,8 @@ def select_fields(rows: Sequence[Mapping[str, Any]], field_names: tuple[str, ...
     with_text = {field for row in rows for field in row if has_text(row, field)}
     present = {field for row in rows for field in row}
     selected = field_names or _known_shape(rows) or _longest_fields(rows)
+    if not field_names:  # rows with one caption and different pictures differ
+        selected += tuple(sorted(field for field in present - set(selected) if _holds_bytes(rows, field)))
     if not selected or not with_text & set(selected):
         seen = ", ".join(_names(with_text)[:_IN_ERROR])
         raise UsageError(
@@ -309,6 +255,10 @@ def select_fields(rows: Sequence[Mapping[str, Any]], field_names: tuple[str, ...
             + (f"; --field may name one of these: {seen}" if seen else "")
         )
     return FieldSelection(fields=selected, guessed=not field_names, others=_names(present - set(selected)))
+
+
+def _holds_bytes(rows: Sequence[Mapping[str, Any]], field: str) -> bool:
+    return any(holds_bytes(row.get(field)) for row in rows)
 
 
 def _names(fields: set[str]) -> tuple[str, ...]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,10 +20,17 @@ from gpuwatch.atomic_file import atomic_file
 from gpuwatch.errors import GpuwatchError, UsageError
 
 _STATE = "state.json"
+_Item = TypeVar("_Item")
 
 
 class PassState(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of one pass over the file. `of` identifies everything that its result depends on."""
+    """The progress of one pass over the file.
+
+    Attributes:
+        of: identifies everything that its result depends on.
+        bytes: of the lines so far, as `FileLine` counts them.
+        seconds: step → how long it has taken, over all runs.
+    """
 
     of: str
     rows: int = 0
@@ -30,6 +38,38 @@ class PassState(msgspec.Struct, frozen=True, kw_only=True):
     offset: int = 0
     finished: bool = False
     skipped: dict[str, int] = {}
+    bytes: int = 0
+    seconds: dict[str, float] = {}
+
+
+class StepClock:
+    """Measures the steps of a pass, which goes on where an earlier run ended.
+
+    Args:
+        seconds: what earlier runs measured.
+    """
+
+    def __init__(self, seconds: Mapping[str, float] | None = None) -> None:
+        self.seconds: dict[str, float] = dict(seconds or {})
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Add the time of a block to a step."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+
+    def each(self, name: str, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items; the time that it takes to make each belongs to a step."""
+        iterator, end = iter(items), object()
+        while True:
+            with self.step(name):
+                item = next(iterator, end)
+            if item is end:
+                return
+            yield item  # type: ignore[misc]
 
 
 class WorkFolder:
@@ -45,6 +85,11 @@ class WorkFolder:
         """The state of a pass; the initial state if something that it depends on has changed."""
         stored = self._states.get(name)
         return stored if stored is not None and stored.of == of else PassState(of=of)
+
+    def seconds(self, *names: str) -> dict[str, float]:
+        """How long the steps of these passes have taken."""
+        states = [self._states[name] for name in names if name in self._states]
+        return {step: seconds for state in states for step, seconds in state.seconds.items()}
 
     def save_state(self, name: str, state: PassState) -> None:
         """Save the state of a pass durably."""

@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_nothing_half(audit: Auditor, tmp_path: Path, monkeyp
     def full(_number: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(GpuwatchError, match=r"cannot write .*: No space left on device"):
         write_kept(done, tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "a.jsonl.audit"]
@@ -167,8 +167,8 @@ def test_a_copy_is_as_readable_as_its_input(audit: Auditor, tmp_path: Path) -> N
 def test_lines_that_are_too_long_are_copied_in_pieces(
     audit: Auditor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("gpuwatch.dataset.text_rows.MAX_LINE_BYTES", 100)
-    monkeypatch.setattr(module, "_PIECE", 7)
+    monkeypatch.setattr("gpuwatch.dataset.formats.file_lines.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("gpuwatch.dataset.formats.file_lines._PIECE", 7)
     path = written(tmp_path / "a.jsonl", [words([1]), words(list(range(200))), words([1]), words([2])])
     lines = path.read_bytes().splitlines(keepends=True)
     if suffix:

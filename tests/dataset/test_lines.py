@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.dataset import text_rows as module
-from gpuwatch.dataset.text_rows import read_lines
+from gpuwatch.dataset.formats import file_lines as module
+from gpuwatch.dataset.formats.file_lines import TOO_LONG
+from gpuwatch.dataset.formats.row_files import read_lines
 from gpuwatch.errors import UsageError
 
 CONTENT = st.lists(st.sampled_from([b"\n", b"a", b"bb\r\n", b"\xff", b"ccccccccc", b"\0"]), max_size=30).map(b"".join)
@@ -27,7 +28,7 @@ def test_lines_are_the_file_and_go_on_from_each_of_them(
         found = list(read_lines(path))
         expected = _split(content)
         assert [line.length for line in found] == [len(line) for line in expected]
-        assert [line.content for line in found] == [line if len(line) <= longest else None for line in expected]
+        assert [line.content for line in found] == [line if len(line) <= longest else TOO_LONG for line in expected]
         for place, line in enumerate(found):
             assert list(read_lines(path, line.number + 1, line.after)) == found[place + 1 :]
 
