@@ -107,6 +107,7 @@ def plan_on_hardware(request: JobRequest) -> HardwarePlan:
     if request.spot == "any":
         raise UsageError("--spot any requires real offers; candidates are either all interruptible or none")
     needs = _stated_needs(request, spec)
+    spec = msgspec.structs.replace(spec, load_s=_load_at_start(request, needs))
     try:
         candidates = [parse_hardware(text) for text in request.candidates]
         _check_hours_are_given_once(request, candidates)
@@ -144,7 +145,12 @@ def job_on_offers(request: JobRequest) -> tuple[JobSpec, JobNeeds]:
     spec = _spec(request)
     _check_is_enough(request, spec)
     needs = _derived_needs(request, spec)
-    return msgspec.structs.replace(spec, load_s=needs.load_s), needs
+    return msgspec.structs.replace(spec, load_s=_load_at_start(request, needs)), needs
+
+
+def _load_at_start(request: JobRequest, needs: JobNeeds) -> FigureRange:
+    """Loading at a start: of files that are on the machine, if they are preloaded."""
+    return request.cached_load if request.preloaded and request.cached_load is not None else needs.load_s
 
 
 def rank_market(request: JobRequest, spec: JobSpec, needs: JobNeeds, market: CurrentOffers) -> OfferPlan:
@@ -182,6 +188,9 @@ def _spec(request: JobRequest) -> JobSpec:
         labour_usd=request.engineer_hours * request.engineer_usd_hour,
         prepare_usd=FigureRange(hours * price.low, hours * price.high),
         image_gb=0.0 if request.preloaded else spec.image_gb,
+        restarts_per_day=request.restarts_per_day,
+        reload_s=request.cached_load,
+        debug_h=request.debug_hours,
     )
     if spec.tokens is None or spec.utilisation is not None or work is None:
         return spec
@@ -284,9 +293,29 @@ def _has_one_count(request: JobRequest) -> bool:
     return bool(request.gpu) and bool(low) and (not dash or low == high)
 
 
-def load_range(hardware: ComparedHardware, spec: JobSpec) -> FigureRange:
-    """The separate cost of loading the model once."""
-    return load_usd(1, hardware.priced_gpus.microusd_hour / MICRO, spec.load_s)
+class LoadingCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Loading the model in USD, each once; work that is repeated is no part of it.
+
+    Attributes:
+        cached: with its files on the machine; None: no time is stated.
+        per_day: restarts a day of the job itself.
+    """
+
+    once: FigureRange
+    cached: FigureRange | None
+    per_day: float
+
+
+def loading_cost(request: JobRequest, needs: JobNeeds, microusd_hour: int) -> LoadingCost | None:
+    """What loading costs at the price of some GPUs; None: the time is unknown."""
+    if not needs.load_s.high:
+        return None
+    usd_hour, cached = microusd_hour / MICRO, request.cached_load
+    return LoadingCost(
+        once=load_usd(1, usd_hour, needs.load_s),
+        cached=None if cached is None else load_usd(1, usd_hour, cached),
+        per_day=request.restarts_per_day,
+    )
 
 
 def after_credit(cost: JobCost, request: JobRequest) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.market.offers import offer_view
-from gpuwatch.app.plan.plan_job import after_credit, job_verdict, load_range
+from gpuwatch.app.plan.plan_job import after_credit, job_verdict, loading_cost
 from gpuwatch.domain.market.figure_text import percent_text
 from gpuwatch.domain.market.json_view import rfc3339
 from gpuwatch.domain.market.money import MICRO, dollars, per_hour, usd
@@ -67,9 +67,18 @@ def _compared_json(request: JobRequest, plan: HardwarePlan, hardware: ComparedHa
         "difference_usd": (hardware.cost.microusd - plan.compared[0].cost.microusd) / MICRO,
         "break_even_speedup": round(hardware.break_even, 6),
         "speedup": list(hardware.speed),
-        "load_usd": None if request.load is None else list(load_range(hardware, plan.spec)),
+        **_loading_json(request, plan.needs, hardware.priced_gpus.microusd_hour),
         "after_credit_usd": after_credit(hardware.cost, request),
         **_cost_json(hardware.cost),
+    }
+
+
+def _loading_json(request: JobRequest, needs: JobNeeds, microusd_hour: int) -> dict[str, Any]:
+    """Loading the model once, and with its files on the machine; null: the time is unknown."""
+    loading = loading_cost(request, needs, microusd_hour)
+    return {
+        "load_usd": None if loading is None else list(loading.once),
+        "cached_load_usd": None if loading is None or loading.cached is None else list(loading.cached),
     }
 
 
@@ -91,6 +100,8 @@ def _cost_json(cost: JobCost) -> dict[str, Any]:
         "disk_usd": high.disk_usd,
         "labour_usd": high.labour_usd,
         "prepare_usd": high.prepare_usd,
+        "debug_usd": high.usd_for(high.debug_h),
+        "preparation_share": high.preparation_share,
         "unknown": list(cost.unknown),
     }
 
@@ -110,6 +121,7 @@ def offer_plan_json(request: JobRequest, plan: OfferPlan) -> dict[str, Any]:
         "offers": [
             offer_view(job_offer.offer, job_offer.price).json()
             | _cost_json(job_offer.cost)
+            | _loading_json(request, plan.needs, job_offer.price.price_microusd_hour)
             | {
                 "after_credit_usd": after_credit(job_offer.cost, request),
                 "too_cheap": job_offer.too_cheap,

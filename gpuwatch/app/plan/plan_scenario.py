@@ -73,7 +73,15 @@ def _scenario_json(scenario: ScenarioCost) -> dict[str, Any]:
     return {
         "name": scenario.name,
         "note": scenario.note or None,
-        "steps": [{"name": cost.name, "how": cost.how, "cost_usd": number(cost.usd)} for cost in scenario.costs],
+        "steps": [
+            {
+                "name": cost.name,
+                "how": cost.how,
+                "cost_usd": number(cost.usd),
+                "share": scenario.share_of(cost),
+            }
+            for cost in scenario.costs
+        ],
         "total_usd": number(scenario.total_usd),
         "saving_usd": number(scenario.saving_usd),
         "saving_percent": number(scenario.saving_percent),

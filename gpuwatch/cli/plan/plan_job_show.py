@@ -11,7 +11,7 @@ from gpuwatch.cli.html import recorded_page
 from gpuwatch.cli.output import Recording, echo, json_out, local, note
 from gpuwatch.cli.plan.plan import put_watch
 from gpuwatch.cli.terminal_tables import left, right, table, text
-from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.figure_text import count_text, percent_text
 from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour, per_hour, usd
 from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobBill, JobCost
 
@@ -31,6 +31,7 @@ _PARTS: _Parts = (
     ("traffic", lambda bill: bill.traffic_usd),
     ("people", lambda bill: bill.labour_usd),
     ("prepare", lambda bill: bill.prepare_usd),
+    ("debug", lambda bill: bill.usd_for(bill.debug_h)),
     ("(disk)", lambda bill: bill.disk_usd),
 )
 
@@ -138,22 +139,38 @@ def _hardware_cells(
 
 def _hardware_notes(request: JobRequest, plan: HardwarePlan) -> list[str]:
     """The cost of an interruption and of a load; where and why the result differs from the sources; what is unknown."""
-    from gpuwatch.app.plan.plan_job import load_range
-
     compared, notes = plan.compared, []
     if any(hardware.cost.high.interruptions for hardware in compared):
         notes.append(_loss(plan))
-    if request.load is not None:
-        for hardware in compared:
-            load = load_range(hardware, plan.spec)
-            notes.append(
-                f"{hardware.candidate.on.text}: one load of the model costs {_dollar_range(load.low, load.high)}"
-            )
+    for hardware in compared:
+        name = hardware.candidate.on.text
+        notes += _cost_notes(name, request, plan.needs, hardware.priced_gpus.microusd_hour, hardware.cost)
     plain = [hardware.cost.high.usd_for(hardware.cost.high.work_h) for hardware in compared]
     if any(abs(cost - hardware.cost.microusd / MICRO) >= 0.005 for cost, hardware in zip(plain, compared, strict=True)):
         notes.append(f"price × hours only, as the sources calculate: {', '.join(map(dollars, plain))}")
     unknown = dict.fromkeys(text for hardware in compared for text in hardware.cost.unknown)
     return notes + [f"excludes {text}, which is unknown" for text in unknown]
+
+
+def _cost_notes(name: str, request: JobRequest, needs: JobNeeds, microusd_hour: int, cost: JobCost) -> list[str]:
+    """What loading costs, and the share of preparation and debugging."""
+    from gpuwatch.app.plan.plan_job import loading_cost
+
+    notes, loading = [], loading_cost(request, needs, microusd_hour)
+    if loading is not None and {"load", "cached_load", "restarts_per_day"} & request.model_fields_set:
+        per_day, once, cached = loading.per_day, loading.once, loading.cached
+        line = f"{name}: one load of the model costs {_dollar_range(*once)}"
+        if per_day:
+            line += f", {per_day:g} a day {_dollar_range(per_day * once.low, per_day * once.high)}"
+        if cached is not None:
+            line += f"; with its files on the machine {_dollar_range(*cached)}"
+            if per_day:
+                line += f", {per_day:g} a day {_dollar_range(per_day * cached.low, per_day * cached.high)}"
+        notes.append(line)
+    share = cost.high.preparation_share
+    if share is not None:
+        notes.append(f"{name}: preparation and debugging are {percent_text(share, 0)} of the cost (the articles: 60 %)")
+    return notes
 
 
 def _loss(plan: HardwarePlan) -> str:
@@ -246,6 +263,10 @@ def _print_offers(request: JobRequest, plan: OfferPlan, timezone: str) -> None:
     if len(placed) > request.limit:
         note(f"… and {len(placed) - request.limit} more (limit)")
     note("hours: " + "; ".join(list(dict.fromkeys(job_offer.cost.how for job_offer in shown_offers))[:_REASONS_SHOWN]))
+    first = shown_offers[0]
+    name = f"{first.offer.gpu_count}× {first.offer.gpu}"
+    for line in _cost_notes(name, request, plan.needs, first.price.price_microusd_hour, first.cost):
+        note(line)
     for unknown in dict.fromkeys(unknown for job_offer in shown_offers for unknown in job_offer.cost.unknown):
         note(f"excluded if an offer does not state it: {unknown}")
     if any(job_offer.too_cheap for job_offer in shown_offers):

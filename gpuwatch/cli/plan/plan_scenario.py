@@ -17,6 +17,7 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.plan.plan import Figure, PlanCommand
 from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.domain.market.figure_text import percent_text
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.offer import clean
 from gpuwatch.domain.plan.figures import FigureRange, parse_range
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.scenario import ScenarioCost
 
 _PILOT_COLUMNS = (left(""), right("hours"), right("cost"))
-_STEP_COLUMNS = (left("step"), text("computed as", drop=1), right("cost"))
+_STEP_COLUMNS = (left("step"), text("computed as", drop=1), right("cost"), right("share", drop=2))
 
 
 class Speed(click.ParamType[Any]):
@@ -197,9 +198,12 @@ def _print_scenarios(title: str, scenarios: Sequence[ScenarioCost]) -> None:
         click.echo(f"{clean(scenario.name, 100)!r} {verb} {amount} against {clean(scenarios[0].name, 100)!r}")
     click.echo("\n" * (len(scenarios) > 1) + title)
     for scenario in scenarios:
-        rows = [(clean(cost.name, 100), clean(cost.how, 200), dollars(cost.usd)) for cost in scenario.costs]
+        rows = [
+            (clean(cost.name, 100), clean(cost.how, 200), dollars(cost.usd), percent_text(scenario.share_of(cost), 0))
+            for cost in scenario.costs
+        ]
         click.echo()
-        table(_STEP_COLUMNS, [*rows, ("in all", "", dollars(scenario.total_usd))], title=clean(scenario.name, 100))
+        table(_STEP_COLUMNS, [*rows, ("in all", "", dollars(scenario.total_usd), "")], title=clean(scenario.name, 100))
         if scenario.note:
             click.echo(f"({clean(scenario.note, 300)})")
     if wants_method():

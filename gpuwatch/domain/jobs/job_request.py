@@ -12,7 +12,7 @@ from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.plan_schema import OfferKeys
 from gpuwatch.domain.plan.workload import ModelKeys
 from gpuwatch.domain.setup.fields import Measure, SpanFrom1s, Switch, Whole, Words, read_env_text
-from gpuwatch.domain.watches.watch_job_schema import Figure, Figures, JobTable
+from gpuwatch.domain.watches.watch_job_schema import Figure, Figures, JobTable, Spans
 
 _RATES = ("speedup", "tokens_per_s")
 
@@ -46,6 +46,15 @@ class JobRequest(OfferKeys, ModelKeys, JobTable):
     prepare_hours: Measure = Field(default=0.0, description="Hours of data preparation on a machine without GPUs.")
     prepare_usd_hour: Figures = Field(
         default=FigureRange(0.03, 0.10), description="USD per hour of that machine; the default is the articles'."
+    )
+    debug_hours: Measure = Field(default=0.0, description="Hours of debugging on the GPUs, before the job.")
+    restarts_per_day: Measure = Field(
+        default=0.0,
+        description="Restarts a day of the job itself, on the same machine: crashes, changed code.",
+    )
+    cached_load: Spans | None = Field(
+        default=None,
+        description='Time to load a model whose files are on the machine: at such restarts, and with preloaded: "30s".',
     )
     count: Annotated[str, BeforeValidator(_count)] | None = Field(
         default=None, description='Number of GPUs in an offer, 4 or "1-8".'

@@ -109,6 +109,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     prepare_usd: FigureRange = exactly(0.0)  # machine without GPUs that prepares the data, once
     within_s: float | None = None  # limit for the whole job, in the worst case
     interruptions_per_day: float = 0.0  # of interruptible offers, while running
+    restarts_per_day: float = 0.0  # of the job itself, on the same machine: crashes, changed code
+    reload_s: FigureRange | None = None  # loading at such a restart; None: as at a start
+    debug_h: float = 0.0  # on the GPUs, before the job
 
 
 class JobHours(msgspec.Struct, frozen=True):

@@ -1,13 +1,15 @@
 """The total cost of a job: work, preparation, restarts, minimum billing, traffic. Pure.
 
-Interruptions are a Poisson process during the run and lose the work since the last checkpoint. A stretch of t hours
-with rate r and a restart of R hours takes (eʳᵗ − 1) × (1/r + R) on average (Daly, 2006). One interruption loses
-1/r − t/(eʳᵗ − 1) on average: less than half the time between checkpoints, and never more than all of it.
+Interruptions and the job's own restarts are Poisson processes during the run, and lose the work since the last
+checkpoint. A stretch of t hours with rate r and a restart of R hours takes (eʳᵗ − 1) × (1/r + R) on average (Daly,
+2006). One interruption loses 1/r − t/(eʳᵗ − 1) on average: less than half the time between checkpoints, and never more
+than all of it.
 """
 
 from __future__ import annotations
 
 from math import ceil, expm1, isfinite
+from typing import NamedTuple
 
 import msgspec
 
@@ -49,6 +51,14 @@ class JobTraffic(msgspec.Struct, frozen=True):
     upload_gb: float = 0.0
 
 
+class _Starts(NamedTuple):
+    """Hours before the work: once, at each start of a machine, and at a restart on the same machine."""
+
+    setup_h: float
+    start_h: float
+    reload_h: float
+
+
 class JobBill(msgspec.Struct, frozen=True, kw_only=True):
     """Hours by purpose, and money. `minimum_h`: hours billed beyond the running time."""
 
@@ -63,6 +73,7 @@ class JobBill(msgspec.Struct, frozen=True, kw_only=True):
     traffic_usd: float
     labour_usd: float = 0.0  # work by people
     prepare_usd: float = 0.0  # a cheap machine without GPUs, beforehand
+    debug_h: float = 0.0  # on the same GPUs, beforehand
 
     @property
     def hours(self) -> float:
@@ -72,13 +83,19 @@ class JobBill(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def microusd(self) -> int:
         """The cost of the whole job, in whole micro-dollars."""
-        billed = self.hours + self.minimum_h
+        billed = self.hours + self.minimum_h + self.debug_h
         return round(self.microusd_hour * billed + (self.traffic_usd + self.labour_usd + self.prepare_usd) * MICRO)
 
     @property
     def disk_usd(self) -> float:
         """The disk's part of the cost."""
-        return (self.hours + self.minimum_h) * self.disk_microusd_hour / MICRO
+        return (self.hours + self.minimum_h + self.debug_h) * self.disk_microusd_hour / MICRO
+
+    @property
+    def preparation_share(self) -> float | None:
+        """The share of preparing the data and debugging in the cost; None: neither is stated, or nothing costs."""
+        spent = self.prepare_usd + self.usd_for(self.debug_h)
+        return spent * MICRO / self.microusd if spent and self.microusd else None
 
     def usd_for(self, hours: float) -> float:
         """The cost of some of the hours, in USD."""
@@ -139,26 +156,30 @@ def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCo
     down_gb = job.image_gb + traffic.download_gb
     mbps = priced_gpus.download_mbps or job.download_mbps
     pull_h = down_gb * 8000 / mbps / HOUR_S if mbps else 0.0
-    low = _bill(job, priced_gpus, hours.value.low, pull_h + job.load_s.low / HOUR_S, job.setup_s.low / HOUR_S, traffic)
-    high = low
-    if hours.value.is_wide or job.load_s.is_wide or job.setup_s.is_wide or job.prepare_usd.is_wide:
-        high = _bill(
-            job, priced_gpus, hours.value.high, pull_h + job.load_s.high / HOUR_S, job.setup_s.high / HOUR_S, traffic
-        )
+    reload_s = job.reload_s or job.load_s
+    starts = [
+        _Starts(setup / HOUR_S, pull_h + load / HOUR_S, reload / HOUR_S)
+        for setup, load, reload in zip(job.setup_s, job.load_s, reload_s, strict=True)
+    ]
+    low = high = _bill(job, priced_gpus, hours.value.low, starts[0], traffic)
+    if hours.value.is_wide or starts[0] != starts[1] or job.prepare_usd.is_wide:
+        high = _bill(job, priced_gpus, hours.value.high, starts[1], traffic)
     if high is None or low is None:
         return "it would never finish: too many interruptions for so few checkpoints"
     if job.within_s is not None and high.hours * HOUR_S > job.within_s * (1 + 1e-9):
         return f"it takes longer than {job.within_s / HOUR_S:,.4g} h"
-    low = msgspec.structs.replace(low, labour_usd=job.labour_usd, prepare_usd=job.prepare_usd.low)
-    high = msgspec.structs.replace(high, labour_usd=job.labour_usd, prepare_usd=job.prepare_usd.high)
+    before = {"labour_usd": job.labour_usd, "debug_h": job.debug_h}
+    low = msgspec.structs.replace(low, prepare_usd=job.prepare_usd.low, **before)
+    high = msgspec.structs.replace(high, prepare_usd=job.prepare_usd.high, **before)
     return JobCost(low=low, high=high, how=hours.how, unknown=tuple(_unknown(priced_gpus, down_gb, mbps, traffic)))
 
 
-def _bill(
-    job: JobSpec, priced_gpus: PricedGpus, work_h: float, start_h: float, setup_h: float, traffic: JobTraffic
-) -> JobBill | None:
+def _bill(job: JobSpec, priced_gpus: PricedGpus, work_h: float, starts: _Starts, traffic: JobTraffic) -> JobBill | None:
     """The bill; None: the job never finishes."""
-    per_hour = job.interruptions_per_day / 24 if priced_gpus.can_be_interrupted else 0.0
+    taken, own = job.interruptions_per_day / 24 if priced_gpus.can_be_interrupted else 0.0, job.restarts_per_day / 24
+    per_hour, start_h = taken + own, starts.start_h
+    if own:  # the mean of both kinds of restart
+        start_h = (taken * start_h + own * starts.reload_h) / per_hour
     stretch_h = min(work_h, job.checkpoint_s / HOUR_S) if job.checkpoint_s else work_h
     stretches = _stretches(work_h, stretch_h)
     if per_hour * max(stretch_h, start_h) > _STEEP:
@@ -167,17 +188,19 @@ def _bill(
     lost = sum(number * _repeated_h(length, per_hour) for length, number in stretches) if per_hour else 0.0
     # an interruption during a restart costs another restart: a geometric series
     again = interruptions * (expm1(per_hour * start_h) / per_hour if per_hour * start_h > 1e-9 else start_h)
-    hours = setup_h + start_h + work_h + lost + again
+    ready_h = starts.setup_h + starts.start_h
+    hours = ready_h + work_h + lost + again
     if not isfinite(hours) or hours > _MOST_HOURS:
         return None
-    down_gb = (job.image_gb + traffic.download_gb) * (1 + interruptions)
+    machines = 1 + (interruptions * taken / per_hour if per_hour else 0.0)
+    down_gb = (job.image_gb + traffic.download_gb) * machines
     moved = down_gb * (priced_gpus.download_usd_gb or 0.0) + traffic.upload_gb * (priced_gpus.upload_usd_gb or 0.0)
     return JobBill(
         work_h=work_h,
-        ready_h=setup_h + start_h,
+        ready_h=ready_h,
         restart_h=again,
         lost_h=lost,
-        minimum_h=_beyond(hours, 1 + interruptions, priced_gpus),
+        minimum_h=_beyond(hours, machines, priced_gpus),
         interruptions=interruptions,
         microusd_hour=priced_gpus.microusd_hour,
         disk_microusd_hour=priced_gpus.disk_microusd_hour,

@@ -66,6 +66,10 @@ class ScenarioCost(msgspec.Struct, frozen=True, kw_only=True):
     saving_usd: Decimal
     saving_percent: Decimal | None  # None: the first scenario costs nothing
 
+    def share_of(self, cost: StepCost) -> float | None:
+        """The share of a step in the total, 0 to 1; None: the total is not above 0."""
+        return float(cost.usd / self.total_usd) if self.total_usd > 0 else None
+
 
 def parse_scenarios(raw: Mapping[str, Any]) -> ScenarioFile:
     """Parse the tables of a file. Raises ValueError: the key, and what was expected."""

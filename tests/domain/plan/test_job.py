@@ -351,3 +351,27 @@ def test_no_traffic_costs_nothing_at_any_price() -> None:
 def test_minutes_of_a_candidate_are_explained() -> None:
     with pytest.raises(ValueError, match=r"hours only: 0\.0833h"):
         parse_hardware("4x A100 @ 1.20 for 5m")
+
+
+def test_a_job_may_restart_itself_on_a_machine_that_nobody_takes() -> None:
+    """An own restart repeats work and loads again; it pulls nothing, and the machine is billed as one run."""
+    plain = JobSpec(hours=exactly(72.0), load_s=exactly(360.0), image_gb=10.0, download_mbps=8_000 / 360)
+    own = changed(plain, restarts_per_day=2.0, checkpoint_s=1_800.0)
+    stage = a_stage(min_billing_s=3_600.0, download_usd_gb=0.01)
+    bill = costs(own, stage).high
+    assert bill.interruptions == pytest.approx(6, rel=0.05)
+    assert bill.restart_h == pytest.approx(bill.interruptions * 0.1, rel=0.01)
+    assert bill.lost_h < bill.interruptions * 0.5
+    assert bill.traffic_usd == pytest.approx(0.1)
+    assert costs(changed(own, reload_s=exactly(36.0)), stage).high.restart_h == pytest.approx(bill.restart_h / 10, 0.01)
+    taken = changed(plain, interruptions_per_day=2.0, checkpoint_s=1_800.0, image_gb=0.0)
+    assert costs(taken, a_stage(can_be_interrupted=True)) == costs(changed(own, image_gb=0.0), a_stage())
+
+
+def test_preparation_and_debugging_are_a_share_of_the_cost() -> None:
+    job = changed(THREE_DAYS, prepare_usd=exactly(100.0), debug_h=50.0)
+    bill = costs(job, a_stage()).high
+    assert bill.microusd == round((100 + (72 + 50) * 4.80) * 1_000_000)
+    assert bill.hours == 72
+    assert bill.preparation_share == pytest.approx(340 / 685.6)
+    assert costs(THREE_DAYS, a_stage()).high.preparation_share is None
