@@ -57,7 +57,7 @@ def test_hostile_texts_stay_text(audit: Auditor, tmp_path: Path) -> None:
     path = written(tmp_path / "<b>\x1b[31m\u202e.jsonl", [*texts, *(f"{text} ." for text in texts), words([1, 2])])
     path.write_bytes(path.read_bytes() + b"<script>\n")
     report = made(audit, path, near=0.5)
-    page = audit_page(report, lines_for(report))
+    page = audit_page(report, lines_for(report), [("step", "rows in")])
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
@@ -99,7 +99,7 @@ def test_the_summary_says_what_counts(audit: Auditor, tmp_path: Path) -> None:
     lines = lines_for(report)
     assert lines[0].startswith("Warning: crowded: 1 of 1 clusters hold 100.0% of the rows")
     assert lines[-1].startswith("Saves 9.983 of 10 GPU-hours: 24.96 USD at 2.50 USD per GPU-hour (as said)")
-    assert 'class="warn"' in audit_page(report, lines)
+    assert 'class="warn"' in audit_page(report, lines, [("step", "rows in")])
 
 
 @pytest.mark.parametrize(
