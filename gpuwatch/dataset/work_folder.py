@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,17 +49,20 @@ class StepClock:
         seconds: what earlier runs measured.
     """
 
-    def __init__(self, seconds: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, seconds: Mapping[str, float] | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._clock = clock
         self.seconds: dict[str, float] = dict(seconds or {})
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Add the time of a block to a step."""
-        begun = time.perf_counter()
+        begun = self._clock()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+            self.seconds[name] = self.seconds.get(name, 0.0) + self._clock() - begun
 
     def each(self, name: str, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items; the time that it takes to make each belongs to a step."""

@@ -1,6 +1,6 @@
-"""Values of any format as JSON: texts stay texts, and what is no text stays different if it differs.
+"""Values of any format as JSON: texts stay texts, and what is not text stays different if it differs.
 
-Bytes that are no text become their size and a hash. Rows with the same text and different pictures are then never the
+Bytes that are not text become their size and a hash. Rows with the same text and different pictures are then never the
 same, and no picture is read into a report.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 
 from gpuwatch.dataset.formats.file_lines import MAX_LINE_BYTES, TOO_LONG
 
-_DIGEST: Final = "data:;blake2b,"  # as an address of data it is no text, see `text_rows`
+_DIGEST: Final = "data:;blake2b,"  # as an address of data it is not text, see `text_rows`
 _NUMBER: Final = "data:,"
 
 
@@ -42,7 +42,7 @@ def bytes_value(content: bytes) -> Any:
 
 
 def digest_value(size: int, digest: str) -> dict[str, Any]:
-    """What stands for bytes that are no text."""
+    """What stands for bytes that are not text."""
     return {"bytes": size, "data": _DIGEST + digest}
 
 

@@ -51,7 +51,7 @@ class _Member(NamedTuple):
     end: int
 
 
-class _Row:
+class _SampleFiles:
     """The files of one name so far."""
 
     def __init__(self, key: str, start: int) -> None:
@@ -89,7 +89,7 @@ def read_samples(path: Path, number: int, offset: int) -> Iterator[FileLine]:
     Raises:
         DamagedFile: the archive is cut off or damaged, or a name leads out of its folder.
     """
-    row: _Row | None = None
+    row: _SampleFiles | None = None
     with open_bytes(path) as file:
         for start, member in _Archive(file, byte_extent(path)).members(offset):
             found = _NAME.fullmatch(member.name)
@@ -102,7 +102,7 @@ def read_samples(path: Path, number: int, offset: int) -> Iterator[FileLine]:
                 yield FileLine(number, fault, member.end - start, member.end)
                 number += 1
                 continue
-            row = row or _Row(key, start)
+            row = row or _SampleFiles(key, start)
             row.add(found[2].lower(), member)
         if row is not None:
             yield row.line(number)
