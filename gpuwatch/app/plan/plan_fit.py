@@ -114,7 +114,10 @@ def task_needs(request: FitRequest) -> TaskNeeds:
         of_method = GpuTask.TRAINING if needed.workload.trains else GpuTask.INFERENCE
         if task not in {GpuTask.ANY, of_method}:
             raise UsageError(f"--task {task.value} conflicts with --method {needed.workload.method.value}")
-        task, speed = of_method, speed_of(needed.workload, table)
+        if work.model.network is not None and not work.trains:
+            name, gb = work.model.network.kind, f"{needed.gb:.1f}"
+            raise UsageError(f"{name}: inference is ranked by the time of a token: use --vram {gb} without --task")
+        task, speed = of_method, None if work.model.network else speed_of(needed.workload, table)
     if task is GpuTask.INFERENCE:
         refuse_keys(request, "applies to training only", ("any_link",), FIT_OPTIONS)
     token_s = TOKEN_S[request.latency]

@@ -177,6 +177,9 @@ def job_verdict(request: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) ->
 def _spec(request: JobRequest) -> JobSpec:
     """The job, with the memory that its model needs. Raises UsageError."""
     work, tokens = request.workload(), _tokens(request)
+    if work is not None and work.model.network is not None and request.tokens_per_s is None and not request.hours:
+        kind = work.model.network.kind
+        raise UsageError(f"{kind}: its speed is not in tokens: state the hours with on, or tokens and tokens_per_s")
     if tokens is not None:
         request = request.model_copy(update={"tokens": tokens})
     spec = request.value()

@@ -21,6 +21,7 @@ from gpuwatch.domain.plan.memory_need import (
     memory_need,
     published_weights,
 )
+from gpuwatch.domain.plan.network_speed import passes_per_s
 from gpuwatch.domain.plan.roofline import TrainingMethod
 from gpuwatch.domain.plan.throughput import measured_peak
 from gpuwatch.errors import UsageError
@@ -71,9 +72,11 @@ def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit], fill: float
         "total_gb": needed.gb,
         "overhead_gb_card": OVERHEAD_GB,
         "reserve": round(1 - fill / 100, 6),
+        "network": _network_json(work),
         "fits": [
             {
                 "gpu": fit.gpu.name,
+                "passes_per_s": None if (span := passes_per_s(work, fit.gpu)) is None else list(span),
                 "cards": fit.cards,
                 "least_cards": fit.least,
                 "memory_gib": fit.gpu.memory_gib,
@@ -85,6 +88,14 @@ def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit], fill: float
             for fit in card_fits
         ],
     }
+
+
+def _network_json(work: Workload) -> dict[str, Any] | None:
+    """What is counted of a diffusion, vision or speech model; None: it is a language model."""
+    network = work.model.network
+    if network is None:
+        return None
+    return {"kind": network.kind, "unit": network.unit, "tflop": network.flop / 1e12, "source": network.source}
 
 
 def _quantisation_json(work: Workload) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.plan.architectures.language_models import ListedModel, model_index
 from gpuwatch.domain.plan.memory_need import GB, MEMORY_METHOD_TEXT, published_weights
+from gpuwatch.domain.plan.network_speed import speed_lines
 from gpuwatch.domain.plan.plan_schema import SizeRequest
 from gpuwatch.domain.plan.roofline import BYTES_PER_WEIGHT, Precision, TrainingMethod
 from gpuwatch.errors import UsageError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.workload import Workload
 
 _SHOWN = 15
+_SPEEDS = 3  # cards whose speed is named
 _PARTS = (left("part"), right("GB"), text("computed as"))
 _CARDS = (
     left("cards"),
@@ -150,6 +152,8 @@ def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, request
         echo(f"{request.max_cards} or fewer cards of any model do not hold it.")
     if len(card_fits) > limit:
         echo(f"… and {len(card_fits) - limit} more (--all)")
+    for line in speed_lines(work, card_fits[:_SPEEDS]):
+        note(line)
     if work.model.like:
         note(f"model shape taken from {work.model.like}; use --shape FILE for your model's config.json")
     if wants_method():
@@ -162,6 +166,9 @@ def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, request
 
 
 def _title(work: Workload) -> str:
+    if work.model.network is not None:
+        name = f"{work.model.name} ({work.model.network.kind})"
+        return f"{name}, {work.method.value}, {work.precision.value}, batch {work.batch}"
     published = published_weights(work)
     weights = published.method if published is not None and published.bits is not None else work.precision.value
     workload = f"{work.model.name}, {work.method.value}, {weights}"

@@ -3,7 +3,8 @@
 Weights, gradients and optimizer states as in Rajbhandari et al. (ZeRO, 2020: 16 bytes per parameter for AdamW in mixed
 precision), activations as in Korthikanti et al. (Reducing Activation Recomputation, 2022: 34 bytes per token, width and
 layer in 16 bits with fused attention, 2 if each layer is recomputed), 4-bit weights as in Dettmers et al. (QLoRA, 2023:
-4.127 bits with doubly quantised constants). All in GB of 10⁹ bytes.
+4.127 bits with doubly quantised constants, one matrix at a time in 16 bits); embeddings and the output layer stay in 16
+bits, as in transformers and bitsandbytes. All in GB of 10⁹ bytes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_cards import GpuSpecs, gpu_specs
+from gpuwatch.domain.plan.architectures.language_models import LanguageModel
 from gpuwatch.domain.plan.architectures.quantisation import Quantisation
 from gpuwatch.domain.plan.architectures.transformer_shape import LayerCache, LinearRole, TransformerShape
+from gpuwatch.domain.plan.networks.network_shape import NetworkShape
 from gpuwatch.domain.plan.roofline import BYTES_PER_WEIGHT, Precision, TrainingMethod, lacks_bf16
 
 if TYPE_CHECKING:
@@ -83,11 +86,16 @@ def memory_need(work: Workload) -> MemoryNeed:
         raise ValueError(f"weights in {work.precision.value} cannot be trained: use method qlora or lora, or bf16")
     if not work.trains and (work.offload or work.micro_batch is not None):
         raise ValueError("CPU offload and micro-batches apply to training only")
-    parts = [_weights(work)]
+    if work.model.network is not None and not work.model.shape.own and not _trains_all(work):
+        raise ValueError(f"adapters of {work.model.network.kind} are not counted: use method full, or inference")
+    parts = [_weights(work), *_beside_four_bits(work)]
     if work.input_gb:
         how = f"{work.at_once:,} × {work.input_gb:g} GB"
         parts.append(MemoryPart("input", work.at_once * work.input_gb, how))
-    if work.trains:
+    if work.model.network is not None:
+        parts += [*(_trained(work) if work.trains else ()), _network_values(work, work.model.network)]
+        parts = _offloaded(work, parts) if work.offload else parts
+    elif work.trains:
         parts += _trained(work)
         parts.append(_activations(work))
         parts.append(_logits(work))
@@ -158,12 +166,52 @@ def _held(work: Workload) -> Precision:
 
 
 def _weights(work: Workload) -> MemoryPart:
-    held, gb = _held(work), work.model.params * bytes_per_weight(work) / GB
+    params = work.model.params - (_sixteen_bit_params(work.model) if _has_four_bits(work) else 0.0)
+    held, gb = _held(work), params * bytes_per_weight(work) / GB
     if (published := published_weights(work)) is not None:
         return MemoryPart("weights", gb, published.text)
     if held is Precision.INT4:
         return MemoryPart("weights", gb, "0.5 bytes per parameter, and 0.127 bits of constants")
     return MemoryPart("weights", gb, f"{BYTES_PER_WEIGHT[held]:g} bytes a parameter ({held.value})")
+
+
+def _trains_all(work: Workload) -> bool:
+    return work.method in {TrainingMethod.FULL, TrainingMethod.INFERENCE}
+
+
+def _network_values(work: Workload, network: NetworkShape) -> MemoryPart:
+    """What the blocks of another network keep; `context` does not apply, as one input is of one size."""
+    width = 4.0 if work.precision is Precision.FP32 else 2.0
+    if not work.trains:
+        values, how = network.working_values, "the largest block, and skip connections"
+    else:
+        values = network.trained_values(recompute=work.recompute)
+        how = "inputs of all blocks and one full block (recomputed)" if work.recompute else "all blocks kept"
+    return MemoryPart("activations", work.at_once * values * width / GB, f"{work.at_once:,} × {network.unit}: {how}")
+
+
+def _beside_four_bits(work: Workload) -> list[MemoryPart]:
+    """What 4-bit weights need beside themselves: one matrix at a time is computed with in 16 bits (QLoRA, 2023)."""
+    if not _has_four_bits(work):
+        return []
+    parts = []
+    if kept := _sixteen_bit_params(work.model):
+        parts.append(MemoryPart("embeddings", kept * 2 / GB, "2 bytes a parameter: libraries quantise matrices alone"))
+    largest = max((linear.weights for linear in work.model.shape.linears()), default=0)
+    if largest:
+        parts.append(MemoryPart("dequantised", largest * 2 / GB, "the largest matrix, in 16 bits while it is used"))
+    return parts
+
+
+def _has_four_bits(work: Workload) -> bool:
+    return _held(work) is Precision.INT4 and published_weights(work) is None and work.model.network is None
+
+
+def _sixteen_bit_params(model: LanguageModel) -> float:
+    """Embeddings, the output layer and encoders, which stay in 16 bits."""
+    shape = model.shape
+    words = shape.vocab * shape.hidden * (1 if shape.tied else 2)
+    return min(model.params, words + sum(one.params for one in shape.beside))
 
 
 def _trained(work: Workload) -> list[MemoryPart]:
@@ -202,8 +250,12 @@ def _activations(work: Workload) -> MemoryPart:
     shape, tokens = work.model.shape, work.at_once * work.context
     width = 2.0 if work.precision is Precision.FP32 else 1.0  # the figures are for 16 bits
     layer = 34.0 * tokens * shape.hidden * width
+    # A product with 4-bit weights keeps its input for the backward pass (bitsandbytes' MatMul4Bit); one with fixed
+    # 16-bit weights does not. Four inputs a layer: of the queries, of the output, and of the feed-forward matrices.
     if not work.fused_attention:
         layer += 5.0 * shape.heads * work.context * tokens * width
+    if work.method is TrainingMethod.QLORA:
+        layer += 2.0 * tokens * (3 * shape.hidden + shape.inner_width)
     if work.recompute:
         gb = (2.0 * tokens * shape.hidden * width * shape.layers + layer) / GB
         return MemoryPart("activations", gb, f"{tokens:,} tokens, inputs of all layers and one full layer (recomputed)")

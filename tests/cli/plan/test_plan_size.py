@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.market.gpu_cards import gpu_specs
+from tests.checkout import ROOT
 from tests.cli.conftest import Shell
 
 SIZE = ("plan", "size")
@@ -21,7 +22,7 @@ def test_the_parts_add_up_and_are_explained(shell: Shell) -> None:
     assert "the sources count weights only: 4.0 GB" in ran.err
     found = shell(*SIZE, "--params", "Llama 3.1 8B", "--method", "qlora", "--json").json
     assert sum(part["gb"] for part in found["parts"]) == pytest.approx(found["total_gb"])
-    assert {"weights", "adapters", "gradients", "optimizer", "activations", "logits"} == {
+    assert {"weights", "embeddings", "dequantised", "adapters", "gradients", "optimizer", "activations", "logits"} == {
         part["name"] for part in found["parts"]
     }
 
@@ -134,3 +135,21 @@ def test_a_config_that_is_not_understood_in_part_says_so_in_every_plan(shell: Sh
     assert (unknown in fit.err, awq in fit.err) == (True, True)
     job = shell("plan", "job", "1x H100 @ 2.00", "--size-of", *run, "--tokens", "1M")
     assert (unknown in job.err, awq in job.err) == (True, True)
+
+
+def test_a_diffusion_model_has_memory_and_speed_by_its_own_config(shell: Shell, tmp_path: Path) -> None:
+    config = str(ROOT / "examples/models/sdxl-unet.json")
+    ran = shell("plan", "size", "--model", config, "--method", "inference", "--gpu", "RTX 4090")
+    assert (ran.code, "sdxl-unet (UNet2DConditionModel), inference" in ran.out) == (0, True)
+    assert "RTX 4090 computes 3.91 to 8.92 passes a second" in ran.err
+    found = shell("plan", "size", "--model", config, "--method", "inference", "--gpu", "RTX 4090", "--json").json
+    assert (found["params"], found["network"]["kind"]) == (2_567_463_684, "UNet2DConditionModel")
+    assert found["fits"][0]["passes_per_s"] == pytest.approx([3.91, 8.92], abs=0.01)
+    ran = shell("plan", "job", "1x H100 @ 2", "--size-of", config, "--method", "full", "--tokens", "1M")
+    assert (ran.code, "its speed is not in tokens" in ran.err) == (2, True)
+    ran = shell("plan", "fit", "--size-of", config, "--task", "inference", "--price", "RTX 4090=0.4")
+    assert (ran.code, "use --vram 5.3 without --task" in ran.err) == (2, True)
+    other = tmp_path / "config.json"
+    other.write_text('{"_class_name": "SD3Transformer2DModel"}')
+    ran = shell("plan", "size", "--model", str(other))
+    assert (ran.code, "SD3Transformer2DModel" in ran.err) == (2, True)

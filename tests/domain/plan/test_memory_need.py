@@ -48,8 +48,12 @@ def part(needed: MemoryNeed, name: str) -> float:
 def test_the_sources_formula_to_the_byte(params: float, precision: Precision, gb: float) -> None:
     """They count weights alone; in 4 bits, 0.127 bits of constants come on top."""
     work = Workload(model=of_size(params, "x"), method=TrainingMethod.INFERENCE, precision=precision)
-    constants = params * 0.127 / 8 / 1e9 if precision is Precision.INT4 else 0
-    assert part(memory_need(work), "weights") == pytest.approx(gb + constants)
+    needed = memory_need(work)
+    if precision is Precision.INT4:  # and what is not quantised: as many parameters, in 16 bits
+        as_source = part(needed, "weights") / 4.127 * 4 + part(needed, "embeddings") / 4
+        assert as_source == pytest.approx(gb)
+    else:
+        assert part(needed, "weights") == pytest.approx(gb)
 
 
 def test_the_sources_batch_term() -> None:
@@ -90,7 +94,10 @@ def test_each_optimizer_has_its_states(optimizer: str, each: float) -> None:
 def test_four_bits_are_four_and_an_eighth_with_their_constants() -> None:
     """QLoRA (2023): 0.127 bits a parameter for doubly quantised constants."""
     needed = memory_need(Workload(model=of_size(70e9, "70B"), method=TrainingMethod.QLORA))
-    assert part(needed, "weights") == pytest.approx(70 * 4.127 / 8)
+    quantised = 70 - part(needed, "embeddings") / 2
+    assert part(needed, "weights") == pytest.approx(quantised * 4.127 / 8)
+    assert part(needed, "embeddings") == pytest.approx(2 * 2 * 128_256 * 8192 / 1e9), "they stay in 16 bits"
+    assert part(needed, "dequantised") == pytest.approx(2 * 28_672 * 8192 / 1e9), "one matrix at a time"
 
 
 def test_the_cache_of_a_llama_70b() -> None:

@@ -22,10 +22,13 @@ from gpuwatch.domain.plan.architectures.model_config import read_config
 from gpuwatch.domain.plan.architectures.quantisation import Quantisation, published_quantisation
 from gpuwatch.domain.plan.architectures.transformer_shape import TransformerShape
 from gpuwatch.domain.plan.figures import parse_figure
+from gpuwatch.domain.plan.networks.network_config import network_of
+from gpuwatch.domain.plan.networks.network_shape import NetworkShape
 
 _NOT_SHAPE: Final = r"[-_ ](?:instruct|it|chat|base|hf|pt|thinking|think|v0\.[123]|2507|inst)(?=$|[-_ ])"
 _DATE: Final = r"date: (\d{4}-\d\d-\d\d)"
 
+_NO_DECODER: Final = TransformerShape(layers=1, hidden=1, heads=1, kv_heads=1, ffn=1, vocab=1)  # of other networks
 _SAME = 1.2  # a size within this factor of a known model takes its shape unchanged
 _GRAIN = 128  # hidden sizes are multiples of it
 _SHAPES = ("GPT-2", "Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.1 8B", "Qwen2.5 14B", "Qwen2.5 32B", "Llama 3.1 70B")
@@ -125,6 +128,7 @@ class LanguageModel(msgspec.Struct, frozen=True, kw_only=True):
     like: str | None = None
     quantisation: Quantisation | None = None  # of the published weights
     remarks: tuple[str, ...] = ()  # what its config.json leaves open
+    network: NetworkShape | None = None  # of a diffusion, vision or speech model, whose memory is counted by its blocks
 
 
 def _known(name: str, billions: float, shape: TransformerShape, active: float | None = None) -> LanguageModel:
@@ -186,6 +190,10 @@ def of_size(params: float, name: str) -> LanguageModel:
 
 def model_from_config(fields: Mapping[str, Any], name: str) -> LanguageModel:
     """A model from its own `config.json`, as published. Raises ValueError: a field is missing or invalid."""
+    network = network_of(fields)
+    if network is not None and fields.get("model_type") != "whisper":
+        params = float(network.params)
+        return LanguageModel(name=name, params=params, active_params=params, shape=_NO_DECODER, network=network)
     read = read_config(fields)
     return LanguageModel(
         name=name,
@@ -194,6 +202,7 @@ def model_from_config(fields: Mapping[str, Any], name: str) -> LanguageModel:
         shape=read.shape,
         quantisation=read.quantisation,
         remarks=read.remarks,
+        network=network,
     )
 
 

@@ -1,0 +1,1 @@
+"""Models that are no language models: diffusion, vision, speech; their weights, arithmetic and memory. Pure."""
