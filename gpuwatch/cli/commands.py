@@ -91,6 +91,7 @@ _PLAN = GroupEntry(
         "buy": ("Compare owning cards with renting: when does buying pay off?", "plan.plan_buy:buy"),
         "for": ("Rent, reserve, buy or use credits? By kind of owner.", "plan.plan_for:for_"),
         "use": ("Compute the cost of a useful hour; read own machines over SSH.", "plan.plan_use:use"),
+        "parallel": ("Choose how several cards share a model, and write its files.", "plan.plan_parallel:parallel"),
         "pilot": ("Extrapolate a whole job from a pilot on 1 % of the data.", "plan.plan_scenario:pilot"),
         "cases": ("Find the cheapest provider for each use case.", "plan.plan_cases:cases"),
         "hybrid": ("Train on one machine and infer on another, or both on one.", "plan.plan_cases:hybrid"),

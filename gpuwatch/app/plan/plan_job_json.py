@@ -64,6 +64,7 @@ def _compared_json(request: JobRequest, plan: HardwarePlan, hardware: ComparedHa
         "gpu": hardware.priced_gpus.gpu,
         "gpu_count": hardware.priced_gpus.count,
         "price_usd_hour": hardware.priced_gpus.microusd_hour / MICRO,
+        "warning": hardware.candidate.warning,
         "difference_usd": (hardware.cost.microusd - plan.compared[0].cost.microusd) / MICRO,
         "break_even_speedup": round(hardware.break_even, 6),
         "speedup": list(hardware.speed),

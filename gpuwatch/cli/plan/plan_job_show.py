@@ -139,7 +139,8 @@ def _hardware_cells(
 
 def _hardware_notes(request: JobRequest, plan: HardwarePlan) -> list[str]:
     """The cost of an interruption and of a load; where and why the result differs from the sources; what is unknown."""
-    compared, notes = plan.compared, []
+    compared = plan.compared
+    notes = [warning for hardware in compared if (warning := hardware.candidate.warning) is not None]
     if any(hardware.cost.high.interruptions for hardware in compared):
         notes.append(_loss(plan))
     for hardware in compared:

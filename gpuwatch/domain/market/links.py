@@ -36,12 +36,17 @@ def network_gbps(offer: Offer) -> float | None:
     """
     if offer.terms.network_gbps is not None:
         return offer.terms.network_gbps
-    name = offer.terms.instance_type
-    return None if name is None else _networks().get(name.casefold())
+    known = None if offer.terms.instance_type is None else machine_network(offer.terms.instance_type)
+    return None if known is None else known[0]
+
+
+def machine_network(instance_type: str) -> tuple[float, str] | None:
+    """Return the rate of a cloud's machine type to others, Gbit/s, and who states it; None: unknown."""
+    return _networks().get(instance_type.casefold())
 
 
 @cache
-def _networks() -> dict[str, float]:
+def _networks() -> dict[str, tuple[float, str]]:
     path = os.path.join(os.path.dirname(__file__), "machine-networks.csv")
     lines = __spec__.loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]
-    return {row["instance_type"].casefold(): float(row["gbps"]) for row in DictReader(lines)}
+    return {row["instance_type"].casefold(): (float(row["gbps"]), row["source"]) for row in DictReader(lines)}

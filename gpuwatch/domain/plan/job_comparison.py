@@ -24,7 +24,7 @@ from gpuwatch.domain.market.offer import Offer, OfferKind, is_slice
 from gpuwatch.domain.plan.figures import FigureRange, GpuAllocation, exactly, parse_gpu_config
 from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.plan.job_total import JobBill, JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
-from gpuwatch.domain.plan.roofline import peak_flops
+from gpuwatch.domain.plan.roofline import MIXED, card_specs_of, peak_flops
 from gpuwatch.domain.setup.durations import HOUR_S
 
 TOO_CHEAP: Final = 0.5  # share of the lower quartile
@@ -259,6 +259,17 @@ class PlannedHardware(msgspec.Struct, frozen=True, kw_only=True):
     on: GpuAllocation
     usd_gpu_hour: Decimal
     hours: FigureRange | None = None
+    kinds: tuple[str, ...] = ()  # of cards that work together, slowest first; empty: one kind
+
+    @property
+    def warning(self) -> str | None:
+        """What cards of several kinds cost their owner; None: they are of one kind."""
+        if not self.kinds:
+            return None
+        return (
+            f"{self.text}: mixed cards: every step waits for the slowest, so all {self.count} count as {self.kinds[0]} "
+            f"with the least memory of them, joined by PCIe; faster cards idle"
+        )
 
     @property
     def count(self) -> int:
@@ -288,7 +299,33 @@ class ComparedHardware(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_hardware(text: str) -> PlannedHardware:
-    """Parse a candidate. Raises ValueError: what was expected."""
+    """Parse a candidate: cards at a price, or several kinds of cards, each at its price. Raises ValueError."""
+    kinds = text.split("+")
+    if len(kinds) > 1:
+        return _mixed(text.strip(), [_one_kind(kind) for kind in kinds])
+    return _one_kind(text)
+
+
+def _mixed(text: str, kinds: Sequence[PlannedHardware]) -> PlannedHardware:
+    """Cards of several kinds: each step waits for the slowest of them, and each card counts as the weakest."""
+    names = [kind.on.gpus[0] for kind in kinds]
+    if any(card_specs_of(name) is None for name in names):
+        raise ValueError(f"{text!r}: no data sheet of one of these cards, so the slowest is unknown")
+    count = sum(kind.count for kind in kinds)
+    hours = [kind.hours for kind in kinds if kind.hours is not None]
+    if len(set(hours)) > 1:
+        raise ValueError(f"{text!r}: the cards work together: state the hours once")
+    slowest_first = sorted(dict.fromkeys(names), key=lambda name: peak_flops(name) or 0.0)
+    return PlannedHardware(
+        text=text,
+        on=GpuAllocation(text, (MIXED.join(slowest_first),), count),
+        usd_gpu_hour=sum((kind.usd_gpu_hour * kind.count for kind in kinds), Decimal(0)) / count,
+        hours=hours[0] if hours else None,
+        kinds=tuple(slowest_first) if len(slowest_first) > 1 else (),
+    )
+
+
+def _one_kind(text: str) -> PlannedHardware:
     found = _FORM.fullmatch(text.strip())
     if found is None or not Decimal(found["usd"]):
         minutes = _MINUTES.fullmatch(text.strip())
@@ -324,7 +361,7 @@ def compare_hardware(
 def priced_gpus_of_plan(one: PlannedHardware, job: JobSpec, extras: HardwareExtras) -> PricedGpus:
     """A candidate in the form of an offer."""
     name, factor = one.on.gpus[0], 1 + extras.commission
-    specs = gpu_specs().get(name)
+    specs = card_specs_of(name) if one.kinds else gpu_specs().get(name)
     return PricedGpus(
         gpu=name,
         count=one.count,

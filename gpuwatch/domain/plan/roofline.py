@@ -34,6 +34,9 @@ _NETWORK_400G_GB_S: Final = 50.0  # 400 Gbit/s for each GPU, as in NVIDIA's DGX 
 _READS_PER_STEP: Final = 3  # of the weights in training: forward, recomputation of activations, backward
 
 
+MIXED: Final = " + "  # between the names of cards of different kinds that share a job
+
+
 class TrainingMethod(StrEnum):
     """What the model is used for."""
 
@@ -105,19 +108,24 @@ class SpeedTask(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def card_specs_of(name: str) -> GpuSpecs | None:
-    """Guaranteed figures of a GPU; if the name does not identify the card ("H100"), the lowest. None: no data sheet."""
+    """Guaranteed figures of a GPU; if the name does not identify the card ("H100"), the lowest. None: no data sheet.
+
+    Also of cards that work together ("RTX 3090 + RTX 4090", the slowest first): each step waits for the slowest.
+    """
     sheets = _sheets(name)
     if len(sheets) < 2:
         return sheets[0] if sheets else None
+    is_mixed = MIXED in name  # no link joins cards of two kinds but PCIe
     return msgspec.structs.replace(
         sheets[0],
-        name=name,
+        name=sheets[0].name if is_mixed else name,
         memory_gib=min(sheet.memory_gib for sheet in sheets),
         fp16_tflops=_least([sheet.fp16_tflops for sheet in sheets]),
         fp8_tflops=_least([sheet.fp8_tflops for sheet in sheets]),
         bandwidth_gb_s=_least([sheet.bandwidth_gb_s for sheet in sheets]),
         power_w=_most([sheet.power_w for sheet in sheets]),
-        nvlink=all(sheet.nvlink for sheet in sheets),
+        nvlink=not is_mixed and all(sheet.nvlink for sheet in sheets),
+        form_factor="PCIe" if is_mixed else sheets[0].form_factor,
         link_gb_s=_least([sheet.link_gb_s for sheet in sheets]),
         cuda_cores=_least([sheet.cuda_cores for sheet in sheets]),
         boost_mhz=_least([sheet.boost_mhz for sheet in sheets]),
@@ -143,8 +151,8 @@ def lacks_bf16(gpu: str) -> bool:
 
 def _sheets(name: str) -> list[GpuSpecs]:
     known = gpu_specs()
-    names = (name,) if name in known else catalog().wanted(name)
-    return [known[one] for one in names if one in known]
+    kinds = [(kind,) if kind in known else catalog().wanted(kind) for kind in name.split(MIXED)]
+    return [known[one] for names in kinds for one in names if one in known]
 
 
 def _least(figures: Sequence[float | None]) -> float | None:

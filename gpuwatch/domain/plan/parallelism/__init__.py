@@ -1,0 +1,1 @@
+"""How several cards and machines share one model, and the files that start such a plan."""
