@@ -205,8 +205,7 @@ def test_commands_leave_the_store_to_use_cases() -> None:
 def test_judging_settings_alone_knows_pydantic() -> None:
     schemas = "watches/watch watches/watch_fields watches/launch_spec watches/watch_job_schema setup/fields"
     schemas += " setup/history_keep setup/store_addresses plan/plan_schema plan/workload plan/machines/own_hosts"
-    schemas += " plan/parallelism/parallel_request"
-    schemas += " jobs/job_values jobs/job_request"
+    schemas += " plan/parallelism/parallel_request jobs/job_values jobs/job_request"
     inner = {
         "app/plan/plan_request.py",
         "cli/setup/mcp.py",  # the SDK of agents describes its tools by it

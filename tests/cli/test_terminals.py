@@ -124,6 +124,7 @@ COMMANDS: dict[str, Facts] = {
     "plan buy": lambda found: [f"{one['price_usd_hour']:,.2f}" for one in found["tariffs"][:1]],
     "plan for company --rent 4": lambda found: [f"{found['ways'][0]['month_usd']:,.2f}"],
     "plan card 'H100 SXM'": lambda _: ["3,350 GB/s", "16,896", "70B"],
+    "plan parallel '8x H100 SXM' --size-of 8B --method full": lambda _: ["DP 8, ZeRO 1", "28.00 GB a step", "chosen"],
     "plan use --price 4.00": lambda found: [f"{one['useful_usd_gpu_hour']:,.2f}" for one in found["uses"]],
     "plan scenario": lambda found: [f"{one['total_usd']:,.2f}" for one in found["scenarios"]],
 }

@@ -26,7 +26,7 @@ from gpuwatch.domain.plan.parallelism.parallel_request import ParallelRequest
 
 if TYPE_CHECKING:
     from gpuwatch.app.plan.machines.parallel_plan import ParallelPlan
-    from gpuwatch.domain.plan.parallelism.layout import Layout
+    from gpuwatch.domain.plan.parallelism.card_layout import Layout
 
 _COLUMNS = (
     left("layout"),

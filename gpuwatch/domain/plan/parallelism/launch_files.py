@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.domain.plan.parallelism.layout import CardGroup, Layout
+from gpuwatch.domain.plan.parallelism.card_layout import CardGroup, Layout
 from gpuwatch.domain.plan.roofline import Precision
 
 if TYPE_CHECKING:

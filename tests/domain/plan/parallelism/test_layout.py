@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.app.plan.machines.parallel_plan import ParallelPlan, plan_parallel
 from gpuwatch.app.plan.plan_request import request_of
 from gpuwatch.domain.market.links import machine_network
-from gpuwatch.domain.plan.parallelism.layout import Layout
+from gpuwatch.domain.plan.parallelism.card_layout import Layout
 from gpuwatch.domain.plan.parallelism.parallel_request import ParallelRequest
 from gpuwatch.errors import UsageError
 from gpuwatch.testing.suite import case
