@@ -12,8 +12,8 @@ from gpuwatch.app.plan.plan_size import throughput_table
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.domain.market.links import machine_network
 from gpuwatch.domain.plan.figures import parse_gpu_config
-from gpuwatch.domain.plan.parallelism.launch_files import launch_files
 from gpuwatch.domain.plan.parallelism.card_layout import CardGroup, Layout, layouts
+from gpuwatch.domain.plan.parallelism.launch_files import launch_files
 from gpuwatch.domain.plan.roofline import WorkMethod, card_specs_of, has_fast_link
 from gpuwatch.errors import UsageError
 
