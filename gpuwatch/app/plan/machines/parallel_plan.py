@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpuwatch.app.plan.plan_size import throughput_table
+from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.domain.market.links import machine_network
 from gpuwatch.domain.plan.figures import parse_gpu_config
