@@ -182,6 +182,32 @@ def _loss(plan: HardwarePlan) -> str:
     return f"an interruption loses at most the work between two checkpoints: {dollars(highest_usd)}"
 
 
+def show_changes(request: JobRequest, as_json: bool) -> None:
+    """What one change each does to the hours and the memory of the job on its first cards."""
+    from gpuwatch.app.plan.what_if import changes_json, changes_sentence, what_changes
+
+    changes = what_changes(request)
+    if as_json:
+        json_out(changes_json(request, changes))
+        return
+    first = changes[0]
+    echo(f"{changes_sentence(request, changes)}\n")
+    columns = [left("change"), right("hours"), right("time"), right("memory"), left("fits"), left("rule", drop=1)]
+    rows = []
+    for change in changes:
+        times, hours = change.times(first), change.hours
+        rows.append([
+            change.name,
+            "–" if hours is None else _range(hours.low, hours.high),
+            "–" if times is None else f"{times:.2f}×",
+            f"{change.memory_gb:,.1f} GB",
+            "?" if change.fits is None else "yes" if change.fits else "no",
+            change.why_not or change.rule,
+        ])  # fmt: skip
+    table(columns, rows)
+    note("each row is the plan of the same job with one thing changed; time: in the middle of the range (docs/plan.md)")
+
+
 # --- on offers --------------------------------------------------------------------------------------------------------
 
 

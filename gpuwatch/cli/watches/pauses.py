@@ -10,6 +10,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.cli.base import Command, command_actor
 from gpuwatch.cli.options import completes, duration_option, group_option, json_option, stopping_settings_option
 from gpuwatch.cli.output import json_out
+from gpuwatch.domain.watches.owner_names import JOB_PREFIX
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -54,9 +55,16 @@ def resume(watch: str | None, group: str | None, as_json: bool, settings: Settin
 
     resumed, left = switch_on(settings, watch, actor=command_actor(), group=group)
     if not as_json:
-        subject = f"watch {watch!r}" if watch is not None else f"group {group!r}" if group is not None else "renting"
+        subject = _subject(watch, group)
         click.echo(f"{subject} resumed" if resumed else f"{subject} was not paused")
     _show(settings, left, as_json)
+
+
+def _subject(watch: str | None, group: str | None) -> str:
+    if watch is None:
+        return "renting" if group is None else f"group {group!r}"
+    job = watch.removeprefix(JOB_PREFIX)
+    return f"watch {watch!r}" if job == watch else f"job {job!r}"
 
 
 def _show(settings: Settings, pauses: PauseTable, as_json: bool) -> None:

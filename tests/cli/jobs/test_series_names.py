@@ -96,7 +96,7 @@ def test_a_job_is_paused_as_a_watch_and_a_recurring_one_with_all_its_runs(shell:
     assert paused.keys() == {"train", run.name}
     assert not [when for when in paused.values() if "paused" not in when]
     shell("watches", "resume", "job:nightly")
-    assert shell("watches", "resume", "job:train").out.startswith("watch 'job:train' resumed")
+    assert shell("watches", "resume", "job:train").out.startswith("job 'train' resumed")
     assert not [one for one in shell("jobs", "plan", "--json").json["jobs"] if "paused" in one["when"]]
 
 

@@ -180,7 +180,10 @@ def _machine(request: ForRequest, market: MarketPrices | None, names: tuple[str,
         found["card_price"] = CARD_PRICES.get(names[0], Decimal(0))
     if "rent" not in request.model_fields_set:
         if market is None or (price := _price_of(market, names, cards)) is None:
-            raise UsageError(f"no price of {cards}× {names[0]} is known: add --poll, or --rent USD per hour")
+            way = "no provider offers it now: add --rent USD per hour, or another --gpu"
+            if not request.poll:
+                way = "add --poll, or --rent USD per hour"
+            raise UsageError(f"no price of {cards}× {names[0]} is known: {way}")
         found["rent"] = price
     return found
 
