@@ -54,17 +54,19 @@ def network(fields: dict[str, Any]) -> NetworkShape:
 @pytest.mark.parametrize(
     ("fields", "published"),
     [
-        (SD_15, 859_520_964),  # the checkpoints' own counts; the papers round them: 860 M, 2.6 B, 12 B
+        # the checkpoints' own counts (forums.fast.ai/t/101515; "unet params" of a log of DreamBooth; the metadata of
+        # FLUX.1-dev's safetensors); the papers round them: 860 M, 2.6 B, 12 B
+        (SD_15, 859_520_964),
         (SDXL, 2_567_463_684),
         (FLUX, 11_901_408_320),
-        ({"model_type": "vit"}, 86_567_656),  # torchvision's models: ViT-B/16, ViT-L/16, ResNet-50, ResNet-18
+        ({"model_type": "vit"}, 86_567_656),  # `num_params` of torchvision: ViT-B/16, ViT-L/16, ResNet-50, ResNet-18
         ({"model_type": "vit", **LARGE}, 304_326_632),
         ({"model_type": "resnet"}, 25_557_032),
         ({"model_type": "resnet", "layer_type": "basic", "hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2]},
          11_689_512),
         ({"model_type": "wav2vec2"}, 94_371_712),  # Baevski et al.: 95 M and 317 M, with the heads of their training
         ({"model_type": "wav2vec2", "conv_bias": True, "feat_extract_norm": "layer", **LARGE}, 315_438_720),
-        (WHISPER, 1_543_304_960),  # Radford et al.: 1,550 M
+        (WHISPER, 1_543_304_960),  # large-v2 on the hub; Radford et al.: 1,550 M
     ],
     ids=["SD 1.5", "SDXL", "Flux", "ViT-B", "ViT-L", "ResNet-50", "ResNet-18", "wav2vec 2.0", "its large", "Whisper"],
 )  # fmt: skip
