@@ -156,7 +156,7 @@ def find_accelerator() -> TorchAccelerator:
         torch = import_module("torch")
         import_module("torch.utils.checkpoint")
     except ImportError:
-        raise CannotMeasure("PyTorch is not installed beside gpuwatch: pip install torch") from None
+        raise CannotMeasure("PyTorch is not installed beside gpuwatch: install it as pytorch.org says") from None
     if not torch.cuda.is_available():
         raise CannotMeasure(f"PyTorch {torch.__version__} finds no GPU on this machine")
     return TorchAccelerator(torch)

@@ -116,7 +116,7 @@ class TorchDecoder:
             self.trained.append(weight)
         if method is TrainingMethod.QLORA:
             if self._quantise is None:
-                raise CannotMeasure("QLoRA needs bitsandbytes, which is not installed here: pip install bitsandbytes")
+                raise CannotMeasure("QLoRA needs bitsandbytes: install it beside gpuwatch, or use --method lora")
             held = self._quantise(weight)
         else:
             held = lambda x: linear(x, weight)  # noqa: E731
