@@ -118,7 +118,7 @@ COMMANDS: dict[str, Facts] = {
     "plan size --params 70B --method qlora": lambda found: [f"× {one['gpu']}" for one in found["fits"][:15]],
     "plan fit --price B200=9.50-12.00 --price H100-SXM=3.50 --vram 60": classes,
     "plan job '4x A100 @ 1.20 for 72h' '4x H100 @ 3.50 for 24h'": lambda _: ["4x A100", "4x H100", "345.60", "336.00"],
-    "plan job '1x H100 @ 2.00' --size-of 1B --tokens 1B --what-if": lambda found: [
+    "plan job '1x H100 @ 2.00' --size-of 1B --tokens 1B --set what_if=true": lambda found: [
         f"{one['memory_gb']:,.1f} GB" for one in found["changes"]
     ],
     f"plan cases --data {VAST}": lambda found: [one["offers"][0]["gpu"] for one in found["cases"]],

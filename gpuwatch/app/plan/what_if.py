@@ -81,11 +81,11 @@ def what_changes(request: JobRequest) -> list[Change]:
         UsageError: the job as it is cannot be planned, or has no candidate, no model or no tokens.
     """
     if not request.candidates:
-        raise UsageError("--what-if requires cards at a price, such as '1x H100 @ 2.00'")
+        raise UsageError("what_if requires cards at a price, such as '1x H100 @ 2.00'")
     if request.model is None or request.model.network is not None or request.tokens is None:
-        raise UsageError("--what-if requires a language model and its tokens: --size-of 8B --tokens 1B")
+        raise UsageError("what_if requires a language model and its tokens: --size-of 8B --tokens 1B")
     if request.utilisation is not None or request.tokens_per_s is not None:
-        raise UsageError("--what-if compares estimates: omit utilisation and tokens_per_s")
+        raise UsageError("what_if compares estimates: omit utilisation and tokens_per_s")
     first = _change(request, "", "as it is", "", "")
     if first.hours is None:
         raise UsageError(first.why_not)
@@ -102,7 +102,7 @@ def changes_sentence(request: JobRequest, changes: Sequence[Change]) -> str:
 
 
 def changes_json(request: JobRequest, changes: Sequence[Change]) -> dict[str, Any]:
-    """JSON of `gpuwatch plan job --what-if`."""
+    """JSON of `gpuwatch plan job --set what_if=true`."""
     return {
         "sentence": changes_sentence(request, changes),
         "cards": parse_hardware(request.candidates[0]).on.text,
@@ -149,7 +149,7 @@ def _change(request: JobRequest, key: str, name: str, value: Any, rule: str) -> 
     changed = request.model_copy(update={key: value}) if key else request
     work = changed.workload()
     if work is None:
-        raise UsageError("--what-if requires a model")
+        raise UsageError("what_if requires a model")
     gb, why_not = memory_needed(work).gb, ""
     fits: bool | None = None
     hours: FigureRange | None = None

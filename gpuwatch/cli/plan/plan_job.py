@@ -43,13 +43,12 @@ from gpuwatch.errors import UsageError
         "gpuwatch plan job '4x A100 @ 1.20 for 72h' '4x H100 @ 3.50 for 24h'",
         "gpuwatch plan job '4x A100 @ 1.20' '4x H100 @ 3.50' --hours 72 --set on='4x A100' --set speedup='4x H100=2.5'",
         "gpuwatch plan job --size-of 70B --method qlora --tokens 50M --under 100 --by Sunday --set disk_gb=200",
-        "gpuwatch plan job '1x H100 @ 2.00' --size-of 8B --method lora --tokens 100M --what-if",
+        "gpuwatch plan job '1x H100 @ 2.00' --size-of 8B --method lora --tokens 100M --set what_if=true",
         "gpuwatch plan job jobs/qlora-8b.toml --poll",
     ),
 )
 @key_options(JobRequest, JOB_OPTIONS, "[FILE] [CANDIDATE]...")
 @by_option
-@click.option("--what-if", is_flag=True, help="What precision, kernels, checkpointing and batch change about it.")
 @watch_options("On offers: print the [[watch]] for this job, instead of the offers.")
 @html_option
 @verbose_option
@@ -58,7 +57,6 @@ from gpuwatch.errors import UsageError
 def job(
     values: dict[str, Any],
     by: str | None,
-    what_if: bool,
     watch: str | None,
     write: bool,
     html: Path | None,
@@ -81,9 +79,9 @@ def job(
     refuse_watch_with(watch, write=write, as_json=as_json)
     if watch is not None and request.candidates:
         raise UsageError("--watch requires real offers: omit the candidates")
-    if what_if:
+    if request.what_if:
         if html is not None or watch is not None:
-            raise UsageError("--what-if prints a table: omit --html and --watch")
+            raise UsageError("what_if prints a table: omit --html and --watch")
         show_changes(request, as_json)
         return Exit.DONE
     refuse_html_with(html, as_data=as_json or watch is not None)

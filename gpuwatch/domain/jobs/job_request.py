@@ -76,6 +76,10 @@ class JobRequest(OfferKeys, ModelKeys, JobTable):
         default=None, description="Maximum cost of the job in USD: adds a verdict (feasible, uncertain, not feasible)."
     )
 
+    what_if: Switch = Field(
+        default=False, description="Candidates: what precision, kernels, checkpointing and batch change, instead."
+    )
+
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @field_validator(*_RATES, mode="before")
