@@ -192,7 +192,7 @@ def show_changes(request: JobRequest, as_json: bool) -> None:
         return
     first = changes[0]
     echo(f"{changes_sentence(request, changes)}\n")
-    columns = [left("change"), right("hours"), right("time"), right("memory"), left("fits"), left("rule", drop=1)]
+    columns = [left("change"), right("hours"), right("time"), right("memory"), left("fits"), text("rule", drop=1)]
     rows = []
     for change in changes:
         times, hours = change.times(first), change.hours

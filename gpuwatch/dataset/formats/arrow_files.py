@@ -130,7 +130,9 @@ class ColumnFile:
         batch = self._with_plain_columns(batch)
         try:
             rows = batch.to_pylist()
-        except Exception:
+        except (
+            Exception
+        ):  # one value that Python does not hold, of whatever type the conversion raises; its row is found
             rows = [_one_row(batch, at) for at in range(batch.num_rows)]
         yield from (row if isinstance(row, str) else row_json(row) for row in rows)
 
@@ -151,7 +153,7 @@ class ColumnFile:
 def _one_row(batch: Any, at: int) -> Any:
     try:
         return batch.slice(at, 1).to_pylist()[0]
-    except Exception:
+    except Exception:  # it is counted and named as unusable
         return "a value that cannot be read"
 
 

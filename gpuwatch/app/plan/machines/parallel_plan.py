@@ -12,7 +12,7 @@ from gpuwatch.app.plan.speed_table import throughput_table
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.domain.market.links import machine_network
 from gpuwatch.domain.plan.figures import parse_gpu_config
-from gpuwatch.domain.plan.parallelism.card_layout import CardGroup, Layout, layouts
+from gpuwatch.domain.plan.parallelism.card_layout import SIMILAR, CardGroup, Layout, layouts
 from gpuwatch.domain.plan.parallelism.launch_files import launch_files
 from gpuwatch.domain.plan.roofline import WorkMethod, card_specs_of, has_fast_link
 from gpuwatch.errors import UsageError
@@ -132,6 +132,9 @@ def _reasons(work: Workload, group: CardGroup, best: Layout, found: Sequence[Lay
             f"data parallelism of {best.data}: 2({best.data}-1)/{best.data} of the gradients"
             f"{', and of the weights' if best.zero == 3 else ''}: {best.data_gb:.2f} GB a step, {best.data_s:.2f} s"
         )
+    shortest = min((one for one in found if one.fits), key=lambda one: one.step_s, default=best)
+    if best.fits and shortest.step_s < best.step_s:
+        lines.append(f"{shortest.text} is shorter by less than {100 * (SIMILAR - 1):.0f} %: the simpler layout counts")
     if best.zero:
         without = next(
             (one for one in found if (one.tensor, one.pipeline, one.zero) == (best.tensor, best.pipeline, 0)), None

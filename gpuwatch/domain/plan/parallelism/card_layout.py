@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.workload import Workload
 
 _GB: Final = 1e9
-_SIMILAR: Final = 1.02  # times this close count as equal: then the simpler layout
+SIMILAR: Final = 1.02  # times this close count as equal: then the simpler layout
 _SHARDED_FROM: Final = {"optimizer": 1, "master copy": 1, "gradients": 2, "weights": 3}  # the ZeRO stage
 _OF_TOKENS: Final = ("activations", "logits", "input", "KV cache")
 
@@ -129,7 +129,7 @@ def layouts(work: Workload, group: CardGroup) -> list[Layout]:
 
 
 def _rank(one: Layout, least_s: float) -> tuple[bool, bool, int, int, float]:
-    is_slower = one.step_s > least_s * _SIMILAR
+    is_slower = one.step_s > least_s * SIMILAR
     if not one.fits:
         return True, False, 0, 0, one.gb
     if is_slower:
