@@ -203,10 +203,7 @@ why_stop() { # a line, or nothing
     fi
 }
 
-is_gpu_busy() {
-    command -v nvidia-smi >/dev/null || return 1
-    nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits 2>/dev/null | grep -q '^ *[1-9]'
-}
+is_gpu_busy() { gpu_rows | grep -q '^ *[1-9]'; }
 
 start_guard() {
     sh "$self" guard "$run" $$ </dev/null >>"$run/runner.log" 2>&1 &
@@ -299,14 +296,51 @@ observe() { # $1: lease until, $2: bytes of the log that are known, $3: bytes at
 }
 
 use() { # what the machine is busy with: one line a figure
-    if command -v nvidia-smi >/dev/null; then
-        nvidia-smi --query-gpu=utilization.gpu,memory.used,memory.total,name --format=csv,noheader,nounits 2>/dev/null |
-            head -n 65 | sed 's/, */,/g; s/^/gpu=/'
-    fi
+    gpu_rows | head -n 65 | sed 's/, */,/g; s/^/gpu=/'
     [ -r /proc/loadavg ] && echo "load=$(cut -d ' ' -f 1 /proc/loadavg)"
     cpus=$(getconf _NPROCESSORS_ONLN 2>/dev/null) && echo "cpus=$cpus"
     [ -r /proc/stat ] && awk '$1 == "cpu" { print "cpu_jiffies=" $2 + $3 + $4 "," $5 "," $6 }' /proc/stat
     true
+}
+
+gpu_rows() { # a line a GPU, as nvidia-smi prints it: use in percent, used and total MiB, name
+    if command -v nvidia-smi >/dev/null; then
+        nvidia-smi --query-gpu=utilization.gpu,memory.used,memory.total,name --format=csv,noheader,nounits 2>/dev/null
+        return
+    fi
+    rocm=$PATH:/opt/rocm/bin # where AMD's packages install, and no login shell looks
+    rows=$(
+        PATH=$rocm
+        { amd-smi static --asic --json; amd-smi metric --usage --mem-usage --json; } 2>/dev/null | amd_rows
+    )
+    [ -n "$rows" ] || rows=$( # older machines have only this one; newer ones lack it
+        PATH=$rocm
+        rocm-smi --showproductname --showuse --showmeminfo vram --json 2>/dev/null | amd_rows
+    )
+    [ -z "$rows" ] || say "$rows"
+}
+
+amd_rows() { # stdin: JSON of amd-smi or rocm-smi; whatever else they print there is passed over
+    tr '{},' '\n\n\n' | awk '
+        BEGIN { FS = "\""; key["gfx_activity"] = key["GPU use (%)"] = "use"
+            key["used_vram"] = key["VRAM Total Used Memory (B)"] = "used"
+            key["total_vram"] = key["VRAM Total Memory (B)"] = "total"
+            key["market_name"] = key["Card Series"] = key["Card series"] = "name" }
+        function field(name) { return (at, name) in found ? found[at, name] : "N/A" }
+        NF < 2 { next }
+        { text = $4; if (NF < 4) { text = $3; gsub(/[^0-9.]/, "", text) } } # a number stands without quotes
+        $2 ~ /^card[0-9]+$/ { at = $2 }
+        $2 == "gpu" && text != "" { at = text }
+        at != "" && !(at in known) { known[at]; order[++gpus] = at }
+        $2 == "value" && name != "" && text != "" { found[at, name] = text } # of the key before it
+        { name = "" }
+        at != "" && $2 in key {
+            name = key[$2]
+            if ($2 ~ /[(]B[)]$/ && text ~ /^[0-9]+$/) text = sprintf("%.0f", text / 1048576)
+            if (text != "") { found[at, name] = text; name = "" }
+        }
+        END { for (i = 1; i <= gpus; i++) { at = order[i]
+            print field("use") ", " field("used") ", " field("total") ", " field("name") } }'
 }
 
 # --- files ------------------------------------------------------------------------------------------------------------

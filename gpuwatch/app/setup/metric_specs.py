@@ -78,7 +78,7 @@ _MACHINE_METRICS = (
     MetricSpec(
         "gpuwatch_own_gpu_utilization_ratio",
         _GAUGE,
-        "GPU utilisation that nvidia-smi states, 0 to 1; absent if it states none, as with MIG",
+        "GPU utilisation that its driver states, 0 to 1; absent if it states none, as with MIG",
         _OWN_GPU,
     ),
     MetricSpec("gpuwatch_own_gpu_memory_used_bytes", _GAUGE, "GPU memory in use", _OWN_GPU),

@@ -73,7 +73,7 @@ _OWN_COLUMNS = (
 @as_struct(
     "machines",
     MachineOptions,
-    click.option("--ssh", "hosts", metavar="HOST", multiple=True, help="Read nvidia-smi there; may be repeated."),
+    click.option("--ssh", "hosts", metavar="HOST", multiple=True, help="Read the GPUs of a machine; may be repeated."),
     click.option("--machines", "listed", is_flag=True, help="Read the machines in [own_machines] of the settings."),
     value_option("--key", FILE, "With --ssh: private key. Default: your own keys and agent.", name="key"),
     duration_option("--for", "for_s", "With --ssh: read for so long. Default: once."),

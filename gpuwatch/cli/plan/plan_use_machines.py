@@ -128,7 +128,9 @@ def _smaller_text(card: SmallerCard) -> str:
 def _advice(use: GpuUse, thresholds: Thresholds) -> str:
     if use.verdict is not None:
         return advice_text(use.verdict, thresholds.low, thresholds.good)
-    return "MIG splits it: nvidia-smi states no use; DCGM does" if use.is_split else "not measured"
+    if use.is_split:
+        return "its driver states no use, as of a GPU that MIG splits"
+    return "its driver states nothing of it: is it lost?" if use.total_mib is None else "not measured"
 
 
 def advice_text(verdict: UtilisationVerdict, low: float, good: float) -> str:

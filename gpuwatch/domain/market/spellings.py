@@ -19,9 +19,11 @@ _SIZE = re.compile(r"(?<![a-z0-9.])(\d{1,3}) ?g(?:i?b?)?(?![a-z0-9])")
 _SOCKET = re.compile(r"(?<![a-z0-9])(sxm|pcie|oam|nvl)\d?(?![a-z0-9])")
 _BEFORE = re.compile(r"^(?:nvidia|amd|intel|geforce|tesla|instinct|gpu|\d{1,2}x) ?")  # "geforcertx4090", "gpu 8x a100"
 _COUNT_BEHIND = re.compile(r" ?x\d{1,2}$")  # "h100 sxm5x8"
-# Words beside the name of a card that never make it another card: the line, the kind of memory, the rack it is part of.
+# Words beside the name of a card that never make it another card: the line, the kind of memory, the rack it is part of;
+# and of AMD's drivers: a virtual function is the card in a virtual machine, "(MCM) OAM AC MBA" the module it sits on.
 _DECORATION = re.compile(
     r"(?<![a-z0-9])(?:nvidia|amd|intel|geforce|tesla|instinct|tensor core|gpus?|generation|gen|edition|founders|"
+    r"vf|mxgpu|mcm|ac mba|dual slot|"
     r"superchip|grace|lc|liquid cooled|hbm\d?e?|gddr\dx?|nvl(?:36|72|144)(?:x\d)?|quadro(?= rtx a\d))(?![a-z0-9])"
 )
 _BOARD = re.compile(r"(?<![a-z0-9])(?:hgx|dgx)(?![a-z0-9])")  # systems whose GPUs have SXM sockets
@@ -29,6 +31,7 @@ _EDITION = re.compile(r"(?<![a-z0-9])(?:server|workstation|se|ws|wk)(?![a-z0-9])
 _ARCHITECTURE = re.compile(
     r"(?<![a-z0-9])(rubin|blackwell ultra|blackwell|hopper|ada lovelace|ampere|turing|volta|pascal)(?![a-z0-9])"
 )
+_LSPCI = re.compile(r"[^\[\]]+ \[([^\[\]]+)\]")  # chip [card]: "Aqua Vanjaram [Instinct MI300X]"
 _NUMBER = re.compile(r"\d{3,4}(?: ?(?:ti|super|s|d))*")  # "4090", "3080 ti"
 _KEEP = {ord(c): c for c in "abcdefghijklmnopqrstuvwxyz0123456789"} | {
     ord(c): c.lower() for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -100,6 +103,8 @@ def readings(text: str) -> Iterator[Reading]:
     First without maker, count, memory and socket; then without words that every card of a line may carry; then without
     the edition.
     """
+    if (chip := _LSPCI.fullmatch(text)) is not None:
+        text = chip[1]
     plain = _COUNT_BEHIND.sub("", " ".join(text.translate(_BLANKS).casefold().split()))
     while found := _BEFORE.match(plain):
         plain = plain[found.end() :]

@@ -12,12 +12,12 @@ from gpuwatch.engine.setup.parallel import run_in_parallel
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports.remote import RemoteShell
 
-READ_TIMEOUT_S: Final = 20.0  # of one machine: ten to connect, and nvidia-smi takes seconds where no process holds it
+READ_TIMEOUT_S: Final = 20.0  # of one machine: ten to connect, and the drivers' tools take seconds
 _MOST_BYTES: Final = 16_384
 
 
 class MachineUnreadable(GpuwatchError):
-    """It answers, but not as `nvidia-smi` does; the text says how, and may be shown."""
+    """It answers, but states no GPUs; the text says what it states, and may be shown."""
 
 
 class OwnMachines:
@@ -52,7 +52,7 @@ class OwnMachines:
         try:
             gpus = parse_gpus(answer.stdout.decode("utf-8", "replace"))
         except ValueError as error:
-            raise MachineUnreadable(f"nvidia-smi prints what no driver does: {error}") from error
+            raise MachineUnreadable(f"no figures of its GPUs: {error}") from error
         if not gpus:
-            raise MachineUnreadable("nvidia-smi states no GPU there: it is not installed, fails, or finds none")
+            raise MachineUnreadable("no GPU there: nvidia-smi, amd-smi and rocm-smi are missing, fail, or find none")
         return gpus

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator.instances.machine_sshd import MachineSshd, has_sshd
+from tests.checkout import ROOT
 from tests.cli.conftest import Ran, Shell
 from tests.own_machines import let_in, nvidia_smi, prints
 
@@ -96,10 +97,24 @@ def test_hostile_output_is_refused_by_name(reader: Reader) -> None:
     assert "GPU 0: utilization.gpu" in reader.error(prints("5000, 1, 2, X"))
     assert "GPU 1: name" in reader.error(prints("5, 1, 2, X", "5, 1, 2, \x1b[31mred"))
     assert "more than 16,384 bytes" in reader.error("yes '5, 1, 2, " + "x" * 900 + "'")
-    assert "states no GPU" in reader.error("exit 9")
+    assert "no GPU there" in reader.error("exit 9")
+    assert "it prints 'No devices were found'" in reader.error("echo 'No devices were found'; exit 6")
     ran = reader()
     assert ran.code == 3
     assert "\x1b" not in ran.out
+
+
+def test_amd_cards_are_judged_and_a_die_costs_its_share(reader: Reader) -> None:
+    (reader.machine.folder / "bin/nvidia-smi").unlink(missing_ok=True)
+    reader.machine.override_program("rocm-smi", f"cat {ROOT / 'tests/recorded/amd-smi/rocm-smi-mi250.json'}")
+    ran = reader("--price", "1.5", "--json")
+    assert ran.code == 0, ran.err
+    dies = ran.json["machines"][0]["gpus"]
+    assert [(die["gpu"], die["use_percent"], die["memory_mib"]) for die in dies] == [
+        ("MI250", 50, 65520),
+        ("MI250", 0, 65520),
+    ]
+    assert [die["idle_usd_gpu_hour"] for die in dies] == [0.75, 1.5]
 
 
 def test_a_changed_host_key_is_refused_and_nothing_asks(reader: Reader, tmp_path: Path) -> None:

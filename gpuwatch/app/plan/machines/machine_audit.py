@@ -138,7 +138,7 @@ def _market(settings: Settings) -> tuple[dict[str, Decimal], str | None]:
 def machine_audit_json(audit: MachineAudit) -> dict[str, Any]:
     """JSON of `gpuwatch use --ssh`."""
     return {
-        "method": f"{UTILISATION_METHOD_TEXT}, mean of the readings of nvidia-smi",
+        "method": f"{UTILISATION_METHOD_TEXT}, mean of the readings of nvidia-smi, amd-smi or rocm-smi",
         "samples": audit.rounds,
         "since": rfc3339(audit.since),
         "until": rfc3339(audit.until),

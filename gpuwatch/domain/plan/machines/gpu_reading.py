@@ -1,7 +1,7 @@
-"""What `nvidia-smi` says of a machine's GPUs, as the runner prints it: `gpu=41,8000,81920,NVIDIA H100 80GB HBM3`. Pure.
+"""A machine's GPUs by `nvidia-smi`, `amd-smi` or `rocm-smi`, as the runner prints them: `gpu=41,8000,81920,NVIDIA A40`.
 
 The text is untrusted: a row that no driver prints is rejected with the name of its field. What a driver cannot measure
-("[N/A]": the use of a GPU that is split by MIG, the memory of a GB10) is None, never 0.
+("[N/A]": the use of a GPU that is split by MIG, the memory of a GB10) is None, never 0. Pure.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ import msgspec
 MOST_GPUS: Final = 64  # as the runner prints
 _PREFIX: Final = "gpu="
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
-# NVIDIA's words for what it cannot say: "[N/A]", "[Not Supported]", "[Unknown Error]", "ERR!"
-_UNMEASURED: Final = re.compile(r"\[(N/A|Not ?Supported|Unknown ?Error|GPU ?requires ?reset)\]|N/A|ERR!", re.IGNORECASE)
+# NVIDIA's words for what it cannot say: "[Not Supported]", "[GPU is lost]" for each field of one that fell off the bus,
+# "[Insufficient Permissions]" for the memory of a MIG instance (github.com/Stability-AI/StableSwarmUI/issues/388)
+_UNMEASURED: Final = re.compile(r"\[[A-Za-z/ ]{1,40}\]|N/A|ERR!", re.IGNORECASE)
+# "WARNING: infoROM is corrupted at gpu 0000:17:00.0" is printed among the rows, and is none
+_WARNING: Final = "WARNING:"
 _NAME: Final = re.compile(r"[ -~]{1,80}")
+_SENTENCE: Final = 160
 _MOST_MIB: Final = 10 * 1024 * 1024  # 10 TiB: fifty times the largest card
 
 
@@ -37,7 +41,7 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_split(self) -> bool:
-        """Whether its use is not measured although its memory is: MIG splits it, or the driver is too old."""
+        """Whether its use is not measured although its memory is: it is split, or the driver does not measure it."""
         return self.percent is None and self.used_mib is not None
 
 
@@ -47,7 +51,8 @@ def parse_gpus(report: str) -> list[GpuReading]:
     Raises:
         ValueError: a row is not one of `nvidia-smi`: which GPU, which field, and what it says.
     """
-    rows = [line.removeprefix(_PREFIX) for line in report.splitlines() if line.startswith(_PREFIX)]
+    lines = [line.removeprefix(_PREFIX).strip() for line in report.splitlines() if line.startswith(_PREFIX)]
+    rows = [line for line in lines if line and not line.startswith(_WARNING)]
     if len(rows) > MOST_GPUS:
         raise ValueError(f"{len(rows)} GPUs: at most {MOST_GPUS} are read")
     return [_gpu(row, index) for index, row in enumerate(rows)]
@@ -55,9 +60,11 @@ def parse_gpus(report: str) -> list[GpuReading]:
 
 def _gpu(row: str, index: int) -> GpuReading:
     fields = [field.strip() for field in row.split(",", 3)]
-    if len(fields) < 3:
-        raise ValueError(f"GPU {index}: expected utilisation, used and total memory, not {_shown(row)}")
+    if len(fields) < 3:  # a sentence instead, such as "No devices were found"
+        raise ValueError(f"instead of GPU {index} it prints {_shown(row, _SENTENCE)}")
     name = fields[3] if len(fields) > 3 else ""
+    if _UNMEASURED.fullmatch(name):
+        name = ""
     if name and not _NAME.fullmatch(name):
         raise ValueError(f"GPU {index}: name: expected one line of plain text, not {_shown(name)}")
     percent = _value(fields[0], f"GPU {index}: utilization.gpu", 100)
@@ -76,8 +83,8 @@ def _value(text: str, field: str, most: float) -> float | None:
     return value
 
 
-def _shown(text: str) -> str:
-    return ascii(text[:60])
+def _shown(text: str, most: int = 60) -> str:
+    return ascii(text[:most])
 
 
 def mean_percent(gpus: list[GpuReading]) -> float | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.plan.machines.machine_use import part_of_card
 
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.machines.gpu_reading import GpuReading
@@ -64,9 +65,10 @@ def machine_prices(
         for index, gpu in enumerate(machine.gpus):
             labels = _labels(machine.host, index, gpu, other_gpu)
             stated = own.get(machine.host)
-            price = market.get(labels[1]) if stated is None else float(stated)
-            if price is not None:
-                prices[labels] = price
+            if stated is not None:
+                prices[labels] = float(stated)
+            elif labels[1] in market:
+                prices[labels] = market[labels[1]] * part_of_card(labels[1], gpu.total_mib)
     return {"gpuwatch_own_gpu_price_usd_hour": prices} if prices else {}
 
 

@@ -23,6 +23,7 @@ from gpuwatch.domain.plan.memory_need import RESERVE
 from gpuwatch.domain.plan.roofline import has_fast_link, lacks_bf16
 
 _MIB_A_GIB: Final = 1024.0
+_PART: Final = 0.7  # under this share of a card's memory, AMD's driver shows a part of it; NVIDIA's shows whole cards
 LEAST_SAMPLES: Final = 5  # below it, a peak of memory or use may well have been missed (assumed)
 
 
@@ -53,7 +54,8 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         gpu: canonical name, or the driver's if the catalogue lacks it.
-        specs: None: the catalogue lacks it, or its name does not identify the card.
+        specs: None: the catalogue lacks it, its name does not identify the card, or it is a part of one.
+        part: its share of the card: a die of an MI250X is 0.5.
         samples: readings with a utilisation.
         percent: mean of these; None: not measured.
         peak_percent: the highest of these.
@@ -73,6 +75,7 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     peak_mib: float | None
     total_mib: float | None
     is_split: bool
+    part: float = 1.0
     usd_gpu_hour: Decimal | None = None
     is_own_price: bool = False
     verdict: UtilisationVerdict | None = None
@@ -116,11 +119,13 @@ def _use(host: str, index: int, found: Sequence[GpuReading]) -> GpuUse:
     used = [one.used_mib for one in found if one.used_mib is not None]
     total = found[-1].total_mib
     name = catalog().resolve(found[-1].name, None if total is None else total / _MIB_A_GIB)
+    part = part_of_card(name.name, total)
     return GpuUse(
         host=host,
         index=index,
         gpu=name.name,
-        specs=gpu_specs().get(name.name) if name.known and name.certain else None,
+        specs=gpu_specs().get(name.name) if name.known and name.certain and part == 1.0 else None,
+        part=part,
         samples=len(percents),
         percent=sum(percents) / len(percents) if percents else None,
         peak_percent=max(percents, default=None),
@@ -133,7 +138,7 @@ def _use(host: str, index: int, found: Sequence[GpuReading]) -> GpuUse:
 def _priced(
     use: GpuUse, own: Decimal | None, market: Mapping[str, Decimal], thresholds: Thresholds, count: int
 ) -> GpuUse:
-    price = market.get(use.gpu) if own is None else own
+    price = market_price(use.gpu, use.part, market) if own is None else own
     return msgspec.structs.replace(
         use,
         usd_gpu_hour=price,
@@ -144,6 +149,21 @@ def _priced(
         else price_at_utilisation(price, use.percent, thresholds.low, thresholds.good),
         smaller=tuple(smaller_cards(use, market, thresholds.good, count)),
     )
+
+
+def part_of_card(name: str, total_mib: float | None) -> float:
+    """The share of its card that AMD's driver shows as one GPU: a die of an MI250X, a partition of an MI300X."""
+    specs = gpu_specs().get(name)
+    if specs is None or specs.vendor != "amd" or total_mib is None:
+        return 1.0
+    share = total_mib / _MIB_A_GIB / specs.memory_gib
+    return share if share < _PART else 1.0
+
+
+def market_price(name: str, part: float, prices: Mapping[str, Decimal]) -> Decimal | None:
+    """The lowest price of a GPU, USD per hour: a part of a card costs its share."""
+    whole = prices.get(name)
+    return whole if whole is None or part == 1.0 else whole * Decimal(str(part))
 
 
 def smaller_cards(

@@ -58,7 +58,7 @@ class OwnMachinesSettings(Spec, frozen=True, kw_only=True):
 
     machines: Annotated[tuple[OwnMachine, ...], about("The machines: { host, usd_gpu_hour }.", max_length=256)] = ()
     ssh_key: Annotated[Line | None, about("Private key. Default: the daemon user's own keys and agent.")] = None
-    every_s: Annotated[SpanFrom1s, about("Interval at which nvidia-smi is read there.")] = 60.0
+    every_s: Annotated[SpanFrom1s, about("Interval at which their GPUs are read.")] = 60.0
 
     @classmethod
     def computed(cls, table: Any) -> dict[str, Any]:

@@ -31,6 +31,34 @@ def test_rows_of_a_runner_without_names_and_other_lines() -> None:
     assert parse_gpus("gpu=[Not Supported], [N/A], 15360, Tesla T4") == [GpuReading(total_mib=15360, name="Tesla T4")]
 
 
+def test_a_lost_gpu_and_a_forbidden_figure_are_unmeasured_and_spoil_no_other() -> None:
+    lost = ", ".join(["[GPU is lost]"] * 4)
+    first, second = parse_gpus(f"gpu=10, 100, 81559, NVIDIA H100 80GB HBM3\ngpu={lost}\n")
+    assert (first.percent, second) == (10, GpuReading())
+    (instance,) = parse_gpus("gpu=[N/A], [Insufficient Permissions], [Insufficient Permissions], NVIDIA A100-SXM4-80GB")
+    assert instance == GpuReading(name="NVIDIA A100-SXM4-80GB")
+    assert parse_gpus("gpu=ERR!, 300, 8192, GeForce GTX 1080")[0].is_split
+
+
+def test_a_warning_among_the_rows_is_no_gpu() -> None:
+    warning = "gpu=WARNING: infoROM is corrupted at gpu 0000:17:00.0"
+    for report_lines in (f"{warning}\ngpu=12, 100, 81559, X", f"gpu=12, 100, 81559, X\n{warning}\ngpu=\n"):
+        assert parse_gpus(report_lines) == [GpuReading(percent=12, used_mib=100, total_mib=81559, name="X")]
+
+
+def test_a_failure_is_shown_in_the_words_of_the_driver() -> None:
+    for words in (
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest"
+        " NVIDIA driver is installed and running.",
+        "No devices were found",
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "Unable to determine the device handle for GPU 0000:41:00.0: Unknown Error",
+    ):
+        with case(words), pytest.raises(ValueError, match="instead of GPU 0") as refused:
+            parse_gpus(f"gpu={words}")
+        assert words in str(refused.value)
+
+
 def test_hostile_rows_are_refused_by_the_name_of_their_field() -> None:
     for row, what in (
         ("500, 1, 2, X", "GPU 0: utilization.gpu: expected a number from 0 to 100, not '500'"),
@@ -41,7 +69,7 @@ def test_hostile_rows_are_refused_by_the_name_of_their_field() -> None:
         ("5, 3, 2, X", "GPU 0: memory: 3 of 2 MiB are used"),
         ("5, 0, 0, X", "GPU 0: 0 MiB"),
         ("5, 1, , X", "memory.total"),
-        ("5, 1", "expected utilisation, used and total memory"),
+        ("5, 1", "instead of GPU 0 it prints '5, 1'"),
         ("5, 1, 2, \x1b[2Jgone", r"name: expected one line of plain text, not '\x1b[2Jgone'"),
         ("5, 1, 2, " + "x" * 200, "name: expected"),
         ("$(reboot), 1, 2, X", "utilization.gpu"),

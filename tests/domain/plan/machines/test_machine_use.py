@@ -55,6 +55,16 @@ def test_a_smaller_card_holds_the_peak_and_stays_under_the_upper_threshold() -> 
     assert "A100 SXM 40GB" not in [card.gpu.name for card in full.smaller]  # 10 % of it stay free
 
 
+def test_a_die_of_an_amd_card_costs_its_share_and_has_no_smaller_card() -> None:
+    die = busy(40, 8, "AMD Instinct MI250X", 64)
+    (use,) = gpu_uses([reading(die)], {}, {"MI250X": Decimal("2.00")}, LIMITS)
+    assert (use.gpu, use.usd_gpu_hour, use.smaller) == ("MI250X", Decimal("1.00"), ())
+    (whole,) = gpu_uses([reading(busy(40, 8, "AMD Instinct MI300X VF", 191))], {}, {"MI300X": Decimal("2.00")}, LIMITS)
+    assert (whole.gpu, whole.usd_gpu_hour) == ("MI300X", Decimal("2.00"))
+    (stated,) = gpu_uses([reading(die)], {"gpu1": Decimal("0.70")}, {"MI250X": Decimal("2.00")}, LIMITS)
+    assert stated.usd_gpu_hour == Decimal("0.70")
+
+
 def test_cards_that_share_a_fast_link_are_not_replaced_by_cards_without_one() -> None:
     both = use_of(reading(busy(10, 8), busy(10, 8)))
     assert {card.gpu.name for use in both for card in use.smaller} & {"L4", "A30"} == set()
