@@ -8,7 +8,7 @@ than all of it.
 
 from __future__ import annotations
 
-from math import ceil, expm1, isfinite
+from math import ceil, exp, expm1, isfinite, log
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +21,8 @@ from gpuwatch.domain.plan.job_hours import JobSpec, hours_on
 from gpuwatch.domain.setup.durations import HOUR_S
 
 _MOST_HOURS = 87_600.0  # ten years: longer jobs never finish
-_STEEP = 50.0  # above this r × t a stretch never finishes
+_MOST_TRIES = 100.0  # per finished stretch: with more, a mean of hours and dollars is no plan
+_COUNTED_TRIES = 1e9  # above it their number says nothing
 JOB_COST_METHOD_TEXT = (
     "price × time + traffic; restarts by Daly (2006): Poisson interruptions, work since a checkpoint is lost"
 )
@@ -161,11 +162,13 @@ def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCo
         _Starts(setup / HOUR_S, pull_h + load / HOUR_S, reload / HOUR_S)
         for setup, load, reload in zip(job.setup_s, job.load_s, reload_s, strict=True)
     ]
+    if (why := _endless(job, priced_gpus, hours.value.high, starts[1])) is not None:
+        return why
     low = high = _bill(job, priced_gpus, hours.value.low, starts[0], traffic)
     if hours.value.is_wide or starts[0] != starts[1] or job.prepare_usd.is_wide:
         high = _bill(job, priced_gpus, hours.value.high, starts[1], traffic)
     if high is None or low is None:
-        return "it would never finish: too many interruptions for so few checkpoints"
+        return "it takes longer than ten years"
     if job.within_s is not None and high.hours * HOUR_S > job.within_s * (1 + 1e-9):
         return f"it takes longer than {job.within_s / HOUR_S:,.4g} h"
     before = {"labour_usd": job.labour_usd, "debug_h": job.debug_h}
@@ -175,15 +178,9 @@ def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCo
 
 
 def _bill(job: JobSpec, priced_gpus: PricedGpus, work_h: float, starts: _Starts, traffic: JobTraffic) -> JobBill | None:
-    """The bill; None: the job never finishes."""
-    taken, own = job.interruptions_per_day / 24 if priced_gpus.can_be_interrupted else 0.0, job.restarts_per_day / 24
-    per_hour, start_h = taken + own, starts.start_h
-    if own:  # the mean of both kinds of restart
-        start_h = (taken * start_h + own * starts.reload_h) / per_hour
-    stretch_h = min(work_h, job.checkpoint_s / HOUR_S) if job.checkpoint_s else work_h
-    stretches = _stretches(work_h, stretch_h)
-    if per_hour * max(stretch_h, start_h) > _STEEP:
-        return None
+    """The bill; None: the job takes longer than ten years."""
+    taken, per_hour, start_h = _restarts(job, priced_gpus, starts)
+    stretches = _stretches(work_h, _stretch_h(job, work_h))
     interruptions = sum(number * expm1(per_hour * length) for length, number in stretches)
     lost = sum(number * _repeated_h(length, per_hour) for length, number in stretches) if per_hour else 0.0
     # an interruption during a restart costs another restart: a geometric series
@@ -206,6 +203,37 @@ def _bill(job: JobSpec, priced_gpus: PricedGpus, work_h: float, starts: _Starts,
         disk_microusd_hour=priced_gpus.disk_microusd_hour,
         traffic_usd=moved,
     )
+
+
+def _restarts(job: JobSpec, priced_gpus: PricedGpus, starts: _Starts) -> tuple[float, float, float]:
+    """Interruptions per hour, restarts of both kinds per hour, and the mean hours until the work goes on after one."""
+    taken, own = job.interruptions_per_day / 24 if priced_gpus.can_be_interrupted else 0.0, job.restarts_per_day / 24
+    per_hour = taken + own
+    start_h = (taken * starts.start_h + own * starts.reload_h) / per_hour if own else starts.start_h
+    return taken, per_hour, start_h
+
+
+def _stretch_h(job: JobSpec, work_h: float) -> float:
+    """Hours of work that are lost as a whole: between two checkpoints, or all of it."""
+    return min(work_h, job.checkpoint_s / HOUR_S) if job.checkpoint_s else work_h
+
+
+def _endless(job: JobSpec, priced_gpus: PricedGpus, work_h: float, starts: _Starts) -> str | None:
+    """Why the job would practically never finish: of eʳᵗ tries one gets through t hours (Poisson)."""
+    _, per_hour, start_h = _restarts(job, priced_gpus, starts)
+    stretch_h = _stretch_h(job, work_h)
+    tried_h = max(stretch_h, start_h)
+    if per_hour * tried_h <= log(_MOST_TRIES):
+        return None
+    tries = min(exp(min(per_hour * tried_h, 99.0)), _COUNTED_TRIES)
+    found = (
+        f"it would practically never finish: {tried_h:,.3g} h without a restart come once in {tries:,.0f} tries or more"
+    )
+    if start_h > stretch_h:
+        return f"{found}, and a start takes that long"
+    if stretch_h < work_h:
+        return f"{found}, and checkpoints are that far apart; lower checkpoint_every"
+    return f"{found}, and each restart loses all work; set checkpoint_every"
 
 
 def _stretches(work_h: float, stretch_h: float) -> list[tuple[float, float]]:

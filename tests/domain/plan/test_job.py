@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from decimal import Decimal
 from typing import Any
@@ -122,7 +123,7 @@ def test_measured_ranges_make_a_range_of_cost() -> None:
 
 def test_an_interruption_never_loses_more_than_between_two_checkpoints() -> None:
     """Half an hour at 16 $ an hour: at most 8.00."""
-    for per_day in (0.01, 1, 24, 240):
+    for per_day in (0.01, 1, 24, 200):
         job = JobSpec(hours=exactly(0.5), checkpoint_s=1800, interruptions_per_day=per_day)
         bill = costs(job, a_stage(microusd_hour=16_000_000, can_be_interrupted=True)).high
         lost = bill.lost_h / bill.interruptions
@@ -194,6 +195,27 @@ def test_what_is_interrupted_too_often_is_never_done() -> None:
     assert isinstance(refused, str)
     assert "never finish" in refused
     assert isinstance(cost_on(job, a_stage(), NO_TRAFFIC), JobCost)
+
+
+def test_restarts_from_zero_have_a_mean_or_a_reason() -> None:
+    """The mean is (e^(rate × hours) - 1) / rate; where one of a hundred tries or fewer succeeds it is no plan."""
+    daily = changed(JobSpec(hours=exactly(24.0)), restarts_per_day=4.6)
+    assert costs(daily, a_stage()).high.hours == pytest.approx(math.expm1(4.6) / (4.6 / 24))
+    often = cost_on(changed(daily, restarts_per_day=10.0), a_stage(), NO_TRAFFIC)
+    assert often == (
+        "it would practically never finish: 24 h without a restart come once in 22,026 tries or more,"
+        " and each restart loses all work; set checkpoint_every"
+    )
+    assert isinstance(
+        cost_on(changed(daily, restarts_per_day=10.0, checkpoint_s=1_800.0), a_stage(), NO_TRAFFIC), JobCost
+    )
+    wide = cost_on(changed(daily, restarts_per_day=1e9, checkpoint_s=1_800.0), a_stage(), NO_TRAFFIC)
+    assert str(wide).endswith("0.5 h without a restart come once in 1,000,000,000 tries or more,"
+                              " and checkpoints are that far apart; lower checkpoint_every")  # fmt: skip
+    slow = changed(daily, restarts_per_day=48.0, checkpoint_s=60.0, load_s=exactly(36_000.0))
+    assert str(cost_on(slow, a_stage(), NO_TRAFFIC)).endswith("or more, and a start takes that long")
+    uncertain = changed(daily, hours=FigureRange(1.0, 500.0))
+    assert "500 h without" in str(cost_on(uncertain, a_stage(), NO_TRAFFIC))
 
 
 @given(
