@@ -116,7 +116,7 @@ def _link_name(specs: GpuSpecs) -> str | None:
         return "PCIe"
     if specs.has_bridge:
         return "NVLink bridge between pairs, else PCIe"
-    if specs.vendor == "amd" and specs.link_gb_s is not None:
+    if specs.vendor == "amd" and specs.form_factor in {"OAM", "socket"}:
         return "Infinity Fabric"
     return None
 
@@ -132,16 +132,17 @@ def _uses(specs: GpuSpecs, line_source: str) -> Iterator[str]:
 
 
 def _training(specs: GpuSpecs) -> str:
+    if not specs.has_tensor_cores and (specs.vendor == "nvidia" or specs.fp16_tflops is not None):
+        return "no: it has no matrix units (Tensor cores)"
     if specs.fp16_tflops is None:
         return f"{UNKNOWN}: no source states its rate in 16 bits"
-    if not specs.has_tensor_cores:
-        return "no: it has no matrix units (Tensor cores)"
     found = ["FP16 only, no bf16"] if lacks_bf16(specs.name) else []
-    found.append(
-        "several cards share a model over their own link"
-        if has_fast_link(specs)
-        else "models that one card holds: several are joined by PCIe or pairs only"
-    )
+    if has_fast_link(specs):
+        found.append("several cards share a model over their own link")
+    elif specs.has_no_link or specs.has_bridge:
+        found.append("models that one card holds: several are joined by PCIe or pairs only")
+    else:
+        found.append(f"the link between several cards: {UNKNOWN}")
     return f"yes; {'; '.join(found)}"
 
 

@@ -20,14 +20,14 @@ import msgspec
 _TENSOR_CORES = frozenset(
     {
         *("Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell", "Blackwell Ultra"),
-        *("CDNA 3", "Da Vinci", "BR1xx", "Big Island"),
+        *("CDNA", "CDNA 2", "CDNA 3", "CDNA 4", "Da Vinci", "BR1xx", "Big Island"),
     }
 )  # NVIDIA's name; the matrix units of others do the same work
 # The 32-bit rate as a share of the 16-bit rate. NVIDIA's data sheets: TF32 is half since Ampere (A100 156 of 312
 # TFLOP/s, H100 494.7 of 989.5, B200 1,125 of 2,250), as is P100's 32-bit rate (10.6 of 21.2); Volta and Turing reach
 # an eighth (V100 15.7 of 125, T4 8.1 of 65). AMD's: a quarter on CDNA 1 and 2 (MI250X 95.7 of 383), then an eighth
 # (MI300X 163.4 of 1,307). An eighth is assumed for all others.
-_FP32_SHARE = {"CDNA 1": 0.25, "CDNA 2": 0.25} | dict.fromkeys(
+_FP32_SHARE = {"CDNA": 0.25, "CDNA 2": 0.25} | dict.fromkeys(
     ("Pascal", "Ampere", "Ada Lovelace", "Hopper", "Blackwell", "Blackwell Ultra"), 0.5
 )
 _LEAST_FP32_SHARE = 0.125

@@ -36,6 +36,17 @@ def test_a_family_is_all_its_cards_and_a_slip_is_one_line(shell: Shell) -> None:
     assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 
+def test_an_amd_card_has_matrix_units_and_nothing_is_said_of_a_link_that_no_source_states(shell: Shell) -> None:
+    for name in ("MI100", "MI210"):  # gpuopen.com, AMD matrix cores: since the first CDNA
+        shown = shell("plan", "card", name).out
+        assert "training: yes" in shown
+        assert "the link between several cards: unknown" in shown
+    for name in ("MI250X", "MI300A", "MI325X", "MI355X"):
+        assert "Infinity Fabric" in shell("plan", "card", name).out
+    assert "PCIe" not in shell("plan", "card", "Ascend 910C").out
+    assert "no matrix units" in shell("plan", "card", "Tesla P40").out  # though no source states its 16-bit rate
+
+
 def test_a_card_for_games_says_what_its_licence_excludes(shell: Shell) -> None:
     assert "the licence of its driver excludes data centers" in shell("plan", "card", "RTX 3090").out
 
