@@ -14,10 +14,17 @@ from typing import Final
 import msgspec
 
 MAX_NAME_LENGTH = 80  # longer texts are not GPU names
-_MAKERS = ("nvidia", "amd", "intel")
+_BEFORE_ANYTHING = ("nvidia", "amd", "intel")
+# the longer name of a maker first; the others only before letters: "壁仞104" is no "104"
+_MAKERS = (
+    *_BEFORE_ANYTHING,
+    *("huawei", "华为", "birentech", "biren", "壁仞科技", "壁仞", "iluvatarcorex", "iluvatar", "天数智芯", "天数"),
+)
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d{1,3}) ?g(?:i?b?)?(?![a-z0-9])")
 _SOCKET = re.compile(r"(?<![a-z0-9])(sxm|pcie|oam|nvl)\d?(?![a-z0-9])")
-_BEFORE = re.compile(r"^(?:nvidia|amd|intel|geforce|tesla|instinct|gpu|\d{1,2}x) ?")  # "geforcertx4090", "gpu 8x a100"
+_BEFORE = re.compile(  # "geforcertx4090", "gpu 8x a100"
+    r"^(?:(?:nvidia|amd|intel|geforce|tesla|instinct|gpu|\d{1,2}x) ?|(?:huawei|biren(?:tech)?|iluvatar(?: corex)?) )"
+)
 _COUNT_BEHIND = re.compile(r" ?x\d{1,2}$")  # "h100 sxm5x8"
 # Words beside the name of a card that never make it another card: the line, the kind of memory, the rack it is part of;
 # and of AMD's drivers: a virtual function is the card in a virtual machine, "(MCM) OAM AC MBA" the module it sits on.
@@ -65,9 +72,9 @@ def fold(text: str) -> str:
         key = "".join(filter(None, map(_KEEP.get, map(ord, text))))
     else:
         key = "".join(filter(str.isalnum, text.casefold()))
-    for maker in _MAKERS:
-        if key.startswith(maker) and len(key) > len(maker):
-            return key[len(maker) :]
+    if key.startswith(_MAKERS):  # one call: every start folds all spellings of the catalogue
+        rest = key.removeprefix(next(filter(key.startswith, _MAKERS)))
+        return rest if rest and (rest[0].isalpha() or key.startswith(_BEFORE_ANYTHING)) else key
     return key
 
 

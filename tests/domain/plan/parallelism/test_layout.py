@@ -85,6 +85,8 @@ def test_networks_have_sources() -> None:
     known = machine_network("P5.48xlarge")
     assert known is not None
     assert (known[0], "AWS" in known[1]) == (3200, True)
+    for machine, gbps in (("Standard_ND96asr_v4", 1600), ("Standard_ND96amsr_A100_v4", 1600)):
+        assert (machine_network(machine) or (0,))[0] == gbps == 8 * 200  # learn.microsoft.com, ND A100 v4 series
     reasons = plan("16x H100 SXM", "8B", method="full", machine="p5.48xlarge").reasons
     assert any("3,200 Gbit/s, 50 GB/s for each card (AWS" in line for line in reasons)
 
