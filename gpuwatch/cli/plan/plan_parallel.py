@@ -65,6 +65,8 @@ def parallel(values: dict[str, Any], folder: Path | None, as_json: bool) -> int:
     refuse_ignored_workload(request, PARALLEL_OPTIONS)
     note_model(request)
     plan = plan_parallel(request)
+    if plan.group.warning is not None:
+        note(plan.group.warning)
     written = write_files(plan, folder) if folder is not None and plan.best is not None else []
     if as_json:
         json_out(plan_parallel_json(plan))
@@ -81,6 +83,8 @@ def _print(plan: ParallelPlan) -> None:
     if best is None:
         least = plan.layouts[0]
         echo(f"{cards} do not hold it: the best layout, {least.text}, needs {least.gb:,.1f} GB on each card.")
+        fewer = "--method lora or qlora, --set offload=true" if plan.work.trains else "fewer bits (--precision)"
+        note(f"more cards, {fewer} or a shorter --context: each needs less memory on a card")
         return
     echo(f"{best.text} on {cards}.")
     for line in plan.reasons:

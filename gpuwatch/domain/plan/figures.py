@@ -11,7 +11,7 @@ from gpuwatch.domain.market.gpu_names import catalog, clean_name
 
 _FIGURE = r"(?i)([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmbgt]?)"
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
-_CONFIG = r"(?i)(?:([0-9]{1,4})\s*[x×*]\s*)?(\S.*)"
+_CONFIG = r"(?i)(?:([0-9]{1,5})\s*[x×*]\s*)?(\S.*)"
 MIN_FIGURE, MAX_FIGURE = 1e-9, 1e18  # figures outside are typos, and results could overflow
 
 

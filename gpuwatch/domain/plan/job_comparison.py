@@ -24,7 +24,7 @@ from gpuwatch.domain.market.offer import Offer, OfferKind, is_slice
 from gpuwatch.domain.plan.figures import FigureRange, GpuAllocation, exactly, parse_gpu_config
 from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.plan.job_total import JobBill, JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
-from gpuwatch.domain.plan.roofline import MIXED, card_specs_of, peak_flops
+from gpuwatch.domain.plan.roofline import card_specs_of, joined_cards, mixed_warning, peak_flops
 from gpuwatch.domain.setup.durations import HOUR_S
 
 TOO_CHEAP: Final = 0.5  # share of the lower quartile
@@ -264,12 +264,7 @@ class PlannedHardware(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def warning(self) -> str | None:
         """What cards of several kinds cost their owner; None: they are of one kind."""
-        if not self.kinds:
-            return None
-        return (
-            f"{self.text}: mixed cards: every step waits for the slowest, so all {self.count} count as {self.kinds[0]} "
-            f"with the least memory of them, joined by PCIe; faster cards idle"
-        )
+        return mixed_warning(self.text, self.count, self.kinds[0]) if self.kinds else None
 
     @property
     def count(self) -> int:
@@ -308,20 +303,17 @@ def parse_hardware(text: str) -> PlannedHardware:
 
 def _mixed(text: str, kinds: Sequence[PlannedHardware]) -> PlannedHardware:
     """Cards of several kinds: each step waits for the slowest of them, and each card counts as the weakest."""
-    names = [kind.on.gpus[0] for kind in kinds]
-    if any(card_specs_of(name) is None for name in names):
-        raise ValueError(f"{text!r}: no data sheet of one of these cards, so the slowest is unknown")
-    count = sum(kind.count for kind in kinds)
+    on, names = joined_cards(text, [kind.on for kind in kinds])
+    count = on.count or 1
     hours = [kind.hours for kind in kinds if kind.hours is not None]
     if len(set(hours)) > 1:
         raise ValueError(f"{text!r}: the cards work together: state the hours once")
-    slowest_first = sorted(dict.fromkeys(names), key=lambda name: peak_flops(name) or 0.0)
     return PlannedHardware(
         text=text,
-        on=GpuAllocation(text, (MIXED.join(slowest_first),), count),
+        on=on,
         usd_gpu_hour=sum((kind.usd_gpu_hour * kind.count for kind in kinds), Decimal(0)) / count,
         hours=hours[0] if hours else None,
-        kinds=tuple(slowest_first) if len(slowest_first) > 1 else (),
+        kinds=names if len(names) > 1 else (),
     )
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_cards import GpuSpecs, gpu_specs
 from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.plan.figures import GpuAllocation
 
 _BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # supported since Ampere
 
@@ -134,6 +135,29 @@ def card_specs_of(name: str) -> GpuSpecs | None:
     )
 
 
+def joined_cards(text: str, kinds: Sequence[GpuAllocation]) -> tuple[GpuAllocation, tuple[str, ...]]:
+    """Cards that work on one job, and the names of their kinds, the slowest first. Raises ValueError."""
+    names = list(dict.fromkeys(kind.gpus[0] for kind in kinds))
+    specs = [card_specs_of(name) for name in names]
+    if None in specs:
+        raise ValueError(f"{text!r}: no data sheet of one of these cards, so the slowest is unknown")
+    if len({one.vendor for one in specs if one is not None}) > 1:
+        raise ValueError(
+            f"{text!r}: cards of several makers cannot share a job: NCCL joins NVIDIA's alone, RCCL AMD's alone"
+        )
+    names.sort(key=lambda name: peak_flops(name) or 0.0)
+    count = sum(kind.count or 1 for kind in kinds)
+    return GpuAllocation(text, (MIXED.join(names),), count), tuple(names)
+
+
+def mixed_warning(text: str, count: int, slowest: str) -> str:
+    """What cards of several kinds cost their owner."""
+    return (
+        f"{text}: mixed cards: every step waits for the slowest, so all {count} count as {slowest} "
+        f"with the least memory of them, joined by PCIe; faster cards idle"
+    )
+
+
 def peak_flops(gpu: str, *, fp8: bool = False, fp32: bool = False) -> float | None:
     """Dense FLOP/s of the matrix units, in 16 bits unless said otherwise. None: not on the data sheet."""
     specs = card_specs_of(gpu)
@@ -183,22 +207,21 @@ def _machine(gpu: GpuSpecs) -> int:
 
 
 def link_gb_s(gpu: GpuSpecs, count: int, *, nvlink: bool) -> float:
-    """The one-way rate of the slowest link of a GPU among `count`."""
+    """The one-way rate of the slowest link of a GPU among `count`; of its own data sheet where that states it."""
     if not nvlink:
         return _PCIE_GB_S.get(gpu.architecture, _PCIE_4_GB_S)
     if count > _machine(gpu):
         return _NETWORK_GB_S.get(gpu.architecture, _NETWORK_400G_GB_S)
+    if gpu.link_gb_s is not None:
+        return gpu.link_gb_s / 2
     return _NVLINK_GB_S.get(gpu.architecture, _NVLINK_GB_S["Ampere"])
 
 
 def roofline_tokens_s(task: SpeedTask, gpu: GpuSpecs, count: int, *, nvlink: bool) -> float | None:
     """Tokens a second of all GPUs at their nominal rates; None: the data sheet is incomplete."""
-    peak = gpu.fp32_tflops if task.fp32 else gpu.fp16_tflops
-    if task.fp8 and gpu.fp8_tflops:
-        peak = gpu.fp8_tflops
-    if not peak or not gpu.bandwidth_gb_s:
+    if not gpu.fp16_tflops or not gpu.bandwidth_gb_s:
         return None
-    compute_s = _flop_per_token(task) / (peak * 1e12 * count)
+    compute_s = arithmetic_s(task, gpu, count)
     step_tokens = task.batch if task.method is WorkMethod.DECODE else task.batch * task.context
     memory_s = _read_gb(task, count) / gpu.bandwidth_gb_s / step_tokens
     link_s = 0.0
@@ -207,6 +230,14 @@ def roofline_tokens_s(task: SpeedTask, gpu: GpuSpecs, count: int, *, nvlink: boo
     if task.offload:  # the weights are transferred over PCIe in every pass
         link_s += 2 * task.params * task.weight_bytes / _GB / count / link_gb_s(gpu, 1, nvlink=False) / step_tokens
     return 1 / max(compute_s, memory_s, link_s)
+
+
+def arithmetic_s(task: SpeedTask, gpu: GpuSpecs, count: int) -> float:
+    """Seconds of arithmetic for a token on all GPUs at their nominal rate; the data sheet states a 16-bit rate."""
+    peak = gpu.fp32_tflops if task.fp32 else gpu.fp16_tflops
+    if task.fp8 and gpu.fp8_tflops:
+        peak = gpu.fp8_tflops
+    return _flop_per_token(task) / ((peak or 1.0) * 1e12 * count)
 
 
 def _flop_per_token(task: SpeedTask) -> float:

@@ -11,7 +11,7 @@ def test_a_plan_is_explained_and_its_files_are_written(shell: Shell) -> None:
     ran = shell("plan", "parallel", "8x H100 SXM", "--size-of", "8B", "--method", "full", "--write", "run")
     assert ran.code == 0, ran.err
     assert "DP 8, ZeRO 1 on 1 × 8× H100 SXM." in ran.out
-    assert "2(8-1)/8 of the gradients: 28.00 GB a step" in ran.out
+    assert "(8-1)/8 of the gradients and of the new weights: 28.00 GB a step" in ran.out
     assert "450 GB/s one way for each card (NVLink" in ran.out
     files = sorted(path.name for path in (shell.folder / "run").iterdir())
     assert files == ["accelerate-deepspeed.yaml", "accelerate-fsdp.yaml", "deepspeed.json", "train.sh"]
@@ -39,6 +39,24 @@ def test_mixed_cards_are_as_fast_as_the_slowest_and_cost_what_all_cost(shell: Sh
     assert slowest["warning"] is None
     shown = shell("plan", "job", "2x RTX 4090 @ 0.40 + 2x RTX 3090 @ 0.25", *JOB)
     assert "mixed cards" in shown.err
+
+
+def test_cards_of_several_makers_cannot_share_a_job(shell: Shell) -> None:
+    """NCCL joins NVIDIA's cards, RCCL AMD's; neither joins both."""
+    priced = shell("plan", "job", "1x MI300X @ 2 + 1x H100 SXM @ 2", *JOB)
+    assert (priced.code, "several makers" in priced.err) == (2, True)
+    shared = shell("plan", "parallel", "1x MI300X + 1x H100 SXM", "--size-of", "8B", "--method", "qlora")
+    assert (shared.code, "several makers" in shared.err) == (2, True)
+
+
+def test_a_layout_of_mixed_cards_is_that_of_the_slowest(shell: Shell) -> None:
+    work = ("--size-of", "8B", "--method", "qlora", "--json")
+    mixed = shell("plan", "parallel", "2x RTX 4090 + 2x RTX 3090", *work)
+    slowest = shell("plan", "parallel", "4x RTX 3090", *work)
+    assert "every step waits for the slowest, so all 4 count as RTX 3090" in mixed.json["warning"]
+    assert "mixed cards" in mixed.err
+    assert mixed.json["layouts"] == slowest.json["layouts"]
+    assert slowest.json["warning"] is None
 
 
 def test_mixed_cards_hold_no_more_than_the_smallest(shell: Shell) -> None:

@@ -11,13 +11,15 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.domain.plan.parallelism.card_layout import CardGroup, Layout
+from gpuwatch.domain.plan.parallelism.card_layout import CardGroup, Layout, last_stage, stage_layers
 from gpuwatch.domain.plan.roofline import Precision
 
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.workload import Workload
 
 _PORT = 29500  # torchrun's own default
+_BITS = {Precision.FP32: " --dtype float32", Precision.FP16: " --dtype float16", Precision.FP8: " --quantization fp8"}
+_QUANTISED = (Precision.INT8, Precision.INT4)  # vLLM quantises to fp8 itself
 _HEAD = "Written by gpuwatch plan parallel:"
 
 
@@ -25,36 +27,33 @@ def launch_files(work: Workload, group: CardGroup, layout: Layout) -> dict[str, 
     """File name → text."""
     if not work.trains:
         return {"serve.sh": _script(group, layout, _serve(work, group, layout))}
-    if layout.tensor > 1 or layout.pipeline > 1:
+    steps = f"# each replica: sequences at once: {layout.micro}; passes of a step: {layout.passes}"
+    if layout.model > 1:
         megatron = _accelerate(work, group, "MEGATRON_LM", megatron_lm_config=_megatron(work, layout))
+        known = "# Accelerate starts Megatron-LM for models of Llama, GPT-2, BERT, T5 and GLM-4 MoE"
         command = _accelerate_command(group, "accelerate-megatron.yaml")
-        return {"accelerate-megatron.yaml": megatron, "train.sh": _script(group, layout, command)}
+        return {"accelerate-megatron.yaml": megatron, "train.sh": _script(group, layout, [known, steps, *command])}
+    plain = "accelerate-fsdp.yaml" if layout.zero else "accelerate-ddp.yaml"
+    kind = "FSDP" if layout.zero else "MULTI_GPU" if group.count > 1 else "NO"
+    passes = f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={layout.passes} " if layout.passes > 1 else ""
     commands = [
+        steps,
         "# one of the three, as the training program needs it:",
         *_accelerate_command(group, "accelerate-deepspeed.yaml"),
-        *(f"# {line}" for line in _accelerate_command(group, "accelerate-fsdp.yaml")),
+        *(f"# {passes}{line}" for line in _accelerate_command(group, plain)),
         *(f"# {line}" for line in _torchrun(group, "--deepspeed deepspeed.json")),
     ]
     deepspeed = {"deepspeed_config_file": "deepspeed.json", "zero3_init_flag": layout.zero == 3}
-    fsdp = _accelerate(work, group, "FSDP" if layout.zero else "MULTI_GPU", **_fsdp(work, layout))
     return {
         "deepspeed.json": json.dumps(deepspeed_config(work, layout), indent=2) + "\n",
         "accelerate-deepspeed.yaml": _accelerate(work, group, "DEEPSPEED", deepspeed_config=deepspeed),
-        "accelerate-fsdp.yaml": fsdp,
+        plain: _accelerate(work, group, kind, **_fsdp(work, layout)),
         "train.sh": _script(group, layout, commands),
     }
 
 
-def _micro(work: Workload, layout: Layout) -> tuple[int, int]:
-    """Sequences of a card at once, and how often gradients are accumulated."""
-    sequences = max(1, work.batch // layout.data)
-    micro = max(1, min(sequences, work.at_once // layout.data))
-    return micro, max(1, sequences // micro)
-
-
 def deepspeed_config(work: Workload, layout: Layout) -> dict[str, Any]:
     """The configuration of DeepSpeed."""
-    micro, steps = _micro(work, layout)
     zero: dict[str, Any] = {"stage": layout.zero}
     if layout.zero:
         zero |= {"overlap_comm": True, "contiguous_gradients": True}
@@ -65,11 +64,12 @@ def deepspeed_config(work: Workload, layout: Layout) -> dict[str, Any]:
         if layout.zero == 3:
             zero["offload_param"] = {"device": "cpu", "pin_memory": True}
     return {
-        "train_batch_size": micro * steps * layout.data,
-        "train_micro_batch_size_per_gpu": micro,
-        "gradient_accumulation_steps": steps,
+        "train_batch_size": layout.micro * layout.passes * layout.data,
+        "train_micro_batch_size_per_gpu": layout.micro,
+        "gradient_accumulation_steps": layout.passes,
         "gradient_clipping": 1.0,
-        "bf16": {"enabled": work.precision is Precision.BF16},
+        # weights of fewer bits are computed with in bf16
+        "bf16": {"enabled": work.precision not in (Precision.FP32, Precision.FP16)},
         "fp16": {"enabled": work.precision is Precision.FP16},
         "zero_optimization": zero,
     }
@@ -92,19 +92,23 @@ def _fsdp(work: Workload, layout: Layout) -> dict[str, Any]:
 
 
 def _megatron(work: Workload, layout: Layout) -> dict[str, Any]:
-    return {
+    values: dict[str, Any] = {
         "megatron_lm_tp_degree": layout.tensor,
         "megatron_lm_pp_degree": layout.pipeline,
-        "megatron_lm_num_micro_batches": max(1, work.batch // layout.data),
+        "megatron_lm_context_parallel_size": 1,  # Accelerate 1.15.0 takes 2 if it is not stated
+        "megatron_lm_num_micro_batches": layout.passes,
         "megatron_lm_sequence_parallelism": layout.tensor > 1,
         "megatron_lm_use_distributed_optimizer": layout.zero > 0,
-        "megatron_lm_recompute_activations": work.recompute,
+        "megatron_lm_recompute_granularity": "full" if work.recompute else "selective",
         "megatron_lm_gradient_clipping": 1.0,
     }
+    if (last := last_stage(work, layout.pipeline)) != stage_layers(work, layout.pipeline):
+        values["megatron_lm_decoder_last_pipeline_num_layers"] = last
+    return values
 
 
 def _accelerate(work: Workload, group: CardGroup, kind: str, **config: Mapping[str, Any]) -> str:
-    mixed = {Precision.BF16: "bf16", Precision.FP16: "fp16", Precision.FP8: "fp8"}.get(work.precision, "no")
+    mixed = {Precision.FP32: "no", Precision.FP16: "fp16", Precision.FP8: "fp8"}.get(work.precision, "bf16")
     values: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": kind,
@@ -143,11 +147,16 @@ def _torchrun(group: CardGroup, more: str) -> list[str]:
 def _serve(work: Workload, group: CardGroup, layout: Layout) -> list[str]:
     sizes = f"--tensor-parallel-size {layout.tensor} --pipeline-parallel-size {layout.pipeline}"
     replicas = f" --data-parallel-size {layout.data}" if layout.data > 1 else ""
-    command = f'vllm serve "$@" {sizes}{replicas} --max-model-len {work.context} --gpu-memory-utilization 0.9'
+    bits = "" if work.as_published else _BITS.get(work.precision, "")
+    command = f'vllm serve "$@" {sizes}{replicas}{bits} --max-model-len {work.context} --gpu-memory-utilization 0.9'
+    quantised = [] if work.as_published or work.precision not in _QUANTISED else [
+        f"# planned for {work.precision.value} weights: name a model that is quantised so (AWQ, GPTQ or the like)"
+    ]  # fmt: skip
     if group.machines == 1:
-        return [command]
+        return [*quantised, command]
     ray = " --data-parallel-backend ray" if layout.data > 1 else ""
     return [
+        *quantised,
         '[ "$RANK" = 0 ] || exec ray start --address "$HEAD:6379" --block',
         "ray start --head --port 6379",
         f"{command} --distributed-executor-backend ray{ray}",
