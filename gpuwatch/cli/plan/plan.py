@@ -80,7 +80,7 @@ class KeyCommand(PlanCommand):
         """Where a former option went; None: there was none of that name."""
         key = option.lstrip("-").replace("-", "_")
         key, value = _RENAMED.get(key, (key, ""))
-        if key not in self.keys.model_fields:
+        if key not in _keys_of(self.keys):
             return super().moved(option, typed)
         if not value:
             value = "true" if isinstance(self.keys.model_fields[key].default, bool) else _value_of(option, typed)
@@ -98,6 +98,10 @@ _RENAMED = {
     "keep_activations": ("recompute", "false"), "plain_attention": ("fused_attention", "false"),
     "fused": ("fused_attention", "true"), "no_master": ("master", "false"),
 }  # fmt: skip
+
+
+def _keys_of(kind: type[Table]) -> list[str]:
+    return [key for key in kind.model_fields if key not in kind.unused_keys]
 
 
 def _value_of(option: str, typed: Sequence[str]) -> str:
@@ -122,7 +126,7 @@ def key_options(kind: type[Table], options: Mapping[str, str], arguments: str = 
         arguments: the metavar of what is typed without an option: a file whose name ends in .toml, and candidates.
     """
 
-    keys = list(kind.model_fields)
+    keys = _keys_of(kind)
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -190,10 +194,12 @@ def _print_keys(kind: type[Table]) -> Callable[[click.Context, click.Parameter, 
     def show(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         if not value or ctx.resilient_parsing:
             return
-        for key, field in kind.model_fields.items():
+        for key in _keys_of(kind):
+            field = kind.model_fields[key]
             stated, default = field.description or "", field.default
             if default not in (None, (), False) and "Default:" not in stated:
-                text = "-".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()
+                text = "-".join(map(str, default)) if isinstance(default, tuple) else str(default)
+                text = text.lower() if isinstance(default, bool) else text
                 stated += f" Default: {text}."
             echo(f"{key:<22} {stated}")
         ctx.exit()

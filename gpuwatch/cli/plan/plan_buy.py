@@ -52,7 +52,7 @@ _YEARS = (right("years"), right("owned"), right("rented"), left("cheaper"))
 def buy(values: dict[str, Any], as_json: bool, config: str | None) -> int:
     """Compare owning cards with renting: what each costs, and when buying pays off.
 
-    Without options: the source's example, 140 GB on RTX 4090 cards compared with a machine with 8 H100.
+    Without options: the articles' example, 140 GB on RTX 4090 cards compared with a machine with 8 H100.
 
     Exit codes: 0 done, 2 usage, 3 too few launches of your own.
     """
@@ -101,10 +101,10 @@ def _print(plan: BuyPlan, timezone: str) -> None:
     if any(comparison.tariff.name.startswith("spot") for comparison in plan.comparisons):
         note("spot: the cost of interruptions is not included; gpuwatch plan job computes it")
     if log is None and best.day_usd:
-        times = "just" if own.slower == 1 else f"{_figure(own.slower)} times"
+        speed = "" if own.slower == 1 else f" and that your machine takes {_figure(own.slower)} times as long (slower)"
         note(
-            "the source's formula ignores your running costs and the difference in speed, and gives "
-            f"{own.investment_usd / best.day_usd:.2f} days; here your machine takes {times} as long (slower)"
+            f"price ÷ rent per day alone, as articles calculate, is {own.investment_usd / best.day_usd:.2f} days: it "
+            f"leaves out your running cost{speed}"
         )
 
 
@@ -127,12 +127,17 @@ def rent_change_line(plan: BuyPlan) -> str | None:
         return None
     if change.gpu is None:
         return f"the rent changes by {100 * change.a_year:+.1f} % a year"
-    days = " and ".join(_days(one.payback_days) for one in plan.at_ends)
     ends = f"{100 * change.low:+.1f} % and {100 * change.high:+.1f} %"
-    return (
-        f"the rent of {change.gpu} changes by {100 * change.a_year:+.1f} % a year (gpuwatch forecasts trend); "
-        f"at the ends of the 95 % interval, {ends}, pays back in days: {days}"
+    line = (
+        f"the rent of {change.gpu} changes by {100 * change.a_year:+.1f} % a year, between {ends} (95 % interval: "
+        "gpuwatch forecasts trend)"
     )
+    if not plan.own.card_price:
+        return line
+    low, high = (one.payback_days for one in plan.at_ends)
+    if low is None and high is None:
+        return f"{line}; owning never pays back, at neither end"
+    return f"{line}; at these ends owning pays back {_in_days(low)} and {_in_days(high)}"
 
 
 def _rows(plan: BuyPlan) -> list[tuple[str, ...]]:
@@ -170,6 +175,10 @@ def _log_line(own: OwnedMachine, log: RentedPeriod, timezone: str) -> str:
 
 def _days(days: Decimal | None) -> str:
     return "never" if days is None else f"{days:,.1f}" if days >= 10 else f"{days:.2f}"
+
+
+def _in_days(days: Decimal | None) -> str:
+    return "never" if days is None else f"in {_days(days)} days"
 
 
 def _hours(comparison: RentComparison) -> str:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.app.plan.owners.plan_for import plan_for
-from gpuwatch.app.plan.owners.plan_for_json import commitment_lines, owner_sentence, plan_for_json, stale_text
+from gpuwatch.app.plan.owners.plan_for_json import (
+    commitment_lines,
+    credit_line,
+    owner_sentence,
+    plan_for_json,
+    stale_text,
+)
 from gpuwatch.app.plan.plan_request import FOR_OPTIONS, request_of
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
@@ -17,7 +23,7 @@ from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.cli.output import echo, json_out, note
 from gpuwatch.cli.plan.plan import KeyCommand, key_options
 from gpuwatch.cli.plan.plan_buy import rent_change_line
-from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.cli.terminal_tables import left, right, table
 from gpuwatch.domain.market.money import dollars, per_hour
 from gpuwatch.domain.plan.owners.owner_cases import a_month
 from gpuwatch.domain.plan.owners.owner_data import owner_cases
@@ -29,11 +35,11 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from gpuwatch.app.plan.owners.plan_for import OwnerPlan
-    from gpuwatch.domain.plan.owners.owner_cases import CreditUse
+    from gpuwatch.domain.plan.owners.owner_cases import CreditProgram, CreditUse
 
-_WAYS = (left("way"), right("a month"), right("a year"), right("in all", drop=2), text("how, or why not", drop=1))
-_GRANTS = (left("grants and credits"), left("at"), right("most"), right("days"), right("saves"), text("who", drop=1))
-_CLOUDS = (left("cloud"), right("price"), right("commitment", drop=2), text("for whom", drop=1))
+_WAYS = (left("way"), right("a month"), right("a year"), right("in all", drop=1))
+_GRANTS = (left("grants and credits"), left("at"), right("most"), right("days"), right("saves up to"))
+_CLOUDS = (left("cloud"), right("price"), right("commitment"))
 
 
 @click.command(
@@ -73,27 +79,29 @@ def for_(case: str, values: dict[str, Any], as_json: bool, config: str | None) -
 def _print(plan: OwnerPlan, today: date) -> None:
     request, own = plan.request, plan.buy.own
     echo(f"{owner_sentence(plan)}\n")
-    gpu_hours = plan.work.hours * own.cards
-    title = f"{own.cards}× {own.card}, {gpu_hours:,.3g} GPU-hours a day for {request.years} y"
+    gpu_hours = f"{plan.work.hours * own.cards:,.1f}".removesuffix(".0")
+    title = f"{own.cards}× {own.card}, {gpu_hours} GPU-hours a day for {request.years} y"
     rows = [
-        (
-            f"{way.way.value}{' ←' if way is plan.best else ''}",
-            *_costs(way.usd, request.years),
-            way.how if way.why_not is None else f"{way.how}: {way.why_not}",
-        )
-        for way in plan.ways
+        (f"{way.way.value}{' ←' if way is plan.best else ''}", *_costs(way.usd, request.years)) for way in plan.ways
     ]
     table(_WAYS, rows, title=title)
+    # sentences stand under their table: a narrow terminal would cut them in a column
+    for way in plan.ways:
+        echo(f"- {way.way.value}: {way.how}{'' if way.why_not is None else f' ({way.why_not})'}")
     echo("")
-    table(_GRANTS, [_grant(one, today) for one in plan.credits])
+    table(_GRANTS, [_grant(one) for one in plan.credits])
+    for use in (one for one in plan.credits if one.program.url):
+        echo(f"- {_who(use.program, today)}")
     echo("")
     table(_CLOUDS, [_cloud(plan, at) for at in range(len(plan.clouds))])
+    for cloud in plan.clouds:
+        echo(f"- {cloud.cloud.provider} for whom: {cloud.cloud.for_whom}")
     echo("\nAssumed")
     for line in _assumptions(plan):
         echo(f"- {line}")
     if wants_method():
         note(OWNING_METHOD_TEXT)
-        for use in plan.credits:
+        for use in (one for one in plan.credits if one.program.url):
             note(f"{use.program.name}: {use.program.url}, looked up {use.program.looked_up}")
         for one in plan.clouds:
             note(f"{one.cloud.provider}: {one.cloud.url}; {one.cloud.commitment}: {one.cloud.commitment_url}")
@@ -105,25 +113,28 @@ def _costs(usd: Decimal | None, years: int) -> tuple[str, str, str]:
     return dollars(a_month(usd, years)), dollars(usd / years), dollars(usd)
 
 
-def _grant(use: CreditUse, today: date) -> tuple[str, ...]:
+def _who(program: CreditProgram, today: date) -> str:
+    stale = stale_text(program, today)
+    return f"{program.name}: {program.who}{'' if program.open else '; apply'}{f' ({stale})' if stale else ''}"
+
+
+def _grant(use: CreditUse) -> tuple[str, ...]:
     program = use.program
-    who = program.who if program.open else f"{program.who}; apply"
-    if stale := stale_text(program, today):
-        who += f" ({stale})"
     return (
         program.name,
         program.provider or "–",
         "hours" if program.usd is None else dollars(program.usd),
         "?" if program.days is None else f"{program.days}",
         dollars(use.saved_usd),
-        who,
     )
 
 
 def _cloud(plan: OwnerPlan, at: int) -> tuple[str, ...]:
     one = plan.clouds[at]
-    price = "–" if one.usd_hour is None else per_hour(one.usd_hour, most=2)
-    return one.cloud.provider, price, f"up to −{one.cloud.up_to_percent:f} %", one.cloud.for_whom
+    price = "–" if one.price is None else per_hour(one.price.usd_hour, most=2)
+    if one.price is not None and one.price.quarter is not None:
+        price += f" ({one.price.quarter})"
+    return one.cloud.provider, price, f"up to −{one.cloud.up_to_percent:f} %"
 
 
 def _assumptions(plan: OwnerPlan) -> list[str]:
@@ -133,7 +144,7 @@ def _assumptions(plan: OwnerPlan) -> list[str]:
         f"rent {per_hour(plan.work.usd_hour, most=2)} on demand (--rent)",
         rent_change_line(plan.buy) or "the rent stays as it is (--rent-change)",
         *commitment_lines(plan),
-        "… at the discounts that the articles state (--set reserved)",
+        credit_line(plan),
     ]
     if request.card_price:
         lines += [
@@ -153,4 +164,5 @@ def _pays_from(plan: OwnerPlan) -> str:
     first = next((one.year for one in years if one.owned_usd[1] < one.rented_usd), None)
     if first is None:
         return f"owning is dearer than renting on demand in all {len(years)} years"
-    return f"owning is cheaper than renting on demand if used for {first} years or more"
+    length = "a year" if first == 1 else f"{first} years"
+    return f"owning is cheaper than renting on demand if used for {length} or more"

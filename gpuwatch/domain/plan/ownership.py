@@ -154,7 +154,7 @@ def base_and_peaks(
     """The cost with each number of own cards, if the rest of the load is rented: from none to enough for all of it.
 
     Args:
-        own: its cards are replaced by each number; the rest of the hardware is bought once for any.
+        own: its cards are replaced by each number; the rest of its hardware is bought for each so many of them.
         load: an average day.
         gpu: the rent of one GPU; its hours do not count.
     """
@@ -172,7 +172,9 @@ def _with_base(
         return BaseAndPeaks(cards=0, busy_percent=Decimal(0), peak_percent=Decimal(100), usd=rented, rented_usd=rented)
     done = sum((min(Decimal(step.gpus), cards / own.slower) * step.hours for step in load), Decimal(0))
     # the rented machine that does as much as the own cards: its hours are theirs
-    machine = own.model_copy(update={"cards": cards, "slower": Decimal(1)})
+    machines = -(-cards // own.cards)
+    rest = {"other": own.other * machines, "system_watts": own.system_watts * machines}
+    machine = own.model_copy(update={"cards": cards, "slower": Decimal(1)} | rest)
     base = OwnedWork(rent.usd_hour * cards / own.slower, done * own.slower / cards, rent.change)
     year = years_of_owning(machine, base, (loss_percent,), years)[-1]
     peaks = rented * (1 - done / rent.hours)

@@ -6,7 +6,7 @@ A key is typed as `--set key=value`, as an option if the command has one for it,
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
@@ -254,6 +254,10 @@ class BuyRequest(OwnedMachine):
 class ForRequest(BuyRequest):
     """What an owner needs; what is not stated comes from the case. Own cards: as for `plan buy`."""
 
+    unused_keys: ClassVar[frozenset[str]] = frozenset(
+        {"card", "cards", "memory", "days", "rent_gpu", "launches", "since", "log_gpu"}
+    )
+
     gpu: Line = Field(default="4x RTX 4090", description='GPUs at once, "8x H100 SXM", rented or owned.')
     spot_usd: Exact | None = Field(
         default=None, description="Spot price of the machine per hour. Default: the store's; else `spot` off the rent."
@@ -267,7 +271,23 @@ class ForRequest(BuyRequest):
     credit_days: Whole = Field(default=365, ge=1, le=3650, description="Days until your credits expire.")
     credit_provider: Line | None = Field(default=None, description="Provider at whose prices they are used.")
     poll: Switch = Field(default=False, description="Poll the providers instead of reading the store.")
-    spot: Discounts = Field(default=(Decimal(70), Decimal(90)), description='Discount in percent, or "none".')
+    spot: Discounts = Field(
+        default=(Decimal(70), Decimal(90)),
+        description='Discount in percent where no spot price is known: the first, or "none".',
+    )
+    rent: Positive = Field(
+        default=Decimal("98.32"), description="Price of the machine per hour. Default: the cheapest offer's."
+    )
+    hours_a_day: Annotated[Exact, Field(ge=Decimal("0.01"), le=24)] = Field(
+        default=Decimal(24), description="Hours per day that you need it. Default: your launches', else the case's."
+    )
+    years: Whole = Field(default=1, ge=1, le=20, description="Years of use. Default: the case's.")
+    extra: Annotated[Exact, Field(le=1000)] = Field(
+        default=Decimal(0), description="Storage and traffic, in percent of the rent."
+    )
+    card_price: Exact = Field(
+        default=Decimal(0), description="USD per card. Default: the articles', for RTX 4090 and H100 SXM."
+    )
     setup_weeks: Annotated[Exact, Field(le=104)] = Field(
         default=Decimal(3), description="Weeks until own cards work; the articles say 2 to 4."
     )

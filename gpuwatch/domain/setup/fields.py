@@ -48,6 +48,7 @@ class Table(BaseModel):
     """Base of all tables of the settings: no unknown keys, and no values in error messages."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, frozen=True, validate_default=False)
+    unused_keys: ClassVar[frozenset[str]] = frozenset()  # inherited ones without effect: refused, and in no list
 
     @field_validator("*", mode="before")
     @classmethod

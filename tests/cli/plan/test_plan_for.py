@@ -74,7 +74,9 @@ def test_prices_are_the_stores_spot_ones_too(shell: Shell, store: Database) -> N
     SqlHistoryRecorder(store).record(an_answer(spot, observed_at=at), lane="sweep", gpu="", spot=True)
     found = shell("plan", "for", "startup", "--gpu", "8x H100", "--json").json
     assert found["rent_usd_hour"] == 24.0  # commission included
-    assert ways(found)["spot"]["how"] == "$9.60/h, the cheapest spot offer"
+    assert ways(found)["spot"]["how"] == "$9.60/h, the cheapest spot offer (vastai)"
+    assert ways(found)["rent"]["how"] == "$24.00/h on demand at vastai"
+    assert any(line.startswith("prices: ") and " UTC" in line for line in found["notes"])
     assert found["best"] == "spot"
     assert found["rent_percent_a_year"] < 0  # the trend of the H100
     assert ways(found)["rent"]["total_usd"] < 24 * 8 * 365 * 2
@@ -89,8 +91,13 @@ def test_own_launches_are_the_hours_and_the_peaks(shell: Shell, store: Database)
     hybrid = ways(found)["hybrid"]
     assert hybrid["total_usd"] is not None
     assert found["base_cards"] in {0, 1, 2}
-    stated = shell("plan", "for", "company", "--gpu", "1x H100 SXM", "--rent", "2", "--hours-a-day", "6", "--json").json
+    assert "in 2 days: a rough estimate" in found["notes"][0]
+    argv = ("plan", "for", "company", "--gpu", "1x H100 SXM", "--rent", "2", "--rent-change", "0")
+    stated = shell(*argv, "--hours-a-day", "6", "--json").json
     assert stated["hours_a_day"] == 6
+    assert (ways(stated)["hybrid"]["total_usd"], ways(stated)["rent"]["total_usd"]) == (None, 2 * 6 * 365 * 3)
+    peaks = shell(*argv, "--set", "peak_gpus=2", "--set", "peak_hours=3", "--json").json
+    assert ways(peaks)["rent"]["total_usd"] == 2 * (9 + 2 * 3) * 365 * 3, "what is stated replaces the launches"
 
 
 def test_peaks_may_be_stated(shell: Shell) -> None:
@@ -98,14 +105,65 @@ def test_peaks_may_be_stated(shell: Shell) -> None:
     found = shell("plan", "for", "company", "--gpu", "4x RTX 4090", "--rent", "1", *peaks, "--json").json
     assert ways(found)["rent"]["total_usd"] == pytest.approx((9 * 4 + 3 * 16) * 0.25 * 365 * 3)
     assert ways(found)["buy"]["how"] == "16× RTX 4090, enough for the peaks, busy 22 %"
+    all_day = shell("plan", "for", "company", *RENT, "--set", "peak_gpus=16", "--set", "peak_hours=24", "--json").json
+    assert ways(all_day)["rent"]["total_usd"] == 16 * 24 * 365 * 3, "a peak that never ends is no less work"
+    assert ways(all_day)["hybrid"]["total_usd"] <= ways(all_day)["rent"]["total_usd"]
+
+
+def test_the_use_of_a_commitment_leaves_out_what_is_rented_beside_it(shell: Shell) -> None:
+    peaks = ("--set", "peak_gpus=16", "--set", "peak_hours=1")
+    found = shell("plan", "for", "company", *RENT, *peaks, "--json").json
+    assert {one["used_percent"] for one in found["commitments"]} == {50}
+    assert ways(found)["reserve"]["total_usd"] > ways(found)["rent"]["total_usd"]
 
 
 def test_own_credits_come_first_at_their_providers_price(shell: Shell) -> None:
     argv = ("plan", "for", "startup", *RENT, "--credit", "5000", "--set", "credit_days=90", "--json")
     found = shell(*argv).json
     assert found["credits"][0]["program"] == "your credits"
+    assert found["best"] == "credits"
     assert found["credits"][0]["saves_usd"] == 4 * 8 * 90  # it expires before it is used up
     assert ways(found)["credits"]["total_usd"] == ways(found)["rent"]["total_usd"] - 4 * 8 * 90
+
+
+def test_a_credit_is_counted_at_the_list_price_of_its_cloud(shell: Shell) -> None:
+    """AWS asks 55.04 $ for what is rented at 20 $ elsewhere: 5,000 $ are 91 hours, not 250."""
+    credit = ("--credit", "5000", "--credit-provider", "aws", "--json")
+    found = shell("plan", "for", "startup", "--gpu", "8x H100 SXM", "--rent", "20", *credit).json
+    assert found["credits"][0]["saves_usd"] == pytest.approx(5000 / 55.04 * 20)
+    aws = found["clouds"][0]
+    assert (aws["price_usd_hour"], aws["price_quarter"]) == (pytest.approx(55.04), "2026Q1")
+    unknown = shell("plan", "for", "startup", *RENT, "--credit", "5000", "--credit-provider", "asw", "--json").json
+    assert "no price of asw is known: your credits are counted at your rent" in unknown["notes"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_trial_that_nobody_has_yet_is_never_the_advice(shell: Shell, case: str) -> None:
+    """GPUs need a paid account and a granted quota first."""
+    found = shell("plan", "for", case, *RENT, "--json").json
+    assert found["best"] != "credits"
+    assert ways(found)["credits"]["why_not"] is not None
+
+
+def test_many_hours_are_worth_a_commitment_to_anybody(shell: Shell) -> None:
+    """A reason such as "few hours are used" cannot stand beside 16 hours a day."""
+    argv = ("plan", "for", "experiments", "--gpu", "1x RTX 4090", "--rent", "0.4", "--hours-a-day", "16", "--json")
+    assert shell(*argv).json["best"] == "reserve"
+    assert shell(*argv[:-3], "--json").json["best"] == "rent"
+
+
+def test_without_the_price_of_a_card_no_pay_back_is_stated(shell: Shell) -> None:
+    argv = ("plan", "for", "production", "--gpu", "2x L4", "--rent", "1.2")
+    line = next(line for line in shell(*argv).out.splitlines() if "the rent of L4 changes" in line)
+    assert "pays back" not in line
+    assert "owning pays back" in shell(*argv, "--card-price", "2500").out
+
+
+def test_reasons_are_sentences_and_no_column_cuts_them(shell: Shell) -> None:
+    out = shell("plan", "for", "startup", *RENT).out
+    assert "- buy: 4× RTX 4090 for $13,000.00, resold after 2 y (the money is bound while plans change)\n" in out
+    assert "- azure for whom: companies" in out
+    assert "- Free Trial: new customers; GPUs only after" in out
 
 
 def test_what_cannot_be_computed_says_what_to_add(shell: Shell) -> None:
@@ -120,6 +178,12 @@ def test_what_cannot_be_computed_says_what_to_add(shell: Shell) -> None:
     [
         (["nobody"], "nobody"),
         (["startup"], "there is no database"),
+        (["startup"], "or add --poll for current prices, or --rent USD per hour"),
+        (["startup", *RENT, "--set", "cards=8"], "cards has no effect here"),
+        (["startup", *RENT, "--set", "launches=true"], "launches has no effect here"),
+        (["startup", *RENT, "--set", "peak_gpus=16"], "peak_gpus and peak_hours belong together"),
+        (["startup", *RENT, "--set", "peak_gpus=4", "--set", "peak_hours=2"], "expected more than the 4 of --gpu"),
+        (["startup", *RENT, "--credit-provider", "aws"], "--credit-provider requires --credit"),
         (["startup", "--gpu", "zz", "--rent", "1"], "zz"),
         (["startup", *RENT, "--set", "trend=T4", "--rent-change", "5"], "rent_change states the change"),
     ],

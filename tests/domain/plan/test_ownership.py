@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.plan.owners.owner_cases import CreditProgram, Way, WayCost, cheapest_way, credit_use
+from gpuwatch.domain.plan.owners.owner_cases import (
+    CreditProgram,
+    Way,
+    WayCost,
+    cheapest_way,
+    credit_use,
+    used_percent,
+)
 from gpuwatch.domain.plan.ownership import (
     Commitment,
     LoadStep,
@@ -151,11 +158,30 @@ def a_program(usd: int | None, days: int | None) -> CreditProgram:
 
 def test_a_credit_is_worth_the_rent_of_the_hours_that_it_pays_before_it_expires() -> None:
     work = OwnedWork(Decimal(2), Decimal(10))
-    dear = credit_use(a_program(300, 90), work, Decimal(11))  # the cloud asks 11 $ for what costs 2 elsewhere
+    dear = credit_use(a_program(300, 90), work, Decimal(11), 2)  # the cloud asks 11 $ for what costs 2 elsewhere
     assert (round(dear.hours, 1), round(dear.saved_usd, 2)) == (Decimal("27.3"), Decimal("54.55"))
-    expired = credit_use(a_program(300, 7), work, None)
+    expired = credit_use(a_program(300, 7), work, None, 2)
     assert (expired.hours, expired.saved_usd) == (70, 140)
-    assert credit_use(a_program(None, None), work, None).hours == 3650
+    assert credit_use(a_program(None, None), work, None, 2).hours == 3650
+    assert credit_use(a_program(9999, 1000), work, None, 1).hours == 3650, "after the year there is no work to pay"
+
+
+def test_peaks_do_not_make_a_reserved_machine_busier() -> None:
+    """4 GPUs for 11 h and 16 for one: four of them are reserved, and work 12 of 24 h; 12 are rented for that hour."""
+    steps = (LoadStep(4, Decimal(11)), LoadStep(16, Decimal(1)))
+    assert used_percent(OwnedWork(Decimal(4), Decimal(15)), steps, 4) == 50
+    assert used_percent(OwnedWork(Decimal(4), Decimal(48)), (), 4) == 100
+
+
+def test_more_cards_than_a_machine_holds_need_more_machines() -> None:
+    """A machine of 4 cards with 1,000 $ of other hardware: 5 cards stand in two of them."""
+    own = FREE.model_copy(update={"other": Decimal(1000), "system_watts": Decimal(1000), "kwh": Decimal("0.10")})
+    four, five = base_and_peaks(own, (LoadStep(5, Decimal(1)),), OwnedWork(Decimal(0), Decimal(24)), Decimal(0), 1)[4:]
+    power = 365 * Decimal("0.10")  # of a kW for an hour a day
+    assert four.usd == pytest.approx(power)
+    assert five.usd == pytest.approx(2 * power)
+    lost = base_and_peaks(own, (LoadStep(5, Decimal(1)),), OwnedWork(Decimal(0), Decimal(24)), Decimal(100), 1)[5]
+    assert lost.usd == pytest.approx(5 * 1500 + 2 * 1000 + 2 * power)
 
 
 def test_only_what_is_advised_and_known_is_the_cheapest() -> None:

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
+from gpuwatch.app.market.current_offers import is_old
+from gpuwatch.app.plan.owners.machine_prices import MachinePrice, price_at, price_of
 from gpuwatch.app.plan.plan_buy import BuyPlan, gpu_and_count, plan_buy
-from gpuwatch.app.plan.plan_fit import MarketPrices, cheapest_class, market_prices
+from gpuwatch.app.plan.plan_fit import MarketPrices, market_prices
+from gpuwatch.app.plan.plan_request import FOR_OPTIONS, refuse_keys
 from gpuwatch.app.plan.plan_use import own_load
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.money import dollars, per_hour
@@ -25,6 +28,7 @@ from gpuwatch.domain.plan.owners.owner_cases import (
     WayCost,
     cheapest_way,
     credit_use,
+    used_percent,
 )
 from gpuwatch.domain.plan.owners.owner_data import credit_programs, large_clouds, owner_cases
 from gpuwatch.domain.plan.ownership import (
@@ -40,18 +44,19 @@ from gpuwatch.errors import StoreMissing, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.plan.plan_use import OwnLoad
-    from gpuwatch.domain.plan.fit import PricedClass
     from gpuwatch.domain.plan.plan_schema import ForRequest
     from gpuwatch.settings import Settings
 
 _LAUNCHES_SINCE = timedelta(days=90)
+_FEW_DAYS = 7  # of launches: hardly a habit
+OWN_CREDITS = "your credits"
 
 
 class CloudOffer(msgspec.Struct, frozen=True, kw_only=True):
     """A large cloud: for whom, its price for the machine, and what it grants."""
 
     cloud: Cloud
-    usd_hour: Decimal | None  # None: the store has no price of it
+    price: MachinePrice | None
     credits: tuple[CreditUse, ...]
 
 
@@ -64,6 +69,8 @@ class OwnerPlan(msgspec.Struct, frozen=True, kw_only=True):
     ways: tuple[WayCost, ...]
     best: WayCost
     work: OwnedWork
+    used_percent: Decimal  # of the hours of the stated machine, beyond which the work is rented
+    offer: MachinePrice | None  # whose price the rent is; None: it is stated
     commitments: tuple[tuple[Commitment, Decimal], ...]  # with the share of hours from which each is cheaper
     base: BaseAndPeaks | None
     credits: tuple[CreditUse, ...]
@@ -82,23 +89,32 @@ def plan_for(case_name: str, request: ForRequest, settings: Callable[[], Setting
         UsageError: the request is contradictory, or no price is known.
         StoreError: the store cannot be read.
     """
+    if not request.credit:
+        refuse_keys(request, "requires --credit", ("credit_provider", "credit_days"), FOR_OPTIONS)
+    refuse_keys(request, "has no effect here: --gpu states the machine, --rent its price", [*request.unused_keys])
     case = owner_cases()[case_name]
     gpu, cards = gpu_and_count(request.gpu, "--gpu")
+    _check_peaks(request, cards)
     names = gpu_names_of(gpu)
-    load = _own_load(names, settings)
+    load = _own_load(request, names, settings)
     request, notes = _completed(case, request, load, cards)
     market = _market(request, settings)
-    request = request.model_copy(update=_machine(request, market, names, cards))
+    offer = None if "rent" in request.model_fields_set else _rent(request, market, names, cards)
+    request = request.model_copy(update=_machine(request, offer, names, cards))
     buy = plan_buy(request, settings)
-    work = OwnedWork(buy.comparisons[0].tariff.effective_usd_hour, request.hours_a_day, buy.rent_change.a_year)
-    spot = _spot(request, market, names, cards)
-    clouds = {cloud.provider: _price_at(market, names, cards, cloud.provider) for cloud in large_clouds()}
-    credits = tuple(credit_use(program, work, clouds.get(program.provider)) for program in _programs(case, request))
     steps = load.steps if load is not None else _stated_load(request, cards)
-    if len(steps) > 1 and load is None:
-        work = work._replace(hours=sum((step.gpus * step.hours for step in steps), Decimal(0)) / cards)
+    hours = sum((step.gpus * step.hours for step in steps), Decimal(0)) / cards or request.hours_a_day
+    work = OwnedWork(buy.comparisons[0].tariff.effective_usd_hour, hours, buy.rent_change.a_year)
+    spot = _spot(request, market, names, cards)
+    programs = _programs(case, request)
+    providers = {*(cloud.provider for cloud in large_clouds()), *(program.provider for program in programs)}
+    prices = {provider: price_at(market, names, cards, provider) for provider in providers}
+    asked = {provider: None if price is None else price.usd_hour for provider, price in prices.items()}
+    credits = tuple(credit_use(program, work, asked[program.provider], request.years) for program in programs)
+    if request.credit_provider and asked[request.credit_provider] is None:
+        notes.append(f"no price of {request.credit_provider} is known: your credits are counted at your rent")
     farms = _farms(request, buy, work, steps, cards)
-    ways = tuple(_ways(case, request, buy, _Terms(work, spot, farms, credits, steps)))
+    ways = tuple(_ways(case, request, buy, _Terms(work, spot, farms, credits, steps, offer)))
     return OwnerPlan(
         case=case,
         request=request,
@@ -106,18 +122,20 @@ def plan_for(case_name: str, request: ForRequest, settings: Callable[[], Setting
         ways=ways,
         best=cheapest_way(ways),
         work=work,
+        used_percent=used_percent(work, steps, cards),
+        offer=offer,
         commitments=tuple((one, one.break_even_percent(work.change)) for one in _commitments(request)),
         base=min(farms, key=lambda one: one.usd, default=None),
         credits=credits,
         clouds=tuple(
             CloudOffer(
                 cloud=cloud,
-                usd_hour=clouds[cloud.provider],
+                price=prices[cloud.provider],
                 credits=tuple(one for one in credits if one.program.provider == cloud.provider),
             )
             for cloud in large_clouds()
         ),
-        notes=(*notes, *(market.errors if market is not None else ())),
+        notes=(*notes, *_price_notes(market), *(market.errors if market is not None else ())),
         errors=() if market is None else market.errors,
     )
 
@@ -135,21 +153,36 @@ class _Terms(NamedTuple):
 
     work: OwnedWork
     spot: _SpotRate | None
-    farms: list[BaseAndPeaks]  # by the number of own cards; empty: the load has no peaks, or cards no price
+    farms: list[BaseAndPeaks]  # by the number of own cards; empty: no peaks are known, or cards have no price
     credits: tuple[CreditUse, ...]
     steps: tuple[LoadStep, ...]
+    offer: MachinePrice | None
+
+
+def _check_peaks(request: ForRequest, cards: int) -> None:
+    """Raises UsageError: the stated peaks are none."""
+    if bool(request.peak_gpus) is not bool(request.peak_hours):
+        raise UsageError("peak_gpus and peak_hours belong together: set both")
+    if request.peak_gpus and request.peak_gpus <= cards:
+        raise UsageError(f"peak_gpus: expected more than the {cards} of --gpu")
+
+
+def _price_notes(market: MarketPrices | None) -> Iterator[str]:
+    if market is not None and market.as_of is not None:
+        old = " (outdated: fetch current ones with --poll)" if is_old(market.as_of, real_now()) else ""
+        yield f"prices: {market.source}, as of {market.as_of:%Y-%m-%d %H:%M} UTC{old}"
 
 
 def _completed(case: OwnerCase, request: ForRequest, load: OwnLoad | None, cards: int) -> tuple[ForRequest, list[str]]:
     """The request with the case's values, and a line about the hours that are the owner's own."""
     notes, hours = [], Decimal(case.hours_a_day)
-    if load is not None and "hours_a_day" not in request.model_fields_set:
+    if load is not None:
         hours = max(load.gpu_hours_a_day / cards, Decimal("0.01"))  # over 24: several such machines
         notes.append(
             f"hours: {load.gpu_hours_a_day:.1f} GPU-hours a day, by {load.launches} of your own launches in "
-            f"{load.days:.0f} days"
+            f"{load.days:.0f} days{': a rough estimate' if load.days < _FEW_DAYS else ''} (--hours-a-day states others)"
         )
-    values = {"hours_a_day": hours, "years": case.years, "term_years": case.term_years, "extra": Decimal(0)}
+    values = {"hours_a_day": hours, "years": case.years, "term_years": case.term_years}
     missing = {key: value for key, value in values.items() if key not in request.model_fields_set}
     return request.model_copy(update=missing), notes
 
@@ -158,67 +191,52 @@ def _market(request: ForRequest, settings: Callable[[], Settings]) -> MarketPric
     """The current prices; None: the rent is stated, and there is no store."""
     try:
         return market_prices(settings(), everything=True, poll=request.poll)
-    except StoreMissing:
+    except StoreMissing as fault:
         if "rent" in request.model_fields_set:
             return None
-        raise
+        raise StoreMissing(f"{fault}; or add --poll for current prices, or --rent USD per hour") from None
 
 
-def _own_load(names: tuple[str, ...], settings: Callable[[], Settings]) -> OwnLoad | None:
+def _own_load(request: ForRequest, names: tuple[str, ...], settings: Callable[[], Settings]) -> OwnLoad | None:
+    """The load of the own launches; None: there are too few, or another load is stated."""
+    if request.model_fields_set & {"hours_a_day", "peak_gpus", "peak_hours"}:
+        return None
     try:
         return own_load(settings(), real_now() - _LAUNCHES_SINCE, names)
     except StoreMissing:
         return None
 
 
-def _machine(request: ForRequest, market: MarketPrices | None, names: tuple[str, ...], cards: int) -> dict[str, Any]:
+def _machine(
+    request: ForRequest, offer: MachinePrice | None, names: tuple[str, ...], cards: int
+) -> dict[str, Any]:  # fmt: skip
     """Card, number, price of a card, trend and rent."""
-    found: dict[str, Any] = {"card": names[0], "cards": cards, "trend": None}
-    if request.rent_change is None:
+    found: dict[str, Any] = {"card": names[0], "cards": cards}
+    if request.rent_change is None and request.trend is None:
         found["trend"] = names[0]
     if "card_price" not in request.model_fields_set:
         found["card_price"] = CARD_PRICES.get(names[0], Decimal(0))
-    if "rent" not in request.model_fields_set:
-        if market is None or (price := _price_of(market, names, cards)) is None:
-            way = "no provider offers it now: add --rent USD per hour, or another --gpu"
-            if not request.poll:
-                way = "add --poll, or --rent USD per hour"
-            raise UsageError(f"no price of {cards}× {names[0]} is known: {way}")
-        found["rent"] = price
+    if offer is not None:
+        found["rent"] = offer.usd_hour
     return found
 
 
-def _price_of(market: MarketPrices | None, names: Sequence[str], cards: int, *, spot: bool = False) -> Decimal | None:
-    """The price of so many GPUs for an hour, by the cheapest plausible live offer that has them."""
-    if market is None:
-        return None
-    live = [price for price in market.prices if price.spot is spot and not price.listed]
-    return _cheapest(live, market.source, names, cards)
-
-
-def _price_at(market: MarketPrices | None, names: Sequence[str], cards: int, provider: str) -> Decimal | None:
-    if market is None:
-        return None
-    of_provider = [price for price in market.prices if price.provider == provider and not price.spot]
-    return _cheapest(of_provider, market.source, names, cards)
-
-
-def _cheapest(prices: Sequence[PricedClass], source: str, names: Sequence[str], cards: int) -> Decimal | None:
-    found = []
-    for name in names:
-        of_gpu = [price for price in prices if price.gpu == name and price.cards >= cards]
-        if of_gpu:
-            one = cheapest_class(of_gpu, source, name, cards)
-            found.append(one.usd_hour / one.cards * cards)
-    return min(found, default=None)
+def _rent(request: ForRequest, market: MarketPrices | None, names: tuple[str, ...], cards: int) -> MachinePrice:
+    """The cheapest offer. Raises UsageError: there is none."""
+    if (price := price_of(market, names, cards)) is not None:
+        return price
+    way = "no provider offers it now: add --rent USD per hour, or another --gpu"
+    if not request.poll:
+        way = "add --poll, or --rent USD per hour"
+    raise UsageError(f"no price of {cards}× {names[0]} is known: {way}")
 
 
 def _spot(request: ForRequest, market: MarketPrices | None, names: Sequence[str], cards: int) -> _SpotRate | None:
     """The price of a spot machine; None: none is known or assumed."""
     if request.spot_usd is not None:
         return _SpotRate(request.spot_usd, "as stated")
-    if (price := _price_of(market, names, cards, spot=True)) is not None:
-        return _SpotRate(price, "the cheapest spot offer")
+    if (price := price_of(market, names, cards, spot=True)) is not None:
+        return _SpotRate(price.usd_hour, f"the cheapest spot offer ({price.provider})")
     if not request.spot:
         return None
     usd_hour = request.rent * (1 - request.spot[0] / 100)
@@ -232,7 +250,7 @@ def _programs(case: OwnerCase, request: ForRequest) -> list[CreditProgram]:
         today = real_now().date()
         own.append(
             CreditProgram(
-                name="your credits",
+                name=OWN_CREDITS,
                 provider=request.credit_provider or "",
                 cases=(case.name,),
                 usd=request.credit,
@@ -255,15 +273,15 @@ def _stated_load(request: ForRequest, cards: int) -> tuple[LoadStep, ...]:
     """The load without own launches: the machine in its hours, and the stated peaks."""
     if not request.peak_gpus or not request.peak_hours:
         return ()
-    at_peak = min(request.peak_hours, request.hours_a_day)
-    steps = [LoadStep(cards, request.hours_a_day - at_peak), LoadStep(max(cards, request.peak_gpus), at_peak)]
+    beside = max(request.hours_a_day - request.peak_hours, Decimal(0))
+    steps = [LoadStep(cards, beside), LoadStep(request.peak_gpus, request.peak_hours)]
     return tuple(step for step in steps if step.hours)
 
 
 def _farms(
     request: ForRequest, buy: BuyPlan, work: OwnedWork, steps: tuple[LoadStep, ...], cards: int
 ) -> list[BaseAndPeaks]:
-    if len(steps) < 2 or not request.card_price:
+    if not steps or not request.card_price:
         return []
     gpu = OwnedWork(work.usd_hour / cards, DAY_HOURS, work.change)
     return base_and_peaks(buy.own, steps, gpu, max(buy.loss_percent), request.years)
@@ -278,7 +296,8 @@ def _ways(case: OwnerCase, request: ForRequest, buy: BuyPlan, terms: _Terms) -> 
         reason = missing if usd is None else case.why_not.get(kind)
         return WayCost(way=kind, how=how, usd=usd, why_not=reason)
 
-    yield way(Way.RENT, f"{per_hour(work.usd_hour, most=2)} on demand", rented)
+    at = "" if terms.offer is None else f" at {terms.offer.provider}"
+    yield way(Way.RENT, f"{per_hour(work.usd_hour, most=2)} on demand{at}", rented)
     if terms.spot is None:
         yield way(Way.SPOT, "spot", None, "no spot price is known: --spot-usd USD")
     else:
@@ -288,15 +307,19 @@ def _ways(case: OwnerCase, request: ForRequest, buy: BuyPlan, terms: _Terms) -> 
         yield msgspec.structs.replace(one, why_not=one.why_not or assumed)
     usable = [one for one in terms.credits if one.program.open and one.program.usd is not None]
     if usable:
-        best = max(usable, key=lambda one: one.saved_usd)
-        name = " ".join(filter(None, (best.program.provider, best.program.name)))
-        how = f"{name}: pays {best.hours:,.0f} of the first hours"
-        yield way(Way.CREDITS, how, max(rented - best.saved_usd, Decimal(0)))
+        best = max(usable, key=lambda one: (one.program.name == OWN_CREDITS, one.saved_usd))
+        name = " at ".join(filter(None, (best.program.name, best.program.provider)))
+        how = f"{name}: the first {best.hours:,.0f} h"
+        one = way(Way.CREDITS, how, max(rented - best.saved_usd, Decimal(0)))
+        trial = None if best.program.name == OWN_CREDITS else "not counted before you have it: --credit USD"
+        yield msgspec.structs.replace(one, why_not=one.why_not or trial)
     cards = buy.own.cards
     beyond = sum((max(step.gpus - cards, 0) * step.hours for step in terms.steps), Decimal(0)) / cards
     for commitment in _commitments(request)[:1]:
         percent = commitment.break_even_percent(work.change)
         how = f"−{commitment.discount_percent:f} % for {commitment.term_years} y; pays from {percent:.0f} % use"
+        if owed := -years % commitment.term_years:
+            how += f"; paid for {years + owed} y"
         usd = commitment.usd(work.usd_hour, work.change, years) + work._replace(hours=beyond).rent_usd(days)
         yield way(Way.RESERVE, how, usd)
     yield from _own_ways(request, buy, terms, way)

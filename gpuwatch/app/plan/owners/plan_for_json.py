@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuwatch.domain.market.json_view import number
 from gpuwatch.domain.market.money import dollars
-from gpuwatch.domain.plan.owners.owner_cases import Way, a_month, used_percent
+from gpuwatch.domain.plan.owners.owner_cases import ASSUMED_DAYS, Way, a_month
 from gpuwatch.domain.plan.ownership import OWNING_METHOD_TEXT
 
 if TYPE_CHECKING:
@@ -33,18 +33,29 @@ def owner_sentence(plan: OwnerPlan) -> str:
     text = f"For {plan.case.title}: {_ADVICE[best.way]}, {dollars(a_month(usd, years))} a month"
     rent = plan.ways[0].usd or Decimal(0)
     if best.way is not Way.RENT and rent:
-        text += f", {100 - 100 * usd / rent:.0f} % less than on demand"
-    return f"{text}. {plan.case.hint[0].upper()}{plan.case.hint[1:]}."
+        less = 100 - 100 * usd / rent
+        text += f", {'under 1' if less < 1 else f'{less:.0f}'} % less than on demand"
+    return f"{text}. Rule of thumb: {plan.case.hint}."
 
 
 def commitment_lines(plan: OwnerPlan) -> list[str]:
     """From which use each commitment is cheaper than on demand."""
-    used = used_percent(plan.work)
-    return [
+    used = plan.used_percent
+    lines = [
         f"a commitment at −{one.discount_percent:f} % for {one.term_years} y pays from {percent:.0f} % of all hours"
         f"{' (never)' if percent > 100 else ''}; you use {used:.0f} %"
         for one, percent in plan.commitments
     ]
+    if lines and "reserved" not in plan.request.model_fields_set:
+        lines.append("… at the discounts that the articles state (--set reserved)")
+    return lines
+
+
+def credit_line(plan: OwnerPlan) -> str:
+    """At what price credits are counted, and until when."""
+    priced = sorted({one.program.provider for one in plan.credits if one.program.provider and one.usd_hour is not None})
+    where = f"at the prices of {', '.join(priced)}, elsewhere at your rent" if priced else "at your rent"
+    return f"credits are counted {where}; one without a stated end for {ASSUMED_DAYS} days"
 
 
 def stale_text(program: CreditProgram, today: date) -> str:
@@ -68,6 +79,7 @@ def plan_for_json(plan: OwnerPlan, today: date) -> dict[str, Any]:
         "years": request.years,
         "hours_a_day": number(request.hours_a_day),
         "rent_usd_hour": number(plan.work.usd_hour),
+        "rent_provider": plan.offer and plan.offer.provider,
         "rent_percent_a_year": 100 * change.a_year,
         "rent_percent_a_year_low": 100 * change.low,
         "rent_percent_a_year_high": 100 * change.high,
@@ -88,7 +100,7 @@ def plan_for_json(plan: OwnerPlan, today: date) -> dict[str, Any]:
                 "discount_percent": number(one.discount_percent),
                 "term_years": one.term_years,
                 "break_even_percent": number(percent),
-                "used_percent": number(used_percent(plan.work)),
+                "used_percent": number(plan.used_percent),
             }
             for one, percent in plan.commitments
         ],
@@ -100,7 +112,8 @@ def plan_for_json(plan: OwnerPlan, today: date) -> dict[str, Any]:
                 "provider": one.cloud.provider,
                 "for_whom": one.cloud.for_whom,
                 "url": one.cloud.url,
-                "price_usd_hour": number(one.usd_hour),
+                "price_usd_hour": one.price and number(one.price.usd_hour),
+                "price_quarter": one.price and one.price.quarter,
                 "commitment": one.cloud.commitment,
                 "commitment_up_to_percent": number(one.cloud.up_to_percent),
                 "commitment_url": one.cloud.commitment_url,

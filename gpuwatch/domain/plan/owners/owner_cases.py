@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.plan.ownership import DAY_HOURS, OwnedWork
+from gpuwatch.domain.plan.ownership import DAY_HOURS, YEAR_DAYS, LoadStep, OwnedWork
 
 # USD per card, from the articles; a card that is not here needs --card-price.
 CARD_PRICES: Final = {"RTX 4090": Decimal(2000), "H100 SXM": Decimal(35_000)}
@@ -90,21 +90,28 @@ def cheapest_way(ways: Sequence[WayCost]) -> WayCost:
     return min((way for way in ways if way.why_not is None and way.usd is not None), key=lambda way: way.usd or 0)
 
 
-def credit_use(program: CreditProgram, work: OwnedWork, usd_hour: Decimal | None) -> CreditUse:
+def credit_use(program: CreditProgram, work: OwnedWork, usd_hour: Decimal | None, years: int) -> CreditUse:
     """What a credit saves until it expires.
 
     Args:
         usd_hour: of the machine at the provider of the credit; None: unknown.
+        years: of work; what a credit would pay later does not count.
     """
-    hours = work.hours * (program.days or ASSUMED_DAYS)
+    hours = work.hours * min(program.days or ASSUMED_DAYS, years * YEAR_DAYS)
     if program.usd is not None:
         hours = min(hours, program.usd / (usd_hour or work.usd_hour))
     return CreditUse(program=program, usd_hour=usd_hour, hours=hours, saved_usd=hours * work.usd_hour)
 
 
-def used_percent(work: OwnedWork) -> Decimal:
-    """The share of all hours that the work uses."""
-    return 100 * work.hours / DAY_HOURS
+def used_percent(work: OwnedWork, steps: Sequence[LoadStep], cards: int) -> Decimal:
+    """The share of all hours in which a machine with so many cards would work; what is beyond it is rented.
+
+    Args:
+        steps: the load of an average day; empty: the hours of the work.
+    """
+    if not steps:
+        return 100 * min(work.hours, DAY_HOURS) / DAY_HOURS
+    return 100 * sum((min(step.gpus, cards) * step.hours for step in steps), Decimal(0)) / (cards * DAY_HOURS)
 
 
 def a_month(usd: Decimal, years: int) -> Decimal:
