@@ -97,7 +97,7 @@ def credit_use(program: CreditProgram, work: OwnedWork, usd_hour: Decimal | None
         usd_hour: of the machine at the provider of the credit; None: unknown.
         years: of work; what a credit would pay later does not count.
     """
-    hours = work.hours * min(program.days or ASSUMED_DAYS, years * YEAR_DAYS)
+    hours = work.hours * min(Decimal(program.days or ASSUMED_DAYS), years * YEAR_DAYS)
     if program.usd is not None:
         hours = min(hours, program.usd / (usd_hour or work.usd_hour))
     return CreditUse(program=program, usd_hour=usd_hour, hours=hours, saved_usd=hours * work.usd_hour)
