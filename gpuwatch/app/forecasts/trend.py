@@ -128,8 +128,15 @@ def trend_sentence(result: TrendResult) -> str:
     chance = ", which may be chance" if trend.drift and trend.low < 0 < trend.high else ""
     return (
         f"The {kind} price of {result.gpu} {change} a year{chance} (95 % interval {interval_text(trend)}; "
-        f"{count_text(trend.quarters, 'quarter')}, {quarter_text(trend.first)} to {quarter_text(trend.last)})."
+        f"{count_text(trend.quarters, 'quarter')} of {count_text(trend.series, 'series', 'series')}, "
+        f"{quarter_text(trend.first)} to {quarter_text(trend.last)})."
     )
+
+
+LIST_PRICES_TEXT = (
+    "public series are mostly list prices of clouds; marketplaces fell further and rose again (docs/trend.md): "
+    "where you rent there, your own history counts (--own)"
+)
 
 
 def interval_text(trend: PriceTrend) -> str:
@@ -152,6 +159,7 @@ def _trend_json(result: TrendResult) -> dict[str, Any]:
         "percent_a_year_low": trend and 100 * trend.low,
         "percent_a_year_high": trend and 100 * trend.high,
         "quarters": 0 if trend is None else trend.quarters,
+        "series": 0 if trend is None else trend.series,
         "samples": 0 if trend is None else trend.changes,
         "since": trend and quarter_text(trend.first),
         "until": trend and quarter_text(trend.last),

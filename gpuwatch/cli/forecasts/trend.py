@@ -37,7 +37,7 @@ def trend(gpu: str | None, spot: bool, own: bool, as_json: bool, settings: Setti
 
     Exit codes: 0 done, 2 usage, 3 too few quarters.
     """
-    from gpuwatch.app.forecasts.trend import long_trends, trend_json, trend_sentence
+    from gpuwatch.app.forecasts.trend import LIST_PRICES_TEXT, long_trends, trend_json, trend_sentence
     from gpuwatch.domain.forecasts.long_trend import TREND_METHOD_TEXT
 
     found = long_trends(settings, gpu, spot=spot, own=own)
@@ -50,6 +50,8 @@ def trend(gpu: str | None, spot: bool, own: bool, as_json: bool, settings: Setti
         _print_all(found)
     else:
         echo("Too few prices: a trend needs four quarters.")
+    if not (own or as_json) and any(one.trend for one in found):
+        note(LIST_PRICES_TEXT)
     if wants_method() and not as_json:
         note(TREND_METHOD_TEXT)
     return Exit.DONE if any(one.trend for one in found) else Exit.CANNOT_TELL

@@ -129,8 +129,8 @@ def rent_change_line(plan: BuyPlan) -> str | None:
         return f"the rent changes by {100 * change.a_year:+.1f} % a year"
     ends = f"{100 * change.low:+.1f} % and {100 * change.high:+.1f} %"
     line = (
-        f"the rent of {change.gpu} changes by {100 * change.a_year:+.1f} % a year, between {ends} (95 % interval: "
-        "gpuwatch forecasts trend)"
+        f"the rent of {change.gpu} changes by {100 * change.a_year:+.1f} % a year, between {ends} (95 % interval, "
+        "mostly of list prices: gpuwatch forecasts trend)"
     )
     if not plan.own.card_price:
         return line

@@ -29,6 +29,7 @@ from gpuwatch.domain.plan.owners.owner_cases import a_month
 from gpuwatch.domain.plan.owners.owner_data import owner_cases
 from gpuwatch.domain.plan.ownership import OWNING_METHOD_TEXT
 from gpuwatch.domain.plan.plan_schema import ForRequest
+from gpuwatch.errors import ProviderDown
 
 if TYPE_CHECKING:
     from datetime import date
@@ -65,7 +66,11 @@ def for_(case: str, values: dict[str, Any], as_json: bool, config: str | None) -
 
     Exit codes: 0 done, 2 usage or no price, 3 a provider did not answer.
     """
-    plan = plan_for(case, request_of(ForRequest, values, FOR_OPTIONS), lambda: load_settings(config))
+    try:
+        plan = plan_for(case, request_of(ForRequest, values, FOR_OPTIONS), lambda: load_settings(config))
+    except ProviderDown as fault:
+        note(f"{fault}")
+        return Exit.CANNOT_TELL
     today = real_now().date()
     if as_json:
         json_out(plan_for_json(plan, today))

@@ -17,6 +17,8 @@ def test_public_series_need_no_store(shell: Shell) -> None:
     assert ran.code == 0
     assert ran.out.startswith("The on-demand price of H100 fell 7.6 % a year, which may be chance (95 % interval")
     assert "-44.0 %" in ran.out
+    assert "; 13 quarters of 3 series, 2023Q3 to 2026Q1)" in ran.out
+    assert "mostly list prices of clouds" in ran.err
     (found,) = shell("forecasts", "trend", "H100", "--json").json["trends"]
     assert found["percent_a_year_low"] < found["percent_a_year"] < 0 < found["percent_a_year_high"]
     assert (found["quarters"], found["since"], found["until"]) == (13, "2023Q3", "2026Q1")
@@ -52,6 +54,7 @@ def test_the_own_history_counts_with_its_commission(shell: Shell) -> None:
             usd = f"{2 * 0.9**quarter:.6f}"
             out.writerow((f"{at:%Y-%m-%dT%H:%M:%SZ}", "vastai", "1/ondemand", "", "RTX 3090", 1, 24, "false", usd))
     assert shell("import", str(path)).code == 0
+    assert "list prices" not in shell("forecasts", "trend", "RTX 3090", "--own").err
     (found,) = shell("forecasts", "trend", "RTX 3090", "--own", "--json").json["trends"]
     assert found["percent_a_year"] == pytest.approx(100 * (0.9**4 - 1), abs=0.1)
     assert found["prices"][0] == {

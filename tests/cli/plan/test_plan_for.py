@@ -133,6 +133,8 @@ def test_a_credit_is_counted_at_the_list_price_of_its_cloud(shell: Shell) -> Non
     assert found["credits"][0]["saves_usd"] == pytest.approx(5000 / 55.04 * 20)
     aws = found["clouds"][0]
     assert (aws["price_usd_hour"], aws["price_quarter"]) == (pytest.approx(55.04), "2026Q1")
+    family = shell("plan", "for", "startup", "--gpu", "A100", "--rent", "1.20", "--json").json
+    assert (family["gpu"], family["clouds"][0]["price_usd_hour"]) == ("A100 SXM 80GB", pytest.approx(3.430881))
     unknown = shell("plan", "for", "startup", *RENT, "--credit", "5000", "--credit-provider", "asw", "--json").json
     assert "no price of asw is known: your credits are counted at your rent" in unknown["notes"]
 
@@ -192,6 +194,21 @@ def test_wrong_input_is_one_line(shell: Shell, argv: list[str], said: str) -> No
     shell.settings(f'database_url = "sqlite:///{shell.folder}/none.db"\n')
     ran = shell("plan", "for", *argv)
     assert (ran.code != 0, ran.out, said in ran.err) == (True, "", True)
+
+
+def test_no_answer_is_not_no_offer(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__BASE_URL", "http://127.0.0.1:9")
+    ran = shell("plan", "for", "startup", "--gpu", "8x H100", "--poll")
+    assert (ran.code, ran.out) == (3, "")
+    assert "no provider offers it" not in ran.err
+    assert "vastai: " in ran.err
+    assert "--rent states one" in ran.err
+
+
+def test_the_gpu_of_the_offer_is_named_if_another_was_meant(shell: Shell, store: Database) -> None:
+    seen(store, an_offer("1", 8.0, gpu_count=8, gpu="A100 SXM 40GB", gpu_family="A100"))
+    found = shell("plan", "for", "startup", "--gpu", "8x A100", "--json").json
+    assert ways(found)["rent"]["how"] == "$9.60/h on demand at vastai, A100 SXM 40GB"
 
 
 def test_a_gpu_without_a_price_says_how_to_give_one(shell: Shell, store: Database) -> None:

@@ -21,6 +21,7 @@ class MachinePrice(msgspec.Struct, frozen=True, kw_only=True):
     """The price of the machine for an hour, and who asks it. `quarter`: of the public list price, if it is one."""
 
     usd_hour: Decimal
+    gpu: str
     provider: str
     quarter: str | None = None
 
@@ -44,9 +45,9 @@ def price_at(market: MarketPrices | None, names: Sequence[str], cards: int, prov
     listed = [one for one in public_prices() if one.source == provider and one.gpu in names and not one.spot]
     if not listed:
         return None
-    newest = max(one.quarter for one in listed)
-    usd = min(Decimal(repr(one.usd_gpu_hour)) for one in listed if one.quarter == newest)
-    return MachinePrice(usd_hour=usd * cards, provider=provider, quarter=quarter_text(newest))
+    newest = max(listed, key=lambda one: (-names.index(one.gpu), one.quarter))  # the GPU that is meant, if it is listed
+    usd = Decimal(repr(newest.usd_gpu_hour)) * cards
+    return MachinePrice(usd_hour=usd, gpu=newest.gpu, provider=provider, quarter=quarter_text(newest.quarter))
 
 
 def _cheapest(prices: Sequence[PricedClass], source: str, names: Sequence[str], cards: int) -> MachinePrice | None:
@@ -55,5 +56,6 @@ def _cheapest(prices: Sequence[PricedClass], source: str, names: Sequence[str], 
         of_gpu = [price for price in prices if price.gpu == name and price.cards >= cards]
         if of_gpu:
             one = cheapest_class(of_gpu, source, name, cards)
-            found.append(MachinePrice(usd_hour=one.usd_hour / one.cards * cards, provider=one.provider or ""))
+            usd_hour = one.usd_hour / one.cards * cards
+            found.append(MachinePrice(usd_hour=usd_hour, gpu=name, provider=one.provider or ""))
     return min(found, key=lambda one: one.usd_hour, default=None)

@@ -40,7 +40,7 @@ from gpuwatch.domain.plan.ownership import (
     OwnedWork,
     base_and_peaks,
 )
-from gpuwatch.errors import StoreMissing, UsageError
+from gpuwatch.errors import ProviderDown, StoreMissing, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.plan.plan_use import OwnLoad
@@ -87,6 +87,7 @@ def plan_for(case_name: str, request: ForRequest, settings: Callable[[], Setting
 
     Raises:
         UsageError: the request is contradictory, or no price is known.
+        ProviderDown: no price is known, because providers did not answer.
         StoreError: the store cannot be read.
     """
     if not request.credit:
@@ -222,9 +223,11 @@ def _machine(
 
 
 def _rent(request: ForRequest, market: MarketPrices | None, names: tuple[str, ...], cards: int) -> MachinePrice:
-    """The cheapest offer. Raises UsageError: there is none."""
+    """The cheapest offer. Raises UsageError: there is none. Raises ProviderDown: not every provider answered."""
     if (price := price_of(market, names, cards)) is not None:
         return price
+    if market is not None and market.errors:  # whether it is offered is unknown
+        raise ProviderDown(f"no price of {cards}× {names[0]}: {'; '.join(market.errors)}; --rent states one")
     way = "no provider offers it now: add --rent USD per hour, or another --gpu"
     if not request.poll:
         way = "add --poll, or --rent USD per hour"
@@ -297,6 +300,8 @@ def _ways(case: OwnerCase, request: ForRequest, buy: BuyPlan, terms: _Terms) -> 
         return WayCost(way=kind, how=how, usd=usd, why_not=reason)
 
     at = "" if terms.offer is None else f" at {terms.offer.provider}"
+    if terms.offer is not None and terms.offer.gpu != buy.own.card:
+        at += f", {terms.offer.gpu}"
     yield way(Way.RENT, f"{per_hour(work.usd_hour, most=2)} on demand{at}", rented)
     if terms.spot is None:
         yield way(Way.SPOT, "spot", None, "no spot price is known: --spot-usd USD")
