@@ -17,6 +17,7 @@ from gpuwatch.app.plan.plan_request import BUY_OPTIONS, refuse_keys
 from gpuwatch.app.plan.plan_use import RentedPeriod, own_rent
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.json_view import number, rfc3339
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.plan.buy import (
     BUY_METHOD_TEXT,
     MachineUsage,
@@ -194,18 +195,36 @@ def _decimal(value: float) -> Decimal:
 _ANSWERS = {
     PaybackVerdict.GREEN: "Buy: the cards pay back in {days} days, compared with renting {tariff}.",
     PaybackVerdict.AMBER: "Borderline: the cards pay back in {days} days of such work, compared with renting {tariff}.",
-    PaybackVerdict.RED: "Rent: the cards take {days} days to pay back, compared with renting {tariff}.",
+    PaybackVerdict.RED: (
+        "Rent, unless such work goes on for more than {days} days: only then the cards pay back, compared with renting "
+        "{tariff}."
+    ),
 }
 
 
 def buy_sentence(plan: BuyPlan) -> str | None:
-    """Buy or rent, in one plain sentence, by the first tariff; None: there is none."""
+    """Buy or rent, in one plain sentence, by the first tariff and the stated years; None: there is no tariff."""
     if not plan.comparisons:
         return None
     first = plan.comparisons[0]
+    if first.years:
+        return _years_sentence(first)
     if first.payback_days is None:
         return f"Rent: the cards never pay back, compared with renting {first.tariff.name}."
     return _ANSWERS[first.verdict].format(tariff=first.tariff.name, days=f"{first.payback_days:,.0f}")
+
+
+def _years_sentence(comparison: RentComparison) -> str:
+    """By what both cost in the stated years, whatever the days of the pay-back are."""
+    last = comparison.years[-1]
+    low, high = last.owned_usd
+    answer = "Buy" if high < last.rented_usd else "Rent" if low > last.rented_usd else "Borderline"
+    owned = "–".join(dict.fromkeys((dollars(low), dollars(high))))
+    length = "a year" if last.year == 1 else f"{last.year} years"
+    return (
+        f"{answer}: over {length} own cards cost {owned}, resold at the end, and renting {comparison.tariff.name} "
+        f"{dollars(last.rented_usd)}."
+    )
 
 
 def plan_buy_json(plan: BuyPlan) -> dict[str, Any]:

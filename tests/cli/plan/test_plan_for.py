@@ -67,6 +67,19 @@ def test_owning_equals_plan_buy(shell: Shell) -> None:
     assert ways(found)["rent"]["total_usd"] == bought["rented_usd"]
 
 
+def test_the_answer_of_plan_buy_is_that_of_its_years(shell: Shell) -> None:
+    """240 days of pay-back are no reason to rent for three years at twice the price."""
+    argv = ("plan", "buy", "--card", "RTX 4090", "--cards", "4", "--card-price", "2000", "--set", "extra=0")
+    people = [f"--set={key}" for key in ("setup_weeks=3", "setup_hours=40", "upkeep_hours=8", "people_usd_hour=50")]
+    found = shell(*argv, *people, "--rent", "4", "--set=years=3", "--set=rent_change=-10", "--json").json
+    assert found["sentence"] == (
+        "Buy: over 3 years own cards cost $38,511.44–$40,162.44, resold at the end, and renting on demand $90,127.12."
+    )
+    assert shell(*argv, "--rent", "0.5", "--set=years=1", "--json").json["sentence"].startswith("Rent: over a year own")
+    alone = shell(*argv, "--rent", "4", "--json").json
+    assert alone["sentence"].startswith("Rent, unless such work goes on for more than 153 days: only then")
+
+
 def test_prices_are_the_stores_spot_ones_too(shell: Shell, store: Database) -> None:
     seen(store, an_offer("1", 20.0, gpu_count=8))
     at = real_now()
