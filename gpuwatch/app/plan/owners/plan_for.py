@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch.app.history.past_prices import gpu_names_of
 from gpuwatch.app.market.current_offers import is_old
-from gpuwatch.app.plan.owners.machine_prices import MachinePrice, price_at, price_of
+from gpuwatch.app.plan.owners.rent_prices import RentPrice, price_at, price_of
 from gpuwatch.app.plan.plan_buy import BuyPlan, gpu_and_count, plan_buy
 from gpuwatch.app.plan.plan_fit import MarketPrices, market_prices
 from gpuwatch.app.plan.plan_request import FOR_OPTIONS, refuse_keys
@@ -56,7 +56,7 @@ class CloudOffer(msgspec.Struct, frozen=True, kw_only=True):
     """A large cloud: for whom, its price for the machine, and what it grants."""
 
     cloud: Cloud
-    price: MachinePrice | None
+    price: RentPrice | None
     credits: tuple[CreditUse, ...]
 
 
@@ -70,7 +70,7 @@ class OwnerPlan(msgspec.Struct, frozen=True, kw_only=True):
     best: WayCost
     work: OwnedWork
     used_percent: Decimal  # of the hours of the stated machine, beyond which the work is rented
-    offer: MachinePrice | None  # whose price the rent is; None: it is stated
+    offer: RentPrice | None  # whose price the rent is; None: it is stated
     commitments: tuple[tuple[Commitment, Decimal], ...]  # with the share of hours from which each is cheaper
     base: BaseAndPeaks | None
     credits: tuple[CreditUse, ...]
@@ -157,7 +157,7 @@ class _Terms(NamedTuple):
     farms: list[BaseAndPeaks]  # by the number of own cards; empty: no peaks are known, or cards have no price
     credits: tuple[CreditUse, ...]
     steps: tuple[LoadStep, ...]
-    offer: MachinePrice | None
+    offer: RentPrice | None
 
 
 def _check_peaks(request: ForRequest, cards: int) -> None:
@@ -209,7 +209,7 @@ def _own_load(request: ForRequest, names: tuple[str, ...], settings: Callable[[]
 
 
 def _machine(
-    request: ForRequest, offer: MachinePrice | None, names: tuple[str, ...], cards: int
+    request: ForRequest, offer: RentPrice | None, names: tuple[str, ...], cards: int
 ) -> dict[str, Any]:  # fmt: skip
     """Card, number, price of a card, trend and rent."""
     found: dict[str, Any] = {"card": names[0], "cards": cards}
@@ -222,7 +222,7 @@ def _machine(
     return found
 
 
-def _rent(request: ForRequest, market: MarketPrices | None, names: tuple[str, ...], cards: int) -> MachinePrice:
+def _rent(request: ForRequest, market: MarketPrices | None, names: tuple[str, ...], cards: int) -> RentPrice:
     """The cheapest offer. Raises UsageError: there is none. Raises ProviderDown: not every provider answered."""
     if (price := price_of(market, names, cards)) is not None:
         return price

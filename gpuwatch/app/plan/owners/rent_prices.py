@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.plan.fit import PricedClass
 
 
-class MachinePrice(msgspec.Struct, frozen=True, kw_only=True):
+class RentPrice(msgspec.Struct, frozen=True, kw_only=True):
     """The price of the machine for an hour, and who asks it. `quarter`: of the public list price, if it is one."""
 
     usd_hour: Decimal
@@ -28,7 +28,7 @@ class MachinePrice(msgspec.Struct, frozen=True, kw_only=True):
 
 def price_of(
     market: MarketPrices | None, names: Sequence[str], cards: int, *, spot: bool = False
-) -> MachinePrice | None:  # fmt: skip
+) -> RentPrice | None:  # fmt: skip
     """The price of so many GPUs for an hour, by the cheapest plausible live offer that has them."""
     if market is None:
         return None
@@ -36,7 +36,7 @@ def price_of(
     return _cheapest(live, market.source, names, cards)
 
 
-def price_at(market: MarketPrices | None, names: Sequence[str], cards: int, provider: str) -> MachinePrice | None:
+def price_at(market: MarketPrices | None, names: Sequence[str], cards: int, provider: str) -> RentPrice | None:
     """The price of a provider, else its newest list price among the public series; None: neither is known."""
     if market is not None:
         of_provider = [price for price in market.prices if price.provider == provider and not price.spot]
@@ -47,15 +47,15 @@ def price_at(market: MarketPrices | None, names: Sequence[str], cards: int, prov
         return None
     newest = max(listed, key=lambda one: (-names.index(one.gpu), one.quarter))  # the GPU that is meant, if it is listed
     usd = Decimal(repr(newest.usd_gpu_hour)) * cards
-    return MachinePrice(usd_hour=usd, gpu=newest.gpu, provider=provider, quarter=quarter_text(newest.quarter))
+    return RentPrice(usd_hour=usd, gpu=newest.gpu, provider=provider, quarter=quarter_text(newest.quarter))
 
 
-def _cheapest(prices: Sequence[PricedClass], source: str, names: Sequence[str], cards: int) -> MachinePrice | None:
+def _cheapest(prices: Sequence[PricedClass], source: str, names: Sequence[str], cards: int) -> RentPrice | None:
     found = []
     for name in names:
         of_gpu = [price for price in prices if price.gpu == name and price.cards >= cards]
         if of_gpu:
             one = cheapest_class(of_gpu, source, name, cards)
             usd_hour = one.usd_hour / one.cards * cards
-            found.append(MachinePrice(usd_hour=usd_hour, gpu=name, provider=one.provider or ""))
+            found.append(RentPrice(usd_hour=usd_hour, gpu=name, provider=one.provider or ""))
     return min(found, key=lambda one: one.usd_hour, default=None)
