@@ -84,7 +84,7 @@ def for_(case: str, values: dict[str, Any], as_json: bool, config: str | None) -
 def _print(plan: OwnerPlan, today: date) -> None:
     request, own = plan.request, plan.buy.own
     echo(f"{owner_sentence(plan)}\n")
-    gpu_hours = f"{plan.work.hours * own.cards:,.1f}".removesuffix(".0")
+    gpu_hours = f"{plan.work.hours * own.cards:,.2f}".rstrip("0").rstrip(".")
     title = f"{own.cards}× {own.card}, {gpu_hours} GPU-hours a day for {request.years} y"
     rows = [
         (f"{way.way.value}{' ←' if way is plan.best else ''}", *_costs(way.usd, request.years)) for way in plan.ways

@@ -239,7 +239,7 @@ class BuyRequest(OwnedMachine):
         default=None, description="Percent a year by which the rent changes; -10: it falls. Default: the trend's."
     )
     trend: str | None = Field(
-        default=None, description="GPU whose rent over years counts (forecasts trend). Default: that of rent_gpu."
+        default=None, description="GPU whose rent over years counts (forecasts trend). Default: the rented one."
     )
     launches: Switch = Field(default=False, description="Compare with what your own launches cost.")
     since: Line = Field(default="90d", description="With launches: start of the period.")
@@ -263,7 +263,9 @@ class ForRequest(BuyRequest):
         default=None, description="Spot price of the machine per hour. Default: the store's; else `spot` off the rent."
     )
     term_years: Whole = Field(default=1, ge=1, le=5, description="Years of a reservation or savings plan.")
-    peak_gpus: Whole = Field(default=0, ge=0, le=10_000, description="GPUs at once at peaks, without own launches.")
+    peak_gpus: Whole = Field(
+        default=0, ge=0, le=10_000, description="GPUs at once at peaks, in place of your launches' load."
+    )
     peak_hours: Annotated[Exact, Field(le=24)] = Field(
         default=Decimal(0), description="Hours per day of such peaks, on average."
     )

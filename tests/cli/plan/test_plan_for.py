@@ -160,6 +160,15 @@ def test_a_trial_that_nobody_has_yet_is_never_the_advice(shell: Shell, case: str
     assert ways(found)["credits"]["why_not"] is not None
 
 
+def test_a_commitment_dearer_than_on_demand_never_pays(shell: Shell) -> None:
+    """Rents fall by 20 % a year: 5 % off today's price is more than a year on demand costs."""
+    argv = ("plan", "for", "production", *RENT, "--rent-change", "-20", "--set", "reserved=5")
+    out = shell(*argv).out
+    assert "- reserve: −5 % for 1 y; never pays\n" in out
+    assert "- a commitment at −5 % for 1 y never pays; you use 100 %\n" in out
+    assert ways(shell(*argv, "--json").json)["reserve"]["total_usd"] > 4 * 24 * 365 * 3 * 0.75
+
+
 def test_many_hours_are_worth_a_commitment_to_anybody(shell: Shell) -> None:
     """A reason such as "few hours are used" cannot stand beside 16 hours a day."""
     argv = ("plan", "for", "experiments", "--gpu", "1x RTX 4090", "--rent", "0.4", "--hours-a-day", "16", "--json")

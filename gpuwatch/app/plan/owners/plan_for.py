@@ -322,7 +322,8 @@ def _ways(case: OwnerCase, request: ForRequest, buy: BuyPlan, terms: _Terms) -> 
     beyond = sum((max(step.gpus - cards, 0) * step.hours for step in terms.steps), Decimal(0)) / cards
     for commitment in _commitments(request)[:1]:
         percent = commitment.break_even_percent(work.change)
-        how = f"−{commitment.discount_percent:f} % for {commitment.term_years} y; pays from {percent:.0f} % use"
+        pays = "never pays" if percent > 100 else f"pays from {percent:.0f} % use"
+        how = f"−{commitment.discount_percent:f} % for {commitment.term_years} y; {pays}"
         if owed := -years % commitment.term_years:
             how += f"; paid for {years + owed} y"
         usd = commitment.usd(work.usd_hour, work.change, years) + work._replace(hours=beyond).rent_usd(days)

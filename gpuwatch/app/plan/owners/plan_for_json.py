@@ -42,13 +42,16 @@ def commitment_lines(plan: OwnerPlan) -> list[str]:
     """From which use each commitment is cheaper than on demand."""
     used = plan.used_percent
     lines = [
-        f"a commitment at −{one.discount_percent:f} % for {one.term_years} y pays from {percent:.0f} % of all hours"
-        f"{' (never)' if percent > 100 else ''}; you use {used:.0f} %"
+        f"a commitment at −{one.discount_percent:f} % for {one.term_years} y {_pays(percent)}; you use {used:.0f} %"
         for one, percent in plan.commitments
     ]
     if lines and "reserved" not in plan.request.model_fields_set:
         lines.append("… at the discounts that the articles state (--set reserved)")
     return lines
+
+
+def _pays(percent: Decimal) -> str:
+    return "never pays" if percent > 100 else f"pays from {percent:.0f} % of all hours"
 
 
 def credit_line(plan: OwnerPlan) -> str:
