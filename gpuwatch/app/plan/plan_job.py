@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,6 +28,7 @@ from gpuwatch.domain.plan.job_comparison import (
 )
 from gpuwatch.domain.plan.job_hours import JobPrompts, JobSpec, data_of
 from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, load_usd
+from gpuwatch.domain.plan.network_speed import NetworkSpeed, pass_flop
 from gpuwatch.domain.plan.roofline import WorkMethod
 from gpuwatch.domain.plan.throughput import JobSpeed, speed_of, speed_task_of
 from gpuwatch.engine.market.browse import offer_filter
@@ -35,6 +36,7 @@ from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.domain.jobs.job_request import JobRequest
+    from gpuwatch.domain.plan.networks.network_shape import NetworkShape
     from gpuwatch.domain.plan.workload import Workload
     from gpuwatch.settings import Settings
 
@@ -176,10 +178,9 @@ def job_verdict(request: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) ->
 
 def _spec(request: JobRequest) -> JobSpec:
     """The job, with the memory that its model needs. Raises UsageError."""
-    work, tokens = request.workload(), _tokens(request)
-    if work is not None and work.model.network is not None and request.tokens_per_s is None and not request.hours:
-        kind = work.model.network.kind
-        raise UsageError(f"{kind}: its speed is not in tokens: state the hours with on, or tokens and tokens_per_s")
+    work = request.workload()
+    network = None if work is None else work.model.network
+    tokens = _tokens(request) if network is None else _passes(request, network)
     if tokens is not None:
         request = request.model_copy(update={"tokens": tokens})
     spec = request.value()
@@ -195,9 +196,31 @@ def _spec(request: JobRequest) -> JobSpec:
         reload_s=request.cached_load,
         debug_h=request.debug_hours,
     )
-    if spec.tokens is None or spec.utilisation is not None or work is None:
+    if spec.tokens is None or work is None:
+        return spec
+    if network is not None:
+        return msgspec.structs.replace(spec, **_network_speed(request, work, network, spec.tokens))
+    if spec.utilisation is not None:
         return spec
     return msgspec.structs.replace(spec, speed=speed_of(work, throughput_table()), prompts=_prompts(request, work))
+
+
+def _passes(request: JobRequest, network: NetworkShape) -> float | None:
+    """Samples × epochs: each is one pass; None: hours, or tokens at a stated speed. Raises UsageError."""
+    if request.samples is None:
+        if request.tokens_per_s is None and not request.hours:
+            raise UsageError(f"{network.kind}: its work is not in tokens: set samples (a sample is {network.unit})")
+        return _tokens(request)
+    if request.tokens is not None or request.tokens_per_sample is not None:
+        raise UsageError(f"{network.kind}: samples have no tokens: a sample is {network.unit}")
+    return request.samples * (request.epochs or 1.0)
+
+
+def _network_speed(request: JobRequest, work: Workload, network: NetworkShape, passes: float) -> dict[str, Any]:
+    """The speed of a network's job, or its arithmetic if a share of it is stated."""
+    if network.writes and not work.trains and request.tokens_per_s is None:
+        raise UsageError(f"{network.kind} writes its words one after the other: state the hours with on, as measured")
+    return {"speed": NetworkSpeed(work), "flop": passes * pass_flop(work), "decoding": None}
 
 
 def _prompts(request: JobRequest, work: Workload) -> JobPrompts | None:
@@ -239,7 +262,8 @@ def _derived_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
     stated, work = _stated_needs(request, spec), request.workload()
     if work is None:
         return stated
-    tokens = None if spec.tokens is None or not work.trains else spec.tokens / (request.epochs or 1.0)
+    is_text = work.trains and work.model.network is None  # images and sounds have no common size
+    tokens = spec.tokens / (request.epochs or 1.0) if spec.tokens is not None and is_text else None
     data, derived = data_of(work, tokens), []
     download_gb, disk_gb, load_s = stated.traffic.download_gb, stated.disk_gb, spec.load_s
     if request.download_gb is None:

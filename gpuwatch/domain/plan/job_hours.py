@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpuwatch.domain.plan.figures import FigureRange, GpuAllocation, exactly
-from gpuwatch.domain.plan.memory_need import GB, OPTIMIZER_BYTES, bytes_per_weight, lora_params
+from gpuwatch.domain.plan.memory_need import GB, OPTIMIZER_BYTES, adapter_params, bytes_per_weight
 from gpuwatch.domain.plan.roofline import TrainingMethod, card_specs_of, lacks_bf16, peak_flops
 from gpuwatch.domain.setup.durations import HOUR_S
 
@@ -154,7 +154,7 @@ def _checkpoint_gb(work: Workload) -> float:
     states = OPTIMIZER_BYTES[work.optimizer]
     if work.method is TrainingMethod.FULL:
         return work.model.params * (PUBLISHED_BYTES + states + (4.0 if work.master else 0.0)) / GB
-    return lora_params(work.model.shape, work.rank, work.targets) * (_ADAPTER_BYTES + states) / GB
+    return adapter_params(work) * (_ADAPTER_BYTES + states) / GB
 
 
 @lru_cache(maxsize=8192)  # the same few GPUs for every offer of every poll

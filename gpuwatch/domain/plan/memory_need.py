@@ -86,8 +86,6 @@ def memory_need(work: Workload) -> MemoryNeed:
         raise ValueError(f"weights in {work.precision.value} cannot be trained: use method qlora or lora, or bf16")
     if not work.trains and (work.offload or work.micro_batch is not None):
         raise ValueError("CPU offload and micro-batches apply to training only")
-    if work.model.network is not None and not work.model.shape.own and not _trains_all(work):
-        raise ValueError(f"adapters of {work.model.network.kind} are not counted: use method full, or inference")
     parts = [_weights(work), *_beside_four_bits(work)]
     if work.input_gb:
         how = f"{work.at_once:,} × {work.input_gb:g} GB"
@@ -113,6 +111,16 @@ def gb_read_per_step(work: Workload) -> float:
     model = work.model
     experts = min(1.0, work.batch * model.active_params / model.params)
     return _weights(work).gb * experts + _kv_cache(work).gb / 2
+
+
+def adapter_params(work: Workload) -> int:
+    """Trained parameters of a workload's adapters. Raises ValueError: a network has no such targets."""
+    network = work.model.network
+    if network is None or work.model.shape.own:  # Whisper's matrices are known by their roles
+        return lora_params(work.model.shape, work.rank, work.targets)
+    if work.targets != "all":
+        raise ValueError(f"targets {work.targets}: adapters of {network.kind} are counted for all matrices only")
+    return work.rank * network.adapted
 
 
 def lora_params(shape: TransformerShape, rank: int, targets: str) -> int:
@@ -175,10 +183,6 @@ def _weights(work: Workload) -> MemoryPart:
     return MemoryPart("weights", gb, f"{BYTES_PER_WEIGHT[held]:g} bytes a parameter ({held.value})")
 
 
-def _trains_all(work: Workload) -> bool:
-    return work.method in {TrainingMethod.FULL, TrainingMethod.INFERENCE}
-
-
 def _network_values(work: Workload, network: NetworkShape) -> MemoryPart:
     """What the blocks of another network keep; `context` does not apply, as one input is of one size."""
     width = 4.0 if work.precision is Precision.FP32 else 2.0
@@ -196,20 +200,23 @@ def _beside_four_bits(work: Workload) -> list[MemoryPart]:
         return []
     parts = []
     if kept := _sixteen_bit_params(work.model):
-        parts.append(MemoryPart("embeddings", kept * 2 / GB, "2 bytes a parameter: libraries quantise matrices alone"))
+        name = "embeddings" if work.model.network is None else "no matrices"
+        parts.append(MemoryPart(name, kept * 2 / GB, "2 bytes a parameter: libraries quantise matrices alone"))
     largest = max((linear.weights for linear in work.model.shape.linears()), default=0)
-    if largest:
+    if largest and (work.model.network is None or work.model.shape.own):
         parts.append(MemoryPart("dequantised", largest * 2 / GB, "the largest matrix, in 16 bits while it is used"))
     return parts
 
 
 def _has_four_bits(work: Workload) -> bool:
-    return _held(work) is Precision.INT4 and published_weights(work) is None and work.model.network is None
+    return _held(work) is Precision.INT4 and published_weights(work) is None
 
 
 def _sixteen_bit_params(model: LanguageModel) -> float:
-    """Embeddings, the output layer and encoders, which stay in 16 bits."""
+    """Embeddings, the output layer and encoders, which stay in 16 bits; of a network, all but its matrices."""
     shape = model.shape
+    if model.network is not None:
+        return model.params - model.network.matrices
     words = shape.vocab * shape.hidden * (1 if shape.tied else 2)
     return min(model.params, words + sum(one.params for one in shape.beside))
 
@@ -222,7 +229,7 @@ def _trained(work: Workload) -> list[MemoryPart]:
         if work.master and BYTES_PER_WEIGHT[work.precision] < BYTES_PER_WEIGHT[Precision.FP32]:
             parts.append(MemoryPart("master copy", count * 4 / GB, "4 bytes per parameter, updated by the optimizer"))
     else:
-        count = lora_params(work.model.shape, work.rank, work.targets)
+        count = adapter_params(work)
         trained = f"{count / 1e6:,.1f} M trained parameters, 4 bytes each"
         parts = [
             MemoryPart("adapters", count * 4 / GB, trained),

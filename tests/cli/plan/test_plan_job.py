@@ -200,3 +200,27 @@ def test_a_price_far_under_that_of_its_gpu_is_marked_and_ranked_last(shell: Shel
     assert "too cheap" not in fit.out, "another offer of its class is preferred"
     asked = shell("plan", "fit", "--vram", "40", "--data", str(data), "--any-price", "--json").json["choices"]
     assert [one["price_usd_hour"] for one in asked] == [0.112]
+
+
+def test_a_network_is_counted_in_samples(shell: Shell, tmp_path: Path) -> None:
+    """ResNet-50, 90 epochs: NVIDIA took 14 h on one A100 with its evaluation, and 1.9 h on eight at 16,621 images/s."""
+    (tmp_path / "resnet.json").write_text('{"model_type": "resnet"}')
+    model = ("--size-of", str(tmp_path / "resnet.json"), "--method", "full", "--set", "recompute=false")
+    work = (*model, "--set", "samples=1.28M", "--set", "epochs=90", "--set", "batch=256")
+    one, eight = shell(*JOB, "1x A100 SXM 80GB @ 1", "8x A100 SXM 80GB @ 8", *work, "--json").json["candidates"]
+    assert one["hours_low"] <= 12.95 <= one["hours"]
+    assert eight["hours_low"] <= 1.93 <= eight["hours"] * 1.01
+    stated = shell(*JOB, "1x A100 SXM 80GB @ 1", *work, "--set", "utilisation=0.194", "--json").json["candidates"]
+    assert stated[0]["hours"] == pytest.approx(12.96, rel=0.01)
+    measured = shell(*JOB, "1x A100 SXM 80GB @ 1", *work, "--set", "tokens_per_s=1x A100=2470", "--json")
+    assert measured.json["candidates"][0]["hours"] == pytest.approx(12.96, rel=0.01)
+    for keys, text in (
+        (("--tokens", "1M"), "its work is not in tokens: set samples (a sample is an image of 224 × 224 pixels)"),
+        (("--set", "samples=1M", "--tokens", "1M"), "samples have no tokens"),
+        (("--set", "samples=1M", "--set", "tokens_per_sample=9"), "samples have no tokens"),
+    ):
+        ran = shell(*JOB, "1x H100 @ 2", *model, *keys)
+        assert (ran.code, text in ran.err) == (2, True), ran.err
+    (tmp_path / "whisper.json").write_text('{"model_type": "whisper"}')
+    argv = ("--size-of", str(tmp_path / "whisper.json"), "--method", "inference", "--set", "samples=1k")
+    assert "writes its words one after the other: state the hours" in shell(*JOB, "1x H100 @ 2", *argv).err

@@ -141,15 +141,13 @@ def test_a_diffusion_model_has_memory_and_speed_by_its_own_config(shell: Shell, 
     config = str(ROOT / "examples/models/sdxl-unet.json")
     ran = shell("plan", "size", "--model", config, "--method", "inference", "--gpu", "RTX 4090")
     assert (ran.code, "sdxl-unet (UNet2DConditionModel), inference" in ran.out) == (0, True)
-    assert "RTX 4090 computes 3.91 to 8.92 passes a second" in ran.err
+    assert "RTX 4090 computes 3.92 to 8.93 passes a second: 16 to 37 % of its arithmetic" in ran.err
     found = shell("plan", "size", "--model", config, "--method", "inference", "--gpu", "RTX 4090", "--json").json
     assert (found["params"], found["network"]["kind"]) == (2_567_463_684, "UNet2DConditionModel")
-    assert found["fits"][0]["passes_per_s"] == pytest.approx([3.91, 8.92], abs=0.01)
-    ran = shell("plan", "job", "1x H100 @ 2", "--size-of", config, "--method", "full", "--tokens", "1M")
-    assert (ran.code, "its speed is not in tokens" in ran.err) == (2, True)
+    assert found["fits"][0]["passes_per_s"] == pytest.approx([3.92, 8.93], abs=0.01)
     ran = shell("plan", "fit", "--size-of", config, "--task", "inference", "--price", "RTX 4090=0.4")
     assert (ran.code, "use --vram 5.3 without --task" in ran.err) == (2, True)
     other = tmp_path / "config.json"
-    other.write_text('{"_class_name": "SD3Transformer2DModel"}')
+    other.write_text('{"_class_name": "HunyuanDiT2DModel"}')
     ran = shell("plan", "size", "--model", str(other))
-    assert (ran.code, "SD3Transformer2DModel" in ran.err) == (2, True)
+    assert (ran.code, "HunyuanDiT2DModel" in ran.err) == (2, True)

@@ -18,11 +18,13 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.market.spellings import fold
-from gpuwatch.domain.plan.architectures.model_config import read_config
+from gpuwatch.domain.plan.architectures.encoder_models import ENCODERS
+from gpuwatch.domain.plan.architectures.model_config import ConfiguredModel, read_config
+from gpuwatch.domain.plan.architectures.model_keys import model_types
 from gpuwatch.domain.plan.architectures.quantisation import Quantisation, published_quantisation
 from gpuwatch.domain.plan.architectures.transformer_shape import TransformerShape
 from gpuwatch.domain.plan.figures import parse_figure
-from gpuwatch.domain.plan.networks.network_config import network_of
+from gpuwatch.domain.plan.networks.network_config import network_of, unread_text
 from gpuwatch.domain.plan.networks.network_shape import NetworkShape
 
 _NOT_SHAPE: Final = r"[-_ ](?:instruct|it|chat|base|hf|pt|thinking|think|v0\.[123]|2507|inst)(?=$|[-_ ])"
@@ -32,6 +34,11 @@ _NO_DECODER: Final = TransformerShape(layers=1, hidden=1, heads=1, kv_heads=1, f
 _SAME = 1.2  # a size within this factor of a known model takes its shape unchanged
 _GRAIN = 128  # hidden sizes are multiples of it
 _SHAPES = ("GPT-2", "Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.1 8B", "Qwen2.5 14B", "Qwen2.5 32B", "Llama 3.1 70B")
+
+
+# keys of images and sounds that a language model does not have beside its own
+_SENSES: Final = ("image_size", "patch_size", "num_channels", "conv_dim", "num_mel_bins", "backbone_config")
+_PARTS: Final = ("vision_config", "audio_config", *_SENSES)
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +201,7 @@ def model_from_config(fields: Mapping[str, Any], name: str) -> LanguageModel:
     if network is not None and fields.get("model_type") != "whisper":
         params = float(network.params)
         return LanguageModel(name=name, params=params, active_params=params, shape=_NO_DECODER, network=network)
-    read = read_config(fields)
+    read = _read(fields)
     return LanguageModel(
         name=name,
         params=read.shape.params,
@@ -204,6 +211,31 @@ def model_from_config(fields: Mapping[str, Any], name: str) -> LanguageModel:
         remarks=read.remarks,
         network=network,
     )
+
+
+def _read(fields: Mapping[str, Any]) -> ConfiguredModel:
+    """A language model's config.json. Raises ValueError; of an unknown type that lacks a key, the type is wrong."""
+    kind = fields.get("model_type")
+    if not isinstance(kind, str) or kind in model_types():
+        return read_config(fields)
+    if _sees_or_hears(fields):
+        raise ValueError(unread_text("model_type", kind))
+    try:
+        return read_config(fields)
+    except ValueError as fault:
+        if isinstance(fields.get("text_config"), Mapping):
+            raise
+        raise ValueError(f"{unread_text('model_type', kind)}; as a language model: {fault}") from fault
+
+
+def _sees_or_hears(fields: Mapping[str, Any]) -> bool:
+    """Is it a network of images or sounds? One that joins a known language model with them is not."""
+    text = fields.get("text_config")
+    if not isinstance(text, Mapping):
+        return any(fields.get(key) is not None for key in _SENSES)
+    kind = text.get("model_type")
+    speaks = isinstance(kind, str) and kind in model_types() and kind not in ENCODERS
+    return not speaks and any(fields.get(key) is not None for key in _PARTS)
 
 
 def _scaled(shape: TransformerShape, ratio: float) -> TransformerShape:

@@ -1,7 +1,7 @@
-"""The denoisers of diffusion models, as diffusers defines them: UNets (SD 1.5, SDXL), and Flux's transformer. Pure.
+"""The UNets of diffusion models, as diffusers defines them (SD 1.5, 2, SDXL). Pure.
 
-Sources: `UNet2DConditionModel` and `FluxTransformer2DModel` of github.com/huggingface/diffusers; Rombach et al. (2022),
-Podell et al. (SDXL, 2023). Text encoders and the VAE have a config.json of their own and are not counted here.
+Sources: `UNet2DConditionModel` of github.com/huggingface/diffusers; Rombach et al. (2022), Podell et al. (SDXL, 2023).
+Text encoders and the VAE have a config.json of their own and are not counted here.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from typing import Final
 from gpuwatch.domain.plan.networks.config_values import NetworkConfig
 from gpuwatch.domain.plan.networks.network_shape import (
     NetworkBlock,
+    NetworkFamily,
     NetworkShape,
     activation,
     attention,
     conv,
     joined,
+    kept,
     linear,
     norm,
+    side_by_side,
 )
 
 _WORDS: Final = 77  # of CLIP's text encoder
-_FLUX_WORDS: Final = 512  # of T5, as published
 _LATENT: Final = 8  # pixels of a side for one latent
-_FLUX_SIDE: Final = 1024
 
 
 def unet_shape(config: NetworkConfig) -> NetworkShape:
@@ -53,6 +54,7 @@ class _UNet:
         blocks = [self._embeddings(), *self._down(), *self._middle(), *self._up(), self._end()]
         return NetworkShape(
             kind="UNet2DConditionModel",
+            family=NetworkFamily.UNET,
             unit=f"an image of {pixels} × {pixels} pixels, one pass of a step",
             blocks=tuple(blocks),
             alive=sum(self.skips),
@@ -126,75 +128,19 @@ class _UNet:
     def _transformer(self, width: int, depth: int, area: int) -> Iterator[NetworkBlock]:
         """Each layer is recomputed by itself."""
 
-        def matrices(others: int, inputs: int) -> list[NetworkBlock]:
-            return [
-                norm(width, area),
-                linear(width, width, area, bias=False),
-                *(linear(inputs, width, others, bias=False) for _ in range(2)),
-                attention(width, area, others),
-                linear(width, width, area),
-            ]
+        query = linear(width, width, area, bias=False)
+        words = side_by_side([linear(self.context, width, _WORDS, bias=False)] * 2)
 
         layer = joined(
             [
-                *matrices(area, width),
-                *matrices(_WORDS, self.context),
+                *(norm(width, area), side_by_side([query] * 3), attention(width, area), linear(width, width, area)),
+                *(norm(width, area), query, words, attention(width, area, _WORDS), linear(width, width, area)),
                 norm(width, area),
                 linear(width, 8 * width, area),
-                activation(8 * width, area),
+                *(activation(8 * width, area), kept(4 * width * area)),  # GEGLU: both halves, and the gate's result
                 linear(4 * width, width, area),
             ]
         )
         yield joined([norm(width, area), linear(width, width, area)])
         yield from [layer] * depth
         yield linear(width, width, area)
-
-
-def flux_shape(config: NetworkConfig) -> NetworkShape:
-    """The shape of Flux's transformer. Raises ValueError: a key is missing or impossible."""
-    width = config.whole("num_attention_heads", 24) * config.whole("attention_head_dim", 128)
-    channels, pooled = config.whole("in_channels", 64), config.whole("pooled_projection_dim", 768)
-    image = (_FLUX_SIDE // 16) ** 2  # latents of 8 × 8 pixels, in patches of 2 × 2
-    ends = [linear(channels, width, image), linear(config.whole("joint_attention_dim", 4096), width, _FLUX_WORDS)]
-    embeddings = 3 if config.fields.get("guidance_embeds") else 2
-    for at in range(embeddings):  # of the step, the guidance and the prompt
-        ends += [linear(pooled if at == embeddings - 1 else 256, width, 1), linear(width, width, 1)]
-    blocks = [joined(ends)]
-    blocks += [_flux_double(width, image)] * config.whole("num_layers", 19)
-    blocks += [_flux_single(width, image + _FLUX_WORDS)] * config.whole("num_single_layers", 38)
-    blocks.append(joined([linear(width, 2 * width, 1), linear(width, channels, image)]))
-    return NetworkShape(
-        kind="FluxTransformer2DModel",
-        unit=f"an image of {_FLUX_SIDE} × {_FLUX_SIDE} pixels, one pass of a step",
-        blocks=tuple(blocks),
-        alive=2 * width * (image + _FLUX_WORDS),
-        source="diffusers' modules",
-    )
-
-
-def _flux_double(width: int, image: int) -> NetworkBlock:
-    """Image and text with weights of their own and a common attention."""
-    parts: list[NetworkBlock] = []
-    for tokens in (image, _FLUX_WORDS):
-        parts += [norm(width, tokens, 0), linear(width, 6 * width, 1)]
-        parts += [linear(width, width, tokens) for _ in range(4)]
-        parts += [norm(width, tokens, 0), linear(width, 4 * width, tokens)]
-        parts += [activation(4 * width, tokens), linear(4 * width, width, tokens)]
-    heads = NetworkBlock(params=4 * 128)  # norms of queries and keys
-    return joined([*parts, attention(width, image + _FLUX_WORDS), heads])
-
-
-def _flux_single(width: int, tokens: int) -> NetworkBlock:
-    """Attention and feed-forward side by side."""
-    return joined(
-        [
-            norm(width, tokens, 0),
-            linear(width, 3 * width, 1),
-            *(linear(width, width, tokens) for _ in range(3)),
-            attention(width, tokens),
-            linear(width, 4 * width, tokens),
-            activation(4 * width, tokens),
-            linear(5 * width, width, tokens),
-            NetworkBlock(params=2 * 128),
-        ]
-    )

@@ -6,16 +6,38 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gpuwatch.domain.plan.networks.config_values import NetworkConfig
-from gpuwatch.domain.plan.networks.diffusion import flux_shape, unet_shape
+from gpuwatch.domain.plan.networks.diffusion import unet_shape
+from gpuwatch.domain.plan.networks.diffusion_transformers import dit_shape, flux_shape, pixart_shape, sd3_shape
+from gpuwatch.domain.plan.networks.image_models import (
+    clip_shape,
+    clip_text_shape,
+    clip_vision_shape,
+    convnext_shape,
+    dinov2_shape,
+    siglip_shape,
+    siglip_vision_shape,
+    swin_shape,
+)
 from gpuwatch.domain.plan.networks.network_shape import NetworkShape
 from gpuwatch.domain.plan.networks.vision_speech import resnet_shape, vit_shape, wav2vec_shape, whisper_shape
 
 _READERS: Final[Mapping[str, Callable[[NetworkConfig], NetworkShape]]] = {
     "UNet2DConditionModel": unet_shape,
     "FluxTransformer2DModel": flux_shape,
+    "SD3Transformer2DModel": sd3_shape,
+    "PixArtTransformer2DModel": pixart_shape,
+    "DiTTransformer2DModel": dit_shape,
     "vit": vit_shape,
     "deit": vit_shape,
     "resnet": resnet_shape,
+    "convnext": convnext_shape,
+    "swin": swin_shape,
+    "dinov2": dinov2_shape,
+    "clip": clip_shape,
+    "clip_text_model": clip_text_shape,
+    "clip_vision_model": clip_vision_shape,
+    "siglip": siglip_shape,
+    "siglip_vision_model": siglip_vision_shape,
     "wav2vec2": wav2vec_shape,
     "hubert": wav2vec_shape,
     "whisper": whisper_shape,
@@ -34,6 +56,10 @@ def network_of(fields: Mapping[str, Any]) -> NetworkShape | None:
     if reader is not None:
         return reader(NetworkConfig(fields))
     if isinstance(made_by, str):
-        known = ", ".join(sorted(_READERS))
-        raise ValueError(f"_class_name {made_by[:60]}: this kind of network is not understood; known: {known}")  # noqa: TRY004
+        raise ValueError(unread_text("_class_name", made_by))  # noqa: TRY004
     return None
+
+
+def unread_text(key: str, kind: str) -> str:
+    """That there is no reader of a kind, and which kinds have one."""
+    return f"{key} {kind[:60]}: this kind of network is not understood; known: {', '.join(sorted(_READERS))}"

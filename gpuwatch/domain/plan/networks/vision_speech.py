@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from gpuwatch.domain.plan.networks.config_values import NetworkConfig
 from gpuwatch.domain.plan.networks.network_shape import (
     NetworkBlock,
+    NetworkFamily,
     NetworkShape,
     activation,
     attention,
     conv,
     encoder_layer,
     joined,
+    kept,
     linear,
     norm,
 )
@@ -39,9 +43,11 @@ def vit_shape(config: NetworkConfig) -> NetworkShape:
     tokens, inner = patches + extra, config.whole("intermediate_size", 3072)
     start = joined([conv(channels, width, patch * patch, patches), NetworkBlock(params=width * (tokens + extra))])
     layer, classes = encoder_layer(width, inner, tokens), len(config.fields.get("id2label") or ()) or 1000
-    end = joined([norm(width, tokens), linear(width, classes, 1)])
+    heads = 2 if "WithTeacher" in str(config.fields.get("architectures")) else 1  # of DeiT's two tokens
+    end = joined([norm(width, tokens), *[linear(width, classes, 1)] * heads])
     return NetworkShape(
         kind="ViT",
+        family=NetworkFamily.VISION_TRANSFORMER,
         unit=f"an image of {side} × {side} pixels",
         blocks=(start, *[layer] * config.whole("num_hidden_layers", 12), end),
         source="transformers' modules; Dosovitskiy et al. (2020)",
@@ -55,7 +61,8 @@ def resnet_shape(config: NetworkConfig) -> NetworkShape:
     if kind not in {"basic", "bottleneck"} or len(sizes) != len(depths):
         raise ValueError(f"layer_type: {str(kind)[:40]} is not understood; expected basic or bottleneck")
     before, side = config.whole("embedding_size", 64), _IMAGE // 2
-    blocks = [_convolved(config.whole("num_channels", 3), before, 49, side**2, stride=4)]
+    pooled = kept(before * side**2 + 4 * before * (side // 2) ** 2)  # what is pooled, and 8-byte places of its largest
+    blocks = [joined([_convolved(config.whole("num_channels", 3), before, 49, side**2, stride=4), pooled])]
     side //= 2
     for stage, (width, depth) in enumerate(zip(sizes, depths, strict=True)):
         for layer in range(depth):
@@ -67,6 +74,7 @@ def resnet_shape(config: NetworkConfig) -> NetworkShape:
     blocks.append(linear(before, classes, 1))
     return NetworkShape(
         kind="ResNet",
+        family=NetworkFamily.CONVOLUTIONAL,
         unit=f"an image of {_IMAGE} × {_IMAGE} pixels",
         blocks=tuple(blocks),
         source="transformers' modules; He et al. (2015)",
@@ -74,9 +82,8 @@ def resnet_shape(config: NetworkConfig) -> NetworkShape:
 
 
 def _convolved(inputs: int, outputs: int, kernel: int, area: int, stride: int = 1) -> NetworkBlock:
-    """A convolution without bias, its norm, and its activation."""
-    parts = [conv(inputs, outputs, kernel, area, bias=False, stride=stride), norm(outputs, area)]
-    return joined([*parts, activation(outputs, area)])
+    """A convolution without bias, its norm, and its ReLU."""
+    return joined([conv(inputs, outputs, kernel, area, bias=False, stride=stride), norm(outputs, area)])
 
 
 def _bottleneck(inputs: int, outputs: int, side: int, stride: int) -> NetworkBlock:
@@ -98,7 +105,8 @@ def _basic(inputs: int, outputs: int, side: int, stride: int) -> NetworkBlock:
 def _shortcut(inputs: int, outputs: int, area: int, stride: int) -> list[NetworkBlock]:
     if inputs == outputs and stride == 1:
         return []
-    return [conv(inputs, outputs, 1, area, bias=False, stride=stride**2), norm(outputs, area)]
+    read = conv(inputs, outputs, 1, area, bias=False, stride=stride**2)
+    return [msgspec.structs.replace(read, kept=0), norm(outputs, area)]  # its input is kept by the block's first part
 
 
 def wav2vec_shape(config: NetworkConfig) -> NetworkShape:
@@ -117,6 +125,8 @@ def wav2vec_shape(config: NetworkConfig) -> NetworkShape:
     blocks.append(joined([norm(width, frames), NetworkBlock(params=width)]))  # and the embedding of masked frames
     return NetworkShape(
         kind="wav2vec 2.0",
+        family=NetworkFamily.SPEECH,
+        sample="sounds",
         unit=f"{_SECONDS} s of sound",
         blocks=tuple(blocks),
         source="transformers' modules; Baevski et al. (2020)",
@@ -155,8 +165,10 @@ def whisper_shape(config: NetworkConfig) -> NetworkShape:
     start.append(NetworkBlock(params=width * frames))
     encoder = _without_key_bias(encoder_layer(width, config.whole("encoder_ffn_dim", 1536), frames), width)
     own = _without_key_bias(encoder_layer(width, config.whole("decoder_ffn_dim", 1536), words), width)
-    across = [norm(width, words), linear(width, width, words), linear(width, width, frames, bias=False)]
-    across += [linear(width, width, frames), attention(width, words, frames), linear(width, width, words)]
+    read = joined([linear(width, width, frames, bias=False), linear(width, width, frames)])
+    read = msgspec.structs.replace(read, kept=0)  # the encoder's output is kept once for all layers
+    across = [norm(width, words), linear(width, width, words), read, attention(width, words, frames)]
+    across.append(linear(width, width, words))
     vocab = config.whole("vocab_size", 51_865)
     embedding = NetworkBlock(params=width * (vocab + words))
     head = NetworkBlock(macs=float(width * vocab * words), kept=vocab * words)
@@ -164,6 +176,9 @@ def whisper_shape(config: NetworkConfig) -> NetworkShape:
     blocks += [joined([own, *across])] * config.whole("decoder_layers", 4)
     return NetworkShape(
         kind="Whisper",
+        family=NetworkFamily.SPEECH,
+        sample="sounds",
+        writes=True,
         unit=f"30 s of sound and {words} tokens",
         blocks=(*blocks, norm(width, words), head),
         alive=width * frames,
