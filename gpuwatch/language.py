@@ -108,7 +108,7 @@ _ASIDE = re.compile(
     r"|[a-z][\w.]{2,} = [^():]*|cheaper|restocked|holding|gpuwatch [^()]*)\)"
 )
 _COMMAND = re.compile(
-    r"[;,] (?:[\w ,']+: |run |see |with )*gpuwatch "
+    r"[;,] (?:[\w ,'-]+: |run |see |with |см\.:? |выполните )*gpuwatch "
     r"(?:launches|approvals|jobs|watches|check|alerts|providers|doctor|run|init|store|config|service|plan|history|offers|costs|status|web)\b[^;]*$"
 )
 # settings that an error or a stored reason names within a sentence

@@ -115,6 +115,20 @@ def test_a_translation_has_the_fields_of_its_text(language: str) -> None:
             assert frozenset(_fields(form)) in wanted, (message.id, form)
 
 
+@each_translation
+def test_a_command_that_a_page_leaves_out_in_english_is_left_out_in_its_language(language: str) -> None:
+    kept, seen = [], 0
+    for message in texts.catalogue(language):
+        if not isinstance(message.id, str) or not isinstance(message.string, str):
+            continue
+        english, translated = (re.sub(r"\{[^{}]*\}", "7", text) for text in (message.id, message.string))
+        if "gpuwatch" in english and "gpuwatch" not in translate_composed(english):
+            seen += 1
+            with use_language(language):
+                kept += [translated] if "gpuwatch" in translate_composed(translated) else []
+    assert (kept, seen > 10) == ([], True)
+
+
 def _fields(text: str) -> list[str]:
     return re.findall(r"\{[^{}]*\}|%\(\w+\)s|</?\w+>", text)
 

@@ -29,6 +29,8 @@ TOP_PAGES = {
 _TOP_FILES = {page: file for file, page in TOP_PAGES.items()}
 _LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 _ITEM = re.compile(r"(?:[-*+]|\d+\.) +")
+_INLINE = re.compile(r"<pre\b.*?</pre>|<code>[^<]*</code>", re.S)
+_OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.S | re.M)
 # what a search shows first: answers, then the pages of a task, then what explains how gpuwatch is built
 _BOOST = {"faq.md": 6.0, "privacy.md": 2.0, "evidence.md": 0.3, "faults.md": 0.3, "mutation.md": 0.2, "sources.md": 0.1}
@@ -79,6 +81,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         for part in _CODE.split(markdown)
     )
     return indented(linked)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Keep an option of a command on one line: a browser would break it after its dashes."""
+    del page, config, files
+    return _INLINE.sub(lambda found: found[0] if found[0].startswith("<pre") else whole_options(found[0]), html)
+
+
+def whole_options(code: str) -> str:
+    """Return code within a line, whose options are not broken."""
+    return _OPTION.sub(lambda option: f'<span class="option">{option[0]}</span>', code)
 
 
 def indented(markdown: str) -> str:

@@ -20,6 +20,7 @@ from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, 
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.life.owner_decisions import Approval, ApprovalState
+from gpuwatch.domain.launches.money.launch_costs import further_microusd_hour
 from gpuwatch.domain.market.money import dollars, price_text, usd
 from gpuwatch.domain.market.offer import gpus_text
 from gpuwatch.domain.setup.durations import format_duration, format_moment, parse_duration
@@ -217,7 +218,7 @@ def _extend_question(context: ChatContext, launch: Launch, by_s: float) -> ChatR
     if ends_at is None:
         raise UsageError(f"launch {launch.launch_id} has no max_runtime; it runs until you stop it")
     by = format_duration(by_s)
-    more = dollars(usd(round(launch.bound_microusd_hour * by_s / 3600)))
+    more = dollars(usd(round(further_microusd_hour(launch) * by_s / 3600)))
     until = format_moment(ends_at + timedelta(seconds=by_s), ZoneInfo(context.settings.timezone))
     subject = f"{launch.launch_id}-{by}"
     if len(subject) > _SUBJECT_LENGTH:

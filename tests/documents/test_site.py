@@ -21,14 +21,14 @@ import pytest
 from gpuwatch.testing.suite import case
 from tests.checkout import ROOT
 from tests.web.chromium import needs_browser, overflow, page_at, serious_findings, started
-from tools.docs_site import SOURCE, indented, site_link
+from tools.docs_site import SOURCE, indented, site_link, whole_options
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 QUESTIONS = tomllib.loads((ROOT / "tests/documents/questions.toml").read_text(encoding="utf-8"))["question"]
 FIRST = 5  # lines of the search's answer that a reader sees without scrolling
-SHOWN = ("", "settings/", "tutorial-rent/", "ru/start/", "providers/aws/")
+SHOWN = ("", "settings/", "sources/", "tutorial-rent/", "ru/start/", "providers/aws/")
 _LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=["']?(https?://[^"'> ]+)""")
 
 
@@ -95,6 +95,15 @@ def test_what_belongs_to_an_item_of_a_list_is_indented_as_the_site_asks_for() ->
     four += ["        goes on", "", "Text", "", "- item", "    on", ""]
     assert indented("\n".join(page)).split("\n") == four
     assert indented("    code\n\n```\n- x\n  y\n```\n") == "    code\n\n```\n- x\n  y\n```\n"
+
+
+def test_an_option_is_not_broken_after_its_dashes() -> None:
+    span = '<span class="option">{}</span>'.format
+    assert whole_options("<code>gpuwatch use --for 1h -v</code>") == (
+        f"<code>gpuwatch use {span('--for')} 1h {span('-v')}</code>"
+    )
+    for kept in ("<code>pip-args=x</code>", "<code>a - b</code>", "<code>2026-11</code>"):
+        assert whole_options(kept) == kept
 
 
 @needs_browser

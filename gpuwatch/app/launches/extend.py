@@ -16,6 +16,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.money.launch_costs import further_microusd_hour
 from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.launch_spec import Budget
 from gpuwatch.errors import ProviderStateUnknown, UsageError
@@ -84,7 +85,7 @@ def _extend(
     if isinstance(extended, LaunchRefusal):
         contract_end(settings, launch, until=latest_end(launch))
         raise UsageError(f"launch {launch_id} was not extended: {extended.said}")
-    more = round(extended.bound_microusd_hour * by_s / 3600)
+    more = round(further_microusd_hour(extended) * by_s / 3600)
     return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=contract.is_known)
 
 

@@ -26,7 +26,7 @@ from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.figure_text import size_text
-from gpuwatch.domain.market.money import dollars, per_hour, per_unit_hour, usd
+from gpuwatch.domain.market.money import dollars, hourly_text, microusd, unit_hourly_text, usd
 from gpuwatch.domain.setup.store_addresses import is_store
 from gpuwatch.domain.watches.owner_names import JOB_PREFIX, Purpose, plain_name
 from gpuwatch.errors import JobConflict, ResourceNotFound, UsageError
@@ -306,8 +306,8 @@ def _limit_text(limit: JobLimit, resources: Watch) -> str:
     most, gpu_count = limit.max_price_usd_gpu_hour, resources.gpu_count_max
     limits = (
         None if limit.max_usd is None else _("{amount} in all").format(amount=dollars(limit.max_usd)),
-        None if most is None else per_unit_hour(most, gpu_count, most=6),
-        None if limit.max_usd_hour is None else per_hour(limit.max_usd_hour, most=6),
+        None if most is None else unit_hourly_text(microusd(most), gpu_count),
+        None if limit.max_usd_hour is None else hourly_text(microusd(limit.max_usd_hour)),
     )
     return ", ".join(filter(None, limits))
 

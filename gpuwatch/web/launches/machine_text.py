@@ -68,7 +68,9 @@ def machines_run(burn: BurnRate, shape: str | Markup = "{}{}") -> Markup:
         text = translate_plural("{kept} disk is kept for {rate}.", "{kept} disks are kept for {rate}.", burn.kept)
     elif burn.kept:
         more = translate_plural(
-            "{kept} more is stopped, its disk kept.", "{kept} more are stopped, their disks kept.", burn.kept
+            "The disk of {kept} more is kept; the rate contains it.",
+            "The disks of {kept} more are kept; the rate contains them.",
+            burn.kept,
         )
         text += " " + more
     if burn.held:

@@ -27,7 +27,12 @@ from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.money.bids_and_relocation import cheapest_move, launched_work
-from gpuwatch.domain.launches.money.launch_costs import BurnRate, cost_microusd, remaining_cost
+from gpuwatch.domain.launches.money.launch_costs import (
+    BurnRate,
+    cost_microusd,
+    further_microusd_hour,
+    remaining_cost,
+)
 from gpuwatch.domain.market.money import dollars, usd
 from gpuwatch.domain.setup.durations import HOUR_S, parse_duration
 from gpuwatch.domain.watches.launch_spec import RelocateSpec
@@ -215,7 +220,7 @@ def _show_extend(view: View) -> Mapping[str, Any]:
         "ends_at": latest_end(launch),
         "choices": [_choice(launch, hours, view.now) for hours in _HOURS],
         "budgets": _budgets_left(view),
-        "each_hour": launch.bound_microusd_hour,
+        "each_hour": further_microusd_hour(launch),
         "chosen": view.form.get("by", "1"),
         "other": view.form.get("other", ""),
         "fault": "",

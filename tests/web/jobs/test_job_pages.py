@@ -138,7 +138,7 @@ def test_a_job_with_a_step_before_is_one_job_whose_page_says_which_step_it_is_in
         (job,) = submit_jobs(web.context.settings, [tmp_path / "train.toml"]).jobs
         assert "$0.100/h or less, to prepare its data" in web.client.get("/jobs", headers=PAGE).text
         page = web.client.get(f"/jobs/{job.job_id}", headers=PAGE).text
-        for text in ("clean &lt;i&gt;", "no GPU, $0.10/h", "data/*", "python train.py", "$10.00 in all"):
+        for text in ("clean &lt;i&gt;", "no GPU, $0.100/h", "data/*", "python train.py", "$10.00 in all"):
             assert text in page, text
         store = open_database(f"sqlite:///{tmp_path}/gpuwatch.db")
         repository = SqlJobRepository(store)

@@ -118,7 +118,7 @@ def _texts(status: WatchStatus, rule: WatchRule) -> tuple[str, str]:
     if rule.check is not None:
         return _admission_texts(status, rule)
     if name is BlockReason.NOT_READY:
-        return _("Key and account at {provider}").format(provider=_provider(status)), _ready_figure(rule)
+        return _key_label(status), _ready_figure(rule)
     labels = {
         BlockReason.IN_STOCK: _("It was sold out before"),
         BlockReason.DRY_RUN: _("No dry run"),
@@ -142,8 +142,10 @@ def _price_figure(status: WatchStatus) -> str:
     return _("{price} of {limit}").format(price=price, limit=limit_text(status))
 
 
-def _provider(status: WatchStatus) -> str:
-    return _("the provider") if status.nearest is None else provider_title(status.nearest.offer.provider)
+def _key_label(status: WatchStatus) -> str:
+    if status.nearest is None:
+        return _("Key and account at the provider")
+    return _("Key and account at {provider}").format(provider=provider_title(status.nearest.offer.provider))
 
 
 def _ready_figure(rule: WatchRule) -> str:

@@ -205,6 +205,11 @@ def total_cost(costs: Iterable[LaunchCost]) -> LaunchCost:
 # --- what is billed now -----------------------------------------------------------------------------------------------
 
 
+def further_microusd_hour(launch: Launch) -> int:
+    """Return the highest price of an hour by which it is extended: while only its disk is kept, that of the disk."""
+    return launch.with_commission(launch.disk_microusd_hour) if launch.is_kept else launch.bound_microusd_hour
+
+
 class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
     """The current rate in micro-dollars per hour, and the number of billed launches.
 
