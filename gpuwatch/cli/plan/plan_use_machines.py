@@ -83,8 +83,10 @@ def use_of_machines(
 def _print(audit: MachineAudit, thresholds: Thresholds) -> None:
     if audit.uses:
         table(_COLUMNS, [_cells(use, thresholds) for use in audit.uses], title=_title(audit))
-    for host, error in audit.failed.items():
-        echo(f"{host}: cannot be read: {error}")
+    for host, count in audit.missed.items():
+        why = f": {audit.failed[host]}" if host in audit.failed else ""
+        many = "cannot be read" if audit.rounds == 1 else f"{count} of {audit.rounds} readings failed"
+        echo(f"{host}: {many}{', the newest' if why and audit.rounds > 1 else ''}{why}")
     if any(use.priced for use in audit.uses):
         month = audit.idle_usd_hour * HOURS_A_MONTH
         note(f"idle time costs {per_hour(audit.idle_usd_hour)}: {dollars(month)} a month at this use")
@@ -100,8 +102,9 @@ def _print(audit: MachineAudit, thresholds: Thresholds) -> None:
 
 
 def _title(audit: MachineAudit) -> str:
-    minutes = (audit.until - audit.since).total_seconds() / 60
-    span = f" over {minutes:.0f} min" if audit.rounds > 1 else ""
+    span_s = (audit.until - audit.since).total_seconds()
+    length = f"{span_s:.0f} s" if span_s < 120 else f"{span_s / 60:.0f} min"
+    span = f" over {length}" if audit.rounds > 1 else ""
     return f"{count_text(audit.rounds, 'reading')}{span}"
 
 

@@ -13,7 +13,13 @@ from typing import Final
 from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.market.offer import Offer
 
-_NAMES: Final = {"nvlink": "NVLink", "sxm": "NVLink", "pcie": "PCIe", "infinity": "Infinity Fabric"}
+_NAMES: Final = {
+    "nvlink": "NVLink",
+    "sxm": "NVLink",
+    "pcie": "PCIe",
+    "infinity": "Infinity Fabric",
+    "xgmi": "Infinity Fabric",
+}
 
 
 def gpu_link(offer: Offer) -> str | None:
@@ -21,12 +27,16 @@ def gpu_link(offer: Offer) -> str | None:
 
     What the provider does not state follows from the card if it has no other link. None: one GPU, or unknown.
     """
-    stated = offer.link
-    if stated is not None:
-        plain = stated.casefold()
-        return next((name for start, name in _NAMES.items() if plain.startswith(start)), stated)
+    if offer.link is not None:
+        return link_name(offer.link)
     specs = gpu_specs().get(offer.gpu)
     return "PCIe" if offer.gpu_count > 1 and specs is not None and specs.has_no_link else None
+
+
+def link_name(spelling: str) -> str:
+    """Return the one name of a link: "NVLink" for "SXM5" and "nvlink4"; another link keeps its spelling."""
+    plain = spelling.casefold()
+    return next((name for start, name in _NAMES.items() if plain.startswith(start)), spelling)
 
 
 def network_gbps(offer: Offer) -> float | None:

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.links import gpu_link, network_gbps
+from gpuwatch.domain.market.links import gpu_link, link_name, network_gbps
 from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer, arch_of, priced_units
 from gpuwatch.domain.market.places import country_of, wanted_place
@@ -37,10 +37,10 @@ _SPELLING: Final = (
 _OTHER_NAMES: Final = {
     **dict.fromkeys(("vram", "vram_gib", "min_vram_gib", "memory"), "gpu_ram"),
     **dict.fromkeys(("max_price", "price_per_gpu"), "gpu_price"),
-    **dict.fromkeys(("gpus", "num_gpus", "count"), "gpu_count"),
-    "cores": "vcpu",
-    **dict.fromkeys(("gpu_mem_bw", "bandwidth", "mem_bandwidth"), "gpu_bw"),
-    **dict.fromkeys(("tdp", "power"), "watts"),
+    **dict.fromkeys(("gpus", "num_gpus", "count"), "gpu_count") | {"cores": "vcpu"},
+    **dict.fromkeys(("gpu_mem_bw", "bandwidth", "mem_bandwidth", "memory_bandwidth", "mem_bw"), "gpu_bw"),
+    **dict.fromkeys(("tdp", "power"), "watts") | dict.fromkeys(("boost", "boost_clock", "mhz"), "clock"),
+    **dict.fromkeys(("disk_bandwidth", "disk_speed"), "disk_bw") | {"network_gbps": "inter_node_gbps"},
     "interruptible": "spot",
 }
 _WORDS: Final = frozenset({"and", "or", "not", "in", "true", "false"})  # in any case
@@ -367,12 +367,14 @@ def _compared(one: Comparison, offer: Offer, price: OfferPrice) -> bool | None:
 
 @lru_cache(maxsize=256)
 def _texts(one: Comparison) -> frozenset[str]:
-    """The allowed values of a name; GPUs and countries are parsed as in a watch's `gpu` and `regions`."""
+    """The allowed values of a name; GPUs, countries and links in any spelling."""
     texts = [str(value) for value in one.values]
     if one.name == "gpu":
         texts = [name for text in texts for name in catalog().wanted(text) or (text, *catalog().unlisted(text))]
     elif one.name == "country":
         texts = [code for text in texts for code in wanted_place(text).countries]
+    elif one.name == "interconnect":
+        texts = [link_name(text) for text in texts]
     return frozenset(text.casefold() for text in texts)
 
 

@@ -93,6 +93,22 @@ def test_a_period_is_summed_up(reader: Reader) -> None:
     assert gpu["use_percent"] == 5 * (gpu["samples"] + 1)
 
 
+def test_readings_that_failed_meanwhile_are_counted(reader: Reader) -> None:
+    count = reader.machine.folder / "failing"
+    count.unlink(missing_ok=True)
+    good = "echo '50, 100, 24564, NVIDIA GeForce RTX 4090'"
+    lost = "echo 'No devices were found'"
+    reader.machine.override_program("nvidia-smi", f"echo x >> {count}; [ $(wc -l < {count}) = 1 ] && {lost} || {good}")
+    ran = reader("--for", "1s", "--every", "1s")
+    assert ran.code == 0, ran.err
+    assert f"{reader.host}: 1 of " in ran.out
+    assert "readings failed" in ran.out
+    count.unlink()
+    (machine,) = reader("--for", "1s", "--every", "1s", "--json").json["machines"]
+    assert (machine["error"], machine["failed_samples"]) == (None, 1)
+    assert machine["gpus"][0]["samples"] >= 1
+
+
 def test_hostile_output_is_refused_by_name(reader: Reader) -> None:
     assert "GPU 0: utilization.gpu" in reader.error(prints("5000, 1, 2, X"))
     assert "GPU 1: name" in reader.error(prints("5, 1, 2, X", "5, 1, 2, \x1b[31mred"))

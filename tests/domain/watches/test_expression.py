@@ -82,6 +82,10 @@ def test_a_condition_is_true_false_or_unknown(text: str, expected: bool | None) 
         ("max_price < 2", "at character 1: unknown name max_price; did you mean gpu_price?"),
         ("gpus > 1", "at character 1: unknown name gpus; did you mean gpu_count?"),
         ("count > 1", "at character 1: unknown name count; did you mean gpu_count?"),
+        ("disk_bandwidth > 500", "at character 1: unknown name disk_bandwidth; did you mean disk_bw?"),
+        ("network_gbps > 100", "at character 1: unknown name network_gbps; did you mean inter_node_gbps?"),
+        ("boost_clock > 2000", "at character 1: unknown name boost_clock; did you mean clock?"),
+        ("mem_bw > 900", "at character 1: unknown name mem_bw; did you mean gpu_bw?"),
         ("reputation > 0.9", "at character 1: unknown name reputation. There are gpu,"),
         ("gpu_ram >= '80'", "at character 12: gpu_ram is a number (GiB per GPU, as advertised)"),
         ("gpu > 'H100'", "at character 7: gpu is a text: expected ==, != or in"),
@@ -224,3 +228,16 @@ def test_a_price_at_the_figure_holds(listed: Decimal, count: int) -> None:
     figure = Decimal(price.price_microusd_hour) / 1_000_000
     assert holds(parse(f"price <= {figure:f}"), offer, price) is True
     assert holds(parse(f"price < {figure:f}"), offer, price) is False
+
+
+def test_a_link_is_compared_in_any_of_its_spellings() -> None:
+    for stated, wanted in (
+        ("SXM5", "sxm"),
+        ("NVLink", "SXM"),
+        ("Infinity Fabric", "xGMI"),
+        ("XGMI", "infinity fabric"),
+    ):
+        offer, price = priced(gpu="H100 SXM", gpu_count=8, terms=OfferTerms(interconnect=stated))
+        assert holds(parse(f"interconnect == '{wanted}'"), offer, price) is True
+        assert holds(parse(f"interconnect != '{wanted}'"), offer, price) is False
+        assert holds(parse("interconnect == 'PCIe'"), offer, price) is False

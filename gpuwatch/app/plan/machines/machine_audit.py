@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
@@ -50,6 +51,7 @@ class MachineAudit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rounds: readings of all machines.
         failed: host → why its newest reading failed.
+        missed: host → readings of it that failed.
         note: why the market's prices are missing; None: they are known.
     """
 
@@ -59,6 +61,7 @@ class MachineAudit(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
     uses: tuple[GpuUse, ...]
     failed: dict[str, str]
+    missed: dict[str, int]
     note: str | None
 
     @property
@@ -112,6 +115,7 @@ def audit_machines(
         hosts=hosts,
         uses=tuple(uses),
         failed={reading.host: reading.error for reading in readings[-1] if reading.error is not None},
+        missed=Counter(reading.host for found in readings for reading in found if reading.error is not None),
         note=note,
     )
 
@@ -147,6 +151,7 @@ def machine_audit_json(audit: MachineAudit) -> dict[str, Any]:
             {
                 "host": host,
                 "error": audit.failed.get(host),
+                "failed_samples": audit.missed.get(host, 0),
                 "gpus": [_use_json(use) for use in audit.uses if use.host == host],
             }
             for host in audit.hosts
