@@ -29,6 +29,8 @@ _NEW = click.Path(path_type=Path)
 _YES = click.option("--yes", is_flag=True, help="Do not ask, even if more than half of the rows go.")
 BACKENDS = ("onnx-int8", "onnx", "sentence-transformers")  # same as in `dataset.embedding`, which is not imported here
 
+_NAMES_SHOWN = 5
+
 
 @click.group(cls=Group, examples=("gpuwatch plan dataset audit train.jsonl --gpu H100 --gpu-hours 200",))
 def dataset() -> None:
@@ -227,6 +229,12 @@ def pipeline(
         if summary["skipped"]:
             unusable = ", ".join(f"{clean(reason, 200)} {count:,}" for reason, count in summary["skipped"].items())
             click.echo(f"Not judged, and kept: {sum(summary['skipped'].values()):,} lines ({unusable})")
+        if others := summary.get("not_read"):
+            names = ", ".join(clean(name, 100) for name in others[:_NAMES_SHOWN])
+            more = f" and {len(others) - _NAMES_SHOWN:,} more" if len(others) > _NAMES_SHOWN else ""
+            click.echo(
+                f"Not read, and not copied: {len(others):,} of the folder's other files and folders: {names}{more}"
+            )
         click.echo(f"{clean(str(out / 'kept'), 1_000)}: {summary['kept_rows']:,} rows, {summary['kept_bytes']:,} bytes")
     return Exit.DONE
 

@@ -37,6 +37,7 @@ from gpuwatch.installation import install_hint
 
 _BLOCK_LINES = 8_192
 _SUMMARY = "summary.json"
+_WORK = "work.json"
 
 
 class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +62,21 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def input_files(source: Path) -> list[Path]:
     """The files of a folder, by name. Raises UsageError: there are none."""
-    files = sorted(path for path in source.iterdir() if path.is_file() and is_row_file(path.name))
+    files = sorted(path for path in source.iterdir() if is_row_file(path.name) and _is_shown_file(path))
     if not files:
         raise UsageError(f"{source} has no file that ends in {ENDINGS_TEXT}")
     return files
+
+
+def _is_shown_file(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith(".")
+
+
+def not_read(source: Path) -> list[str]:
+    """What else is in a folder: files of other names, folders, links that lead nowhere. Hidden ones are left out."""
+    read = set(input_files(source))
+    others = sorted(path for path in source.iterdir() if path not in read and not path.name.startswith("."))
+    return [f"{path.name}/" if path.is_dir() else path.name for path in others]
 
 
 def readings_of(source: Path, field_names: tuple[str, ...]) -> dict[str, FieldSelection]:
@@ -77,6 +89,7 @@ def readings_of(source: Path, field_names: tuple[str, ...]) -> dict[str, FieldSe
     found: list[tuple[Path, FieldSelection]] = []
     faults: list[NoUsableRows | UsageError] = []
     for path in input_files(source):
+        format_of(path)  # what cannot be read stops all of it before a task begins
         try:
             found.append((path, detect_fields(path, field_names)))
         except (NoUsableRows, UsageError) as fault:
@@ -94,12 +107,13 @@ def run_pipeline(plan: PipelinePlan, may_copy: Callable[[dict[str, Any]], bool])
         may_copy: asked with the findings before the copies are written, unless Slurm runs the steps; no: returns None.
 
     Raises:
-        UsageError: datatrove is not installed, or the folders cannot be used.
+        UsageError: datatrove is not installed, the folders cannot be used, or OUT holds tasks of other files.
     """
     input_files(plan.source)
     if plan.out.exists() and plan.out.samefile(plan.source):
         raise UsageError(f"{plan.out} is the input itself; choose another folder")
     plan.out.mkdir(parents=True, exist_ok=True)
+    _refuse_other_work(plan)
     read = _executor(plan, partial(read_share, plan=plan), plan.tasks, "1-read", None)
     compare = _executor(plan, partial(compare_all, plan=plan), 1, "2-compare", read)
     copy = _executor(plan, partial(copy_share, plan=plan), plan.tasks, "3-copy", compare)
@@ -113,6 +127,27 @@ def run_pipeline(plan: PipelinePlan, may_copy: Callable[[dict[str, Any]], bool])
         return dict(where)
     summary_json: dict[str, Any] = msgspec.json.decode(summary.read_bytes())
     return summary_json | where
+
+
+def _refuse_other_work(plan: PipelinePlan) -> None:
+    """Complete tasks are not repeated: those of other files, or of another number of tasks, would leave files out.
+
+    Raises:
+        UsageError: OUT holds such tasks.
+    """
+    stats = [(path.name, path.stat()) for path in input_files(plan.source)]
+    work = msgspec.json.encode(
+        {
+            "files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats],
+            "fields": {name: reading.key for name, reading in sorted(plan.readings.items())},
+            "tasks": plan.tasks,
+            "wording": plan.wording,
+        }
+    )
+    known = plan.out / _WORK
+    if known.exists() and known.read_bytes() != work:
+        raise UsageError(f"{plan.out} holds tasks of other files, fields or --tasks; choose another folder")
+    known.write_bytes(work)
 
 
 def _executor(plan: PipelinePlan, step: Any, tasks: int, name: str, depends: Any) -> Any:
@@ -192,6 +227,7 @@ def compare_all(_data: Any, rank: int = 0, world_size: int = 1, *, plan: Pipelin
         "kept_rows": int((~is_removed).sum()),
         "kept_bytes": int(rows["bytes"][~is_removed].sum(dtype=np.int64)),
         "skipped": dict(skipped),
+        "not_read": not_read(plan.source),
     }
     (plan.out / _SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
+import tarfile
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from gpuwatch.dataset.formats.file_lines import FileLine
 from gpuwatch.dataset.formats.row_files import is_row_file, read_lines
@@ -83,6 +88,14 @@ WRONG_NAMES = [
     ("a.tar", b"", "its name says a tar archive, but it does not begin like one"),
     ("a.parquet.gz", gzip.compress(b"PAR1", mtime=0), "Parquet and Arrow in a .gz; unpack it first"),
     ("a.tfrecord-00000-of-00010", b"x" * 40, "its name says TFRecord, but it does not begin like one"),
+    ("a.tfrecord", gzip.compress(b"x" * 40, mtime=0), "it is compressed with gzip; its name must end in .gz"),
+    ("a.tfrecords", zlib.compress(b"x" * 40), "it is compressed with zlib; unpack it first"),
+    ("a.jsonl", lzma.compress(b'{"text": "a"}\n'), "it is compressed with xz; unpack it first"),
+    ("b.jsonl", bz2.compress(b'{"text": "a"}\n'), "it is compressed with bzip2; unpack it first"),
+    ("a.jsonl.gz", gzip.compress(bytes.fromhex("28b52ffd20"), mtime=0), "it is compressed with zstd; unpack it first"),
+    ("a.json", b'[\n{"text": "a"},\n{"text": "b"}\n]\n', "it is one JSON array, not a row per line"),
+    ("b.json", b"\xef\xbb\xbf [", "it is one JSON array, not a row per line"),
+    ("a.feather", b"FEA1" + bytes(40), "it is Feather version 1"),
 ]
 
 
@@ -92,3 +105,23 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, conten
     assert is_row_file(name)
     with pytest.raises(UsageError, match=f"cannot be read: {reason}"):
         list(read_lines(tmp_path / name))
+
+
+def test_an_archive_without_files_has_no_rows(tmp_path: Path) -> None:
+    tarfile.open(tmp_path / "a.tar", "w").close()
+    assert list(read_lines(tmp_path / "a.tar")) == []
+
+
+def test_a_name_in_capitals_is_unpacked_too(tmp_path: Path) -> None:
+    (tmp_path / "A.JSONL.GZ").write_bytes(gzip.compress(b'{"text": "a"}\n'))
+    assert [line.content for line in read_lines(tmp_path / "A.JSONL.GZ")] == [b'{"text": "a"}\n']
+
+
+def test_a_page_of_parquet_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"text": [f"row {at}" for at in range(900)]})
+    parquet.write_table(table, tmp_path / "a.parquet", compression="none", use_dictionary=False,
+                        write_page_checksum=True)  # fmt: skip
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content.replace(b"row 500", b"row 600", 1))
+    with pytest.raises(UsageError, match=r"cannot be read.*checksum"):
+        list(read_lines(tmp_path / "a.parquet"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 from pathlib import Path
 
@@ -65,6 +66,9 @@ def test_datatroves_local_executor_runs_the_steps(source: Path) -> None:
     assert len(kept(plan)) == found["kept_rows"] + 1 == 31
     assert sorted(path.name for path in (plan.out / "logs").iterdir()) == ["1-read", "2-compare", "3-copy"]
     assert run_pipeline(plan, lambda _counts: True) == found  # complete tasks are not repeated
+    written(source / "9.jsonl", ["a file that arrived later"])
+    with pytest.raises(UsageError, match="holds tasks of other files"):
+        run_pipeline(a_plan(source), lambda _counts: True)
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 5])
@@ -88,3 +92,22 @@ def test_a_folder_without_rows_and_the_input_as_output_are_refused(source: Path,
     )
     with pytest.raises(UsageError, match="is the input itself"):
         run_pipeline(plan, lambda _counts: True)
+
+
+def test_what_is_not_read_in_a_folder_is_named(source: Path) -> None:
+    (source / "more").mkdir()
+    (source / "a.jsonl.zst").write_bytes(b"x")
+    (source / "gone.jsonl").symlink_to(source / "nowhere")
+    (source / "._0.jsonl").write_bytes(b"a Mac's own")
+    plan = a_plan(source, tasks=1)
+    for step in (read_share, compare_all):
+        step(None, plan=plan)
+    summary = json.loads((plan.out / "summary.json").read_bytes())
+    assert summary["not_read"] == ["a.jsonl.zst", "gone.jsonl", "more/"]
+    assert summary["files"] == 3
+
+
+def test_a_file_that_cannot_be_read_stops_a_pipeline_before_its_tasks(source: Path) -> None:
+    (source / "8.jsonl").write_text('[{"text": "a"}]')
+    with pytest.raises(UsageError, match="one JSON array"):
+        readings_of(source, ("text",))

@@ -109,7 +109,8 @@ class ColumnFile:
         """The reader of pyarrow. Raises DamagedFile."""
         with self._refused():
             if self._magic == PARQUET_MAGIC:
-                with import_extra("pyarrow.parquet", extra="analysis").ParquetFile(self._path) as file:
+                parquet = import_extra("pyarrow.parquet", extra="analysis").ParquetFile
+                with parquet(self._path, page_checksum_verification=True) as file:  # where the file has checksums
                     yield file
                 return
             with self._arrow.memory_map(str(self._path)) as source:

@@ -36,7 +36,7 @@ class RowCopier(Protocol):
 
 def is_packed(path: Path) -> bool:
     """Is it read through gzip?"""
-    return path.suffix in {".gz", ".tgz"}
+    return path.suffix.lower() in {".gz", ".tgz"}
 
 
 def open_bytes(path: Path, mode: str = "rb") -> IO[bytes]:

@@ -39,6 +39,21 @@ _NAMES: Final = {
     "tar": "a tar archive",
 }
 
+_PACKED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"PK\x03\x04": "zip",
+    b"\x78\x01": "zlib",  # a TFRecord file of TensorFlow may be compressed without a sign in its name
+    b"\x78\x5e": "zlib",
+    b"\x78\x9c": "zlib",
+    b"\x78\xda": "zlib",
+}
+_JSON_ARRAY: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{|$)")
+_TABLE_ENDING: Final = re.compile(r"\.[ct]sv(?:\.gz)?$", re.IGNORECASE)
+
 
 class RowFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How the rows of one file are read and copied.
@@ -76,6 +91,10 @@ def format_of(path: Path) -> RowFormat:
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(_unreadable(path, error)) from error
     kind, stated = _kind_of(head), _stated_kind(path.name)
+    if stated == "tar" and head and not any(head):
+        kind = "tar"  # only the blocks that end an archive: one without files
+    if kind == "lines" and (other := _other_format(path, head)) is not None:
+        raise UsageError(f"{path}: cannot be read: {other}")
     if kind == "lines" and stated is not None and stated != kind:
         if head or stated != "tfrecord":  # no bytes are no records
             raise UsageError(f"{path}: cannot be read: its name says {_NAMES[stated]}, but it does not begin like one")
@@ -84,6 +103,20 @@ def format_of(path: Path) -> RowFormat:
         return _format(path, kind, head)
     except DamagedFile as error:
         raise UsageError(_unreadable(path, error)) from error
+
+
+def _other_format(path: Path, head: bytes) -> str | None:
+    """What a file is that holds rows in a form which is not read, and how to convert it."""
+    if (packer := next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)) is not None:
+        again = "; its name must end in .gz" if packer == "gzip" and not is_packed(path) else "; unpack it first"
+        return f"it is compressed with {packer}{again}"
+    if _JSON_ARRAY.match(head):
+        return "it is one JSON array, not a row per line; convert it: jq -c '.[]' FILE > rows.jsonl"
+    if head.startswith(b"FEA1"):
+        return "it is Feather version 1; write it again with pyarrow.feather.write_feather"
+    if _TABLE_ENDING.search(path.name):
+        return "tables of text (CSV) are not read; write them as Parquet or JSON lines"
+    return None
 
 
 def check_ending(source: Path, target: Path) -> None:
