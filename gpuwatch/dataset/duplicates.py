@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -32,8 +33,9 @@ JOIN_COSINE = 0.8  # of two centres; values from 0.7 to 0.9 distinguish the same
 NO_CLUSTER = -1
 _TOP = 0.1
 _ROWS_PER_CLUSTER = 5  # with fewer rows, the share depends more on the sample size than on the data
-_MAX_KMEANS_ROWS = 100_000  # above it, mini-batches
+MAX_KMEANS_ROWS = 100_000  # above it, mini-batches
 _BATCH = 4_096
+_MEASURED_ROWS = 5 * _BATCH
 _SAMPLE = 25  # rows per part that determine its centre
 _BATCH_ROWS = 65_536
 
@@ -91,7 +93,7 @@ def cluster_rows(all_vectors: Vectors, is_read: Array, is_first: Array, wanted_c
     """
     vectors = all_vectors if is_read.all() else all_vectors[is_read]
     count = max(1, min(wanted_clusters, int((is_read & is_first).sum())))
-    kind = "KMeans" if len(vectors) <= _MAX_KMEANS_ROWS else "MiniBatchKMeans"
+    kind = "KMeans" if len(vectors) <= MAX_KMEANS_ROWS else "MiniBatchKMeans"
     plain = np.zeros(len(vectors), np.int32) if count == 1 else _cluster_labels(vectors, count, seed, kind)
     merged = _merged_labels(vectors, plain)[plain]
     labels = np.full(len(is_read), NO_CLUSTER, np.int32)
@@ -113,10 +115,7 @@ def _sizes(labels: Labels) -> tuple[int, ...]:
 def _merged_labels(vectors: Vectors, plain: Labels) -> Labels:
     """For each cluster, the number of the cluster that it is merged into."""
     count = int(plain.max()) + 1 if len(plain) else 0
-    centres = np.zeros((count, vectors.shape[1]), np.float64)
-    for start in range(0, len(plain), _BATCH_ROWS):
-        part = slice(start, start + _BATCH_ROWS)
-        np.add.at(centres, plain[part], np.asarray(vectors[part], np.float64))
+    centres = _sums(vectors, plain, count)
     filled = np.flatnonzero(np.linalg.norm(centres, axis=1) > 0)
     merged = np.zeros(count, np.int32)
     if len(filled) > 1:
@@ -130,18 +129,48 @@ def _merged_labels(vectors: Vectors, plain: Labels) -> Labels:
     return merged
 
 
+def _sums(vectors: Vectors, plain: Labels, count: int) -> Vectors:
+    """The sum of each cluster's vectors."""
+    sums = np.zeros((count, vectors.shape[1]), np.float64)
+    for start in range(0, len(plain), _BATCH_ROWS):
+        part = slice(start, start + _BATCH_ROWS)
+        np.add.at(sums, plain[part], np.asarray(vectors[part], np.float64))
+    return sums
+
+
+def measure_mini_batches(vectors: Vectors, wanted_clusters: int, seed: int) -> tuple[float, float]:
+    """Seconds that clustering in mini-batches takes: for the centres, which stop early, and for each row after that.
+
+    Args:
+        vectors: a few of those to be clustered; repeated until they fill some batches.
+    """
+    load_clustering()
+    some = np.resize(np.asarray(vectors[:_MEASURED_ROWS]), (_MEASURED_ROWS, vectors.shape[1]))
+    begun = time.perf_counter()
+    centres = _mini_batch_centres(some, wanted_clusters, seed)
+    fitted = time.perf_counter()
+    with import_extra("threadpoolctl").threadpool_limits(1):
+        _sums(some, nearest_centre(some, centres), len(centres))
+    return fitted - begun, (time.perf_counter() - fitted) / len(some)
+
+
+def _mini_batch_centres(vectors: Vectors, count: int, seed: int) -> Vectors:
+    with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = import_extra("sklearn.cluster").MiniBatchKMeans(
+            n_clusters=count, random_state=seed, n_init=3, batch_size=_BATCH, compute_labels=False
+        )
+        return np.asarray(model.fit(vectors).cluster_centers_)
+
+
 def _cluster_labels(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
     """The cluster number of each row."""
-    cluster = import_extra("sklearn.cluster")
     with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # with nearly equal texts, fewer clusters than requested are fine
         if kind == "KMeans":
-            model = cluster.KMeans(n_clusters=count, random_state=seed, n_init=1)
+            model = import_extra("sklearn.cluster").KMeans(n_clusters=count, random_state=seed, n_init=1)
             return np.asarray(model.fit(np.asarray(vectors)).labels_, np.int32)
-        model = cluster.MiniBatchKMeans(
-            n_clusters=count, random_state=seed, n_init=3, batch_size=_BATCH, compute_labels=False
-        ).fit(vectors)
-        return nearest_centre(vectors, model.cluster_centers_)
+        return nearest_centre(vectors, _mini_batch_centres(vectors, count, seed))
 
 
 def split_cluster(vectors: Vectors, members: Array, max_rows: int) -> Labels:

@@ -76,7 +76,7 @@ def test_texts_about_this_and_that_are_spread(minilm: AuditModels) -> None:
 @pytest.mark.parametrize("kind", ["KMeans", "MiniBatchKMeans"])
 def test_a_planted_crowd_is_found_and_no_other(width: float, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind != "KMeans":
-        monkeypatch.setattr(module, "_MAX_KMEANS_ROWS", 100)
+        monkeypatch.setattr(module, "MAX_KMEANS_ROWS", 100)
     crowded, spread = (
         grouped(points(1860, 140, width), 2000, 100, 42),
         grouped(points(0, 2000, width), 2000, 100, 42),

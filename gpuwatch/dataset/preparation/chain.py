@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuwatch.dataset.audit import CLUSTERS, NEARLY_THE_SAME, Audit, RemovalReason
 from gpuwatch.dataset.audit_report import lines_for, size_text
-from gpuwatch.dataset.duplicates import compared_pairs
+from gpuwatch.dataset.duplicates import MAX_KMEANS_ROWS, compared_pairs, measure_mini_batches
 from gpuwatch.dataset.perplexity import PERPLEXITY
 from gpuwatch.dataset.preparation.cpu_machine import CpuMachine
 from gpuwatch.dataset.scan import EMBEDDINGS, EQUAL_TEXTS, NO_ROW, TOKENS, WORDING
@@ -57,13 +57,16 @@ class Preparation(msgspec.Struct, frozen=True, kw_only=True):
     """The chain, and the cost of running it over the whole set.
 
     Attributes:
-        scale: the whole set, relative to the file.
+        scale: the whole set, relative to the file as it lies on the disk.
+        rows: with text, of which the share that stays was found; `rows_compared`: by the model, too.
         processors: of the machine; `assumed_processors`: as many as here, because nobody states them.
         gpu_usd_hour: of the machine with GPUs that would do it instead; None: unknown.
     """
 
     steps: Sequence[ChainStep]
     scale: float
+    rows: int
+    rows_compared: int
     machine: CpuMachine
     processors: float
     assumed_processors: bool
@@ -96,21 +99,24 @@ class ChainSetting(msgspec.Struct, frozen=True, kw_only=True):
 def preparation_of(audit: Audit, setting: ChainSetting) -> Preparation:
     """The chain of an audit, and its cost."""
     own_bytes = int(audit.scanned.rows["bytes"].sum(dtype=np.int64))
-    scale = 1.0 if setting.whole_bytes is None else setting.whole_bytes / max(1, audit.scanned.bytes)
+    scale = 1.0 if setting.whole_bytes is None else setting.whole_bytes / max(1, audit.path.stat().st_size)
     stated = setting.processors or setting.machine.processors
     processors = stated or float(setting.processors_here)
     faster = processors / setting.processors_here
     steps = tuple(_steps(audit, scale, faster))
+    whole_bytes = setting.whole_bytes or own_bytes
     return Preparation(
         steps=steps,
         scale=scale,
+        rows=len(audit.scanned.rows),
+        rows_compared=len(audit.read.scanned.rows),
         machine=setting.machine,
         processors=processors,
         assumed_processors=stated is None,
         processors_here=setting.processors_here,
         gpu_usd_hour=setting.gpu_usd_hour,
-        whole_bytes=own_bytes * scale,
-        kept_bytes=(steps[-1].bytes_out if steps else own_bytes) * scale,
+        whole_bytes=whole_bytes,
+        kept_bytes=(steps[-1].bytes_out if steps else own_bytes) / max(1, own_bytes) * whole_bytes,
     )
 
 
@@ -125,8 +131,8 @@ def _steps(audit: Audit, scale: float, faster: float) -> Iterator[ChainStep]:
         read, seconds = _rows_read(audit, name), audit.seconds.get(name)
         hours = None
         if seconds is not None:
-            factor = _growth(audit, name, scale, read)
-            hours = seconds * factor / HOUR_S / (1 if name in _SERIAL else faster)
+            whole_s = _whole_s(audit, name, scale, read, seconds)
+            hours = whole_s / HOUR_S / (1 if name in _SERIAL else faster)
         if seconds is None and before == after and name != PERPLEXITY:
             continue  # the rule is off
         yield ChainStep(
@@ -151,17 +157,20 @@ def _rows_read(audit: Audit, name: str) -> int:
     return len(of.scanned.rows) if name in {TOKENS, PERPLEXITY, CLUSTERS} else _distinct(of)
 
 
-def _growth(audit: Audit, name: str, scale: float, read: int) -> float:
-    """How many times as long a step takes over every row of the whole set."""
+def _whole_s(audit: Audit, name: str, scale: float, read: int, seconds: float) -> float:
+    """How long a step takes over every row of the whole set, with the processors here."""
     every = {EQUAL_TEXTS: read, TOKENS: len(audit.scanned.rows), PERPLEXITY: len(audit.scanned.rows)}
     rows = every.get(name, _distinct(audit)) * scale
     if name == CLUSTERS and audit.sample is None:
         rows = len(audit.scanned.rows) * scale
     factor = rows / max(1, read)
+    if name == CLUSTERS and rows > max(read, MAX_KMEANS_ROWS):
+        fixed_s, row_s = measure_mini_batches(audit.read.scanned.vectors, audit.rules.clusters, audit.rules.seed)
+        return fixed_s + row_s * rows
     if name != NEARLY_THE_SAME:
-        return factor
+        return seconds * factor
     clusters = audit.read.clusters.sizes
-    return compared_pairs(clusters, factor) / max(1.0, compared_pairs(clusters, 1.0))
+    return seconds * compared_pairs(clusters, factor) / max(1.0, compared_pairs(clusters, 1.0))
 
 
 def _distinct(audit: Audit) -> int:
@@ -181,6 +190,8 @@ def preparation_json(prepared: Preparation) -> dict[str, Any]:
         "whole_bytes": round(prepared.whole_bytes),
         "kept_bytes": round(prepared.kept_bytes),
         "scale": prepared.scale,
+        "rows": prepared.rows,
+        "rows_compared": prepared.rows_compared,
         "steps": [_step_json(step, low, high, gpu) for step in prepared.steps],
         "hours": hours,
         "machine_usd_hour": [low, high],
@@ -231,8 +242,9 @@ def preparation_lines(prepared: Mapping[str, Any]) -> Iterator[str]:
     whole, kept = size_text(prepared["whole_bytes"]), size_text(prepared["kept_bytes"])
     price = _usd_range(prepared["machine_usd_hour"], price_text)
     count = f", of {prepared['machine_offers']:,}" if prepared["machine_offers"] else ""
+    bound = "at most " if _is_bound(prepared) else ""
     yield (
-        f"Preparing {whole}, of which {kept} stay: {prepared['hours']:,.3g} h,"
+        f"Preparing {whole}, of which {bound}{kept} stay: {prepared['hours']:,.3g} h,"
         f" {_usd_range(prepared['cost_usd'])} on a machine without GPUs at {price} USD per hour"
         f" ({prepared['machine_from']}{count})"
     )
@@ -242,6 +254,10 @@ def preparation_lines(prepared: Mapping[str, Any]) -> Iterator[str]:
         f"  assumes {assumed} ({prepared['processors']:g}), each as fast as one of the {prepared['processors_here']}"
         f" here{scale}; the model reads every row"
     )
+    if bound:
+        compared = prepared["rows_compared"]
+        by_model = "" if compared == prepared["rows"] else f", of which the model compared {compared:,}"
+        yield f"  what stays is the share found in {prepared['rows']:,} rows{by_model}; in more rows more repeats"
     if prepared["gpu_cost_usd"] is not None:
         low, high = prepared["gpu_cost_usd"]
         yield (
@@ -249,6 +265,11 @@ def preparation_lines(prepared: Mapping[str, Any]) -> Iterator[str]:
             f" {dollars(high)} if its processors do the same, and {dollars(low)} at least,"
             " for the steps that no GPU does faster"
         )
+
+
+def _is_bound(prepared: Mapping[str, Any]) -> bool:
+    """Was the share that stays found in fewer rows than it is stated for?"""
+    return bool(prepared["scale"] > 1 or prepared["rows_compared"] < prepared["rows"])
 
 
 def _usd_range(bounds: Sequence[float], text: Any = dollars) -> str:
