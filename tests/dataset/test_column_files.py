@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.dataset.formats.arrow_files import ARROW_MAGIC, PARQUET_MAGIC, ColumnFile
 from gpuwatch.dataset.formats.row_files import extent_of, read_lines
 from tests.dataset.format_files import IN_ANY_FOLDER, SCHEMA, copied, read_table, rows_of, write_columns
 
@@ -67,3 +69,16 @@ def test_columns_that_python_cannot_hold_are_read(tmp_path: Path) -> None:
         "data": f"data:;blake2b,{hashlib.blake2b(bytes([255, 216]), digest_size=16).hexdigest()}",
     }
     assert (first["half"], other["half"], other["picture"], other["kind"]) == ({"data": "data:,nan"}, 0.5, "text", "y")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_rows_with_pictures_are_read_a_few_at_a_time(ending: str, tmp_path: Path) -> None:
+    """500 rows of 3 MB at once would be 1.5 GB."""
+    table = pa.table(
+        {"text": [f"row {at}" for at in range(90)], "picture": [bytes([at]) * 1_000_000 for at in range(90)]}
+    )
+    write_columns(table, tmp_path / f"a.{ending}", 90)
+    file = ColumnFile(tmp_path / f"a.{ending}", PARQUET_MAGIC if ending == "parquet" else ARROW_MAGIC)
+    sizes = [batch.num_rows for _, batch in file.batches(0)]
+    assert sum(sizes) == 90
+    assert max(sizes) <= 34

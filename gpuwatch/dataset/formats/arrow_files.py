@@ -18,6 +18,7 @@ from gpuwatch.dataset.onnx_models import import_extra
 
 PARQUET_MAGIC, ARROW_MAGIC, STREAM_MAGIC = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _BATCH_ROWS: Final = 512
+_BATCH_BYTES: Final = 32 << 20  # rows with pictures: fewer at a time
 _GROUP_BYTES: Final = 64 << 20  # of a group of rows in a copy
 _GROUP_ROWS: Final = 65_536
 _MAX_COLUMN_BYTES: Final = 2 << 30  # of a column in a group of rows, which pyarrow may hold whole
@@ -68,8 +69,9 @@ class ColumnFile:
                 begin = first
                 for batch in batches():
                     batch.validate(full=True)
-                    for at in range(max(0, start - first), batch.num_rows, _BATCH_ROWS):
-                        yield first + at, batch.slice(at, _BATCH_ROWS)
+                    at_once = _rows_at_once(batch.nbytes, batch.num_rows)
+                    for at in range(max(0, start - first), batch.num_rows, at_once):
+                        yield first + at, batch.slice(at, at_once)
                     first += batch.num_rows
                 if count is not None and first - begin != count:
                     raise DamagedFile(f"{first - begin:,} rows where it states {count:,}")
@@ -97,7 +99,8 @@ class ColumnFile:
                 sizes = [group.column(column).total_uncompressed_size for column in range(group.num_columns)]
                 if max(sizes, default=0) > _MAX_COLUMN_BYTES:
                     raise DamagedFile(f"row group {index + 1} has a column of more than 2 GiB; write smaller groups")
-                yield group.num_rows, lambda index=index: file.iter_batches(_BATCH_ROWS, [index])  # type: ignore[misc]
+                rows = _rows_at_once(sum(sizes), group.num_rows)
+                yield group.num_rows, lambda index=index, rows=rows: file.iter_batches(rows, [index])  # type: ignore[misc]
         elif self._magic == ARROW_MAGIC:
             for index in range(file.num_record_batches):
                 yield None, lambda index=index: iter([file.get_batch(index)])  # type: ignore[misc]
@@ -149,6 +152,11 @@ class ColumnFile:
         if not kinds.is_temporal(column.type) or kinds.is_interval(column.type):
             return column
         return column.view(self._arrow.int32() if column.type.bit_width == 32 else self._arrow.int64())
+
+
+def _rows_at_once(size: int, rows: int) -> int:
+    """How many of so many rows of this size, together, are in memory at once."""
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
 
 
 def _one_row(batch: Any, at: int) -> Any:
