@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from gpuwatch.dataset.scan import (
     ScannedFile,
     wording_similarity,
 )
+from gpuwatch.dataset.work_folder import StepClock
 
 # --- groups: many topics, or one? -------------------------------------------------------------------------------------
 
@@ -146,12 +146,12 @@ def measure_mini_batches(vectors: Vectors, wanted_clusters: int, seed: int) -> t
     """
     load_clustering()
     some = np.resize(np.asarray(vectors[:_MEASURED_ROWS]), (_MEASURED_ROWS, vectors.shape[1]))
-    begun = time.perf_counter()
-    centres = _mini_batch_centres(some, wanted_clusters, seed)
-    fitted = time.perf_counter()
-    with import_extra("threadpoolctl").threadpool_limits(1):
+    clock = StepClock()
+    with clock.step("centres"):
+        centres = _mini_batch_centres(some, wanted_clusters, seed)
+    with clock.step("rows"), import_extra("threadpoolctl").threadpool_limits(1):
         _sums(some, nearest_centre(some, centres), len(centres))
-    return fitted - begun, (time.perf_counter() - fitted) / len(some)
+    return clock.seconds["centres"], clock.seconds["rows"] / len(some)
 
 
 def _mini_batch_centres(vectors: Vectors, count: int, seed: int) -> Vectors:
