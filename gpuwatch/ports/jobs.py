@@ -64,6 +64,7 @@ class ClusterRun(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None  # so far, as the engine reports it
     exit_code: int | None  # of the first machine whose command failed, else 0
     why: str = ""  # how it ended
+    message: str = ""  # … in a sentence of the engine
 
 
 class ClusterLauncher(Launcher, Protocol):

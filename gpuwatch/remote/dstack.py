@@ -46,6 +46,7 @@ class _Submission(msgspec.Struct):
     status: str
     exit_status: int | None = None
     termination_reason: str | None = None
+    termination_reason_message: str | None = None
     job_provisioning_data: _Machine | None = None
 
 
@@ -273,9 +274,12 @@ def _cluster_run(run: _Run) -> ClusterRun:
     ]
     is_over = run.status in _ENDED_STATUSES
     exit_codes = [submission.exit_status for submission in submissions if submission.exit_status]
-    reasons = [submission.termination_reason for submission in submissions if submission.termination_reason]
+    primary = next(
+        (one for one in submissions if (one.termination_reason or _SECONDARY) not in _SECONDARY_REASONS), None
+    )
     run_reason = run.termination_reason or ""
-    primary = next((reason for reason in reasons if reason not in _SECONDARY_REASONS), run_reason)
+    if run_reason.endswith("_by_user"):
+        primary = None
     return ClusterRun(
         name=run.run_spec.run_name,
         status=run.status,
@@ -284,11 +288,18 @@ def _cluster_run(run: _Run) -> ClusterRun:
         usd_hour=None if is_over else _usd_hour(run, machines),
         cost_usd=run.cost,
         exit_code=exit_codes[0] if exit_codes else (0 if run.status == "done" else None),
-        why=run_reason if run_reason.endswith("_by_user") else primary,
+        why=run_reason if primary is None else primary.termination_reason or "",
+        message="" if primary is None else _first_sentence(primary.termination_reason_message or ""),
     )
 
 
-_SECONDARY_REASONS: Final = frozenset({"terminated_by_server", "done_by_runner"})  # another machine or the run ended
+_SECONDARY: Final = "terminated_by_server"
+_SECONDARY_REASONS: Final = frozenset({_SECONDARY, "done_by_runner"})  # another machine or the run ended
+
+
+def _first_sentence(text: str) -> str:
+    """Return the first line of a message, without the link that follows ("Possible reasons: https://…")."""
+    return text.partition("\n")[0].partition(" Possible reasons:")[0].strip().rstrip(".")
 
 
 def _usd_hour(run: _Run, machines: Sequence[_Machine]) -> float | None:
@@ -332,4 +343,5 @@ def _status_text(run: ClusterRun) -> str:
         return clean(run.status, 100)
     exit_code = "" if run.exit_code is None else f", exited ({run.exit_code})"
     reason = f": {run.why}" if run.why and run.status != "done" else ""
-    return clean(f"{run.status}{reason}{exit_code}", 200)
+    message = f" ({run.message})" if run.message else ""
+    return clean(f"{run.status}{reason}{exit_code}{message}", 300)

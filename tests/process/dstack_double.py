@@ -61,6 +61,7 @@ class DstackDouble:
                 last["status"] = status
                 last["exit_status"] = changed.get("exit_status")
                 last["termination_reason"] = changed.get("reason")
+                last["termination_reason_message"] = changed.get("message")
                 if (price := changed.get("price")) is not None:
                     last["job_provisioning_data"] = {"backend": "vastai", "region": "x", "price": price}
 

@@ -26,7 +26,7 @@ image = "x/y:1"
 command = "torchrun train.py"
 nodes = {nodes}
 env = {{ MODE = "fast", HF_TOKEN = {{ from_env = "HF" }} }}
-resources = {{ gpu = "H100", gpu_count = 8, providers = ["vastai"] }}
+resources = {{ gpu = "H100", gpu_count = 8, providers = ["aws"] }}
 limit = {{ {limit} }}
 max_runtime = "2h"
 retries = 1
@@ -97,7 +97,7 @@ def test_a_cluster_is_submitted_followed_priced_and_done(new_cluster: Callable[.
         jsonschema.validate(task, SCHEMA)
         assert (task["nodes"], task["max_price"], task["max_duration"]) == (4, 20.0, "7200s")
         assert task["env"] == ["GPUWATCH_JOB=train", "MODE=fast", "HF_TOKEN"]
-        assert (task["backends"], task["retry"], task["idle_duration"]) == (["vastai"], False, "0s")
+        assert (task["backends"], task["retry"], task["idle_duration"]) == (["aws"], False, "0s")
         [applied] = cluster.dstack.calls("apply")
         assert "HF_TOKEN" in applied[-1]
         assert not {"GPUWATCH_TEST_PACE", "HF"} & set(applied[-1])
@@ -223,7 +223,9 @@ def test_no_capacity_queues_the_job_again(new_cluster: Callable[..., Cluster]) -
     with cluster.home.daemon():
         cluster.submit()
         first = cluster.name()
-        cluster.dstack.set(first, "failed", reason="failed_to_start_due_to_no_capacity")
+        no_fleet = "No matching fleet found. Possible reasons: https://example.invalid/#no-fleets"
+        cluster.dstack.set(first, "failed", reason="failed_to_start_due_to_no_capacity", message=no_fleet)
+        wait_for(lambda: "(No matching fleet found)" in (cluster.job()["reason"] or ""))
         names = wait_for(lambda: len(set(cluster.dstack.made())) > 1 and cluster.dstack.made())
         found = cluster.job()
     assert len(names) == len(set(names))
@@ -289,16 +291,18 @@ def test_an_interrupted_cluster_runs_again_under_another_name(new_cluster: Calla
     assert cluster.dstack.made() == [first, again[0]]
 
 
-def test_what_its_owner_stopped_at_dstack_is_not_run_again(new_cluster: Callable[..., Cluster]) -> None:
+@pytest.mark.parametrize("reason", ["terminated_by_user", "max_duration_exceeded", "log_quota_exceeded"])
+def test_what_would_end_the_same_way_is_not_run_again(new_cluster: Callable[..., Cluster], reason: str) -> None:
+    """Its owner stopped it at dstack, or dstack ended it at its own limits, perhaps while gpuwatch was not running."""
     cluster = new_cluster()
     with cluster.home.daemon():
         cluster.submit()
         name = cluster.name()
         cluster.dstack.set(name, "running", price=10.0)
         cluster.until("running")
-        cluster.dstack.set(name, "terminated", price=10.0, reason="terminated_by_user")
+        cluster.dstack.set(name, "terminated", price=10.0, reason=reason)
         failed = cluster.until("failed")
-    assert "by_user" in failed["reason"]
+    assert reason in failed["reason"]
     assert cluster.dstack.made() == [name]
 
 

@@ -17,6 +17,7 @@ import msgspec
 from gpuwatch.app.watches.check import check_markets
 from gpuwatch.app.watches.handover import Handover, select_handover
 from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.jobs.cluster_task import dstack_commands
 from gpuwatch.domain.jobs.job import new_job
 from gpuwatch.domain.jobs.job_definition import JobDefinition
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
@@ -62,6 +63,7 @@ def job_handover(settings: Settings, file: Path, tool: str, provider_names: Sequ
         best_first(watch, checked.matches[watch.name]),
         lambda match: _task(orchestrator_task_of(tool, watch, match, ""), tool, spec, runtime_s),
         complete=checked.is_complete,
+        nodes=spec.nodes,
     )
     usd_hour = None if handover.match is None else handover.match.price.price_microusd_hour * spec.nodes / 1_000_000
     hours = spec.hours
@@ -109,6 +111,6 @@ def _task(task: Any, tool: str, spec: JobDefinition, runtime_s: int) -> dict[str
         "nodes": spec.nodes,
         "image": spec.resources.launch.image if spec.resources.launch else None,
         "env": [*env, *spec.secret_env],
-        "commands": [*([spec.setup] if spec.setup else []), command],
+        "commands": dstack_commands(spec),
         "max_duration": f"{runtime_s}s",
     }

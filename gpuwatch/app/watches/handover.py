@@ -13,7 +13,7 @@ from gpuwatch.app.watches.current_limits import current_limits
 from gpuwatch.app.watches.watch_selection import watch_named
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.choice import best_first
-from gpuwatch.domain.watches.orchestrator_task import names_at, orchestrator_task_of
+from gpuwatch.domain.watches.orchestrator_task import is_supported, orchestrator_task_of
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     match: Any  # a `Match`, or None
     task: Mapping[str, Any] | None
-    skipped: tuple[str, ...]  # providers with a match that the orchestrator does not know
+    skipped: tuple[str, ...]  # providers with a match where the orchestrator cannot run it
     complete: bool
 
 
@@ -55,11 +55,11 @@ def handover(settings: Settings, name: str, tool: str, command: str, provider_na
 
 
 def select_handover(
-    tool: str, matches: Sequence[Match], write: Callable[[Match], Mapping[str, Any]], *, complete: bool
+    tool: str, matches: Sequence[Match], write: Callable[[Match], Mapping[str, Any]], *, complete: bool, nodes: int = 1
 ) -> Handover:
-    """The first live offer at a provider that the tool knows, as a task. Pure."""
+    """The first live offer at a provider where the tool runs so many machines, as a task. Pure."""
     live = [match for match in matches if match.offer.kind is OfferKind.LIVE]
-    supported = [match for match in live if names_at(match.offer.provider).get(tool)]
+    supported = [match for match in live if is_supported(tool, match.offer.provider, nodes)]
     best = supported[0] if supported else None
     return Handover(
         tool=tool,

@@ -354,7 +354,7 @@ def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, se
     elif task_handover.task is not None:
         click.echo(as_yaml(task_handover.task), nl=False)
     for name in task_handover.skipped:
-        note(f"{name} has a matching offer, but {tool} does not support that provider")
+        note(f"{name} has a matching offer, but {tool} runs no cluster there")
     if task_handover.task is None:
         note(f"no offer within the job's limit that {tool} could rent")
         return Exit.FAILED if task_handover.complete else Exit.CANNOT_TELL

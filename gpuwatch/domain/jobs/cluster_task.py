@@ -22,7 +22,14 @@ from gpuwatch.domain.market.money import MICRO, OfferPrice
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.launch_spec import LaunchSpec, VerificationMode
-from gpuwatch.domain.watches.orchestrator_task import LEAST_MEMORY, STEP_USD, model_name, names_at
+from gpuwatch.domain.watches.orchestrator_task import (
+    LEAST_MEMORY,
+    STEP_USD,
+    is_supported,
+    model_name,
+    names_at,
+    providers_of_clusters,
+)
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 
 TOOL: Final = "dstack"  # the provider name of its launches
@@ -91,7 +98,7 @@ def dstack_task(job: Job, launch: Launch) -> dict[str, Any]:
         "nodes": nodes,
         "image": watch.launch.image if watch.launch else None,
         "env": [*env, *spec.secret_env],
-        "commands": [*([spec.setup] if spec.setup else []), spec.script if spec.script is not None else spec.command],
+        "commands": dstack_commands(spec),
         "resources": resources,
         "spot_policy": _spot_policy(job, launch),
         "max_price": launch.most_microusd_hour / nodes / MICRO,
@@ -102,6 +109,16 @@ def dstack_task(job: Job, launch: Launch) -> dict[str, Any]:
     if watch.providers is not None:
         task["backends"] = sorted(names_at(name)["dstack"] for name in watch.providers)
     return task
+
+
+def dstack_commands(spec: JobDefinition) -> list[str]:
+    """The set-up and the command, each in braces.
+
+    dstack joins its commands by ` && ` into one shell line (`_join_shell_commands`): without braces, a comment or a
+    here-document at the end of the set-up would swallow the command, and the run would be done without it.
+    """
+    command = spec.script if spec.script is not None else spec.command
+    return [f"{{\n{part}\n}}" for part in (spec.setup, command)] if spec.setup else [command]
 
 
 def _spot_policy(job: Job, launch: Launch) -> str:
@@ -124,9 +141,10 @@ def unfit_for_cluster(spec: JobDefinition) -> str | None:
         return 'resources.spot = "first": needs a deadline on clusters; only dstack sees the offers that start spot_for'
     if spec.resources.min_reputation is not None:
         return "resources.min_reputation: dstack chooses the machines of a cluster and does not support it"
-    unknown = [name for name in spec.resources.providers or () if not names_at(name).get(TOOL)]
-    if unknown:
-        return f"resources.providers: dstack does not support {', '.join(unknown)}"
+    unfit = [name for name in spec.resources.providers or () if not is_supported(TOOL, name, spec.nodes)]
+    if unfit:
+        fit = ", ".join(providers_of_clusters(TOOL))
+        return f"resources.providers: dstack runs no cluster at {', '.join(unfit)}; it does at {fit}"
     return None
 
 

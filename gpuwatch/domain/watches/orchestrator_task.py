@@ -2,7 +2,8 @@
 
 - A task of SkyPilot or dstack. Source: SkyPilot 0.14.1 (`sky/utils/schemas.py`, names of clouds) and dstack 0.22.5
   (`TaskConfiguration`, `ProfileParams`, `BackendType`), read 2026-11. Regions and machine types that both sides spell
-  alike are in `orchestrators.csv`; otherwise the task contains neither, and the price cap decides.
+  alike are in `orchestrators.csv`; otherwise the task contains neither, and the price cap decides. Several machines
+  run only where the tool connects them (`MULTI_NODE` of SkyPilot's clouds, `ComputeWithMultinodeSupport` of dstack).
 - The words of a command: `command = ["sky", "launch", …, "{region}"]`, with placeholders replaced. A placeholder is
   replaced within its word: no value adds a second word, and gpuwatch passes none to a shell. Values from a marketplace
   or host keep letters, digits and a few signs, and never start like an option or a path.
@@ -121,6 +122,17 @@ def _table() -> Mapping[str, Mapping[str, str]]:
 def names_at(provider: str) -> Mapping[str, str]:
     """Return the tools' name of a provider; empty if neither knows it."""
     return _table().get(provider, {})
+
+
+def is_supported(tool: str, provider: str, nodes: int = 1) -> bool:
+    """Whether the tool rents there, and, for several machines, connects them there."""
+    names = names_at(provider)
+    return bool(names.get(tool) and (nodes == 1 or names.get(f"{tool}_nodes")))
+
+
+def providers_of_clusters(tool: str) -> tuple[str, ...]:
+    """Return the providers at which the tool runs several machines together."""
+    return tuple(provider for provider in _table() if is_supported(tool, provider, 2))
 
 
 def _lines(task: Mapping[str, Any], depth: int) -> list[str]:

@@ -55,7 +55,8 @@ _AGAIN_AFTER = timedelta(minutes=1)  # after an attempt that found no machines (
 COST_WITHIN = timedelta(minutes=10)  # after the end of a run: how long to retry the query for its cost
 _LOST = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STOPPING})
 _OPEN = frozenset({JobState.RENTING, JobState.PREPARING, JobState.RUNNING, JobState.FETCHING})
-_HANDS_OFF = "_by_user"  # part of dstack's reason for runs that its user stopped
+# parts of dstack's reasons for ends that a further run would not change: by its user, at its maximum duration
+_FINAL = ("_by_user", "max_duration_exceeded", "log_quota_exceeded")
 
 
 class ClusterTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,7 +272,8 @@ class ClusterJobs:
         spent = self._spent_before(job, launch, now) + (
             (cost_microusd(launch, now) or 0) if cost is None else round(cost * MICRO)
         )
-        if launch.running_at is None and not launch.ended_because(EndReason.STOPPED) and _HANDS_OFF not in reason:
+        is_final = any(words in reason for words in _FINAL)
+        if launch.running_at is None and not launch.ended_because(EndReason.STOPPED) and not is_final:
             self._record(job, JobState.QUEUED, now, reason)  # nothing ran: this run does not count
             return
         if job.state is JobState.RENTING:  # it ended before any pass saw it run
@@ -290,7 +292,7 @@ class ClusterJobs:
             self._launches.enqueue(job_alert(job, CLUSTER_FINISHED, now, more_facts=facts))
             return
         ends = (EndReason.CRASHED, EndReason.STOPPED, EndReason.MAX_RUNTIME)
-        if launch.ended_because(*ends) or _HANDS_OFF in reason:
+        if launch.ended_because(*ends) or is_final:
             self._record(job, JobState.FAILED, now, reason, changes, kept)
             self._launches.enqueue(job_alert(job, CLUSTER_FAILED, now, more_facts=[("Why", reason), *facts]))
             return

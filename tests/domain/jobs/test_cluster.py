@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from datetime import timedelta
 from decimal import Decimal
 
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.cluster_task import cluster_match, cluster_watch, dstack_task, unfit_for_cluster
+from gpuwatch.domain.jobs.cluster_task import (
+    cluster_match,
+    cluster_watch,
+    dstack_commands,
+    dstack_task,
+    unfit_for_cluster,
+)
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_values import JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap
@@ -94,12 +101,28 @@ def test_spot_first_asks_for_spot_machines_until_the_latest_start_on_demand() ->
 
 
 @pytest.mark.parametrize(
+    "setup", ["true # tools", "cat <<END >/dev/null\nx\nEND", "cd /\n", "sleep 0 &", "true ||\nfalse", "X=1"]
+)
+def test_no_setup_swallows_the_command(setup: str) -> None:
+    """dstack joins its commands to one line (`_join_shell_commands` of 0.22.5)."""
+    commands = [
+        one.strip() for one in dstack_commands(a_definition(nodes=2, setup=setup, command="echo trained; exit 5"))
+    ]
+    joined = " && ".join(f"{{ {one} }}" if one.endswith("&") else one for one in commands)
+    ran = subprocess.run(["/bin/sh", "-c", joined], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.returncode) == ("trained\n", 5)
+    failed = dstack_commands(a_definition(nodes=2, setup="false", command="echo trained"))
+    assert subprocess.run(["/bin/sh", "-c", " && ".join(failed)], capture_output=True, check=False).stdout == b""
+
+
+@pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"results": (JobFiles(source="out/*", target="."),)}, "results"),
         ({"pilot": PilotSpec(share=0.1)}, "pilot"),
         ({"resources": a_watch(action=Action.ASK)}, 'action = "ask"'),
-        ({"resources": a_watch(action=Action.LAUNCH, providers=("shadeform",))}, "dstack does not support shadeform"),
+        ({"resources": a_watch(action=Action.LAUNCH, providers=("shadeform",))}, "dstack runs no cluster at shadeform"),
+        ({"resources": a_watch(action=Action.LAUNCH, providers=("aws", "vastai"))}, "at vastai; it does at aws, azure"),
         ({"resources": a_watch(action=Action.LAUNCH, min_reputation=0.9)}, "min_reputation"),
     ],
 )

@@ -1,0 +1,65 @@
+"""Run jobs on several machines by the real daemon through a real dstack server on loopback.
+
+    python -m benchmarks.clusters [--venv FOLDER]
+
+Creates a virtual environment with `dstack[server]` if the folder has none. The server rents machines that are local
+processes (`dstack_server.py`, `machine.py`), and they run the commands. Each line says what was seen; exit code 1:
+something was not as it should be. It takes about five minutes, and needs no key, no Docker and no network but for pip.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.clusters.scenarios import ALONE, SCENARIOS, Facts
+from benchmarks.clusters.servers import Dstack, Gpuwatch, venv_with_dstack
+
+
+def main() -> int:
+    """Run every scenario in one pair of daemon and server; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.clusters")
+    parser.add_argument("--venv", type=Path, default=Path(".venv-dstack"), help="a virtual environment with dstack")
+    parser.add_argument("--keep", type=Path, help="an empty folder for databases and logs, which is kept")
+    given = parser.parse_args()
+    with TemporaryDirectory() as temporary:
+        folder = (given.keep or Path(temporary)).resolve()
+        folder.mkdir(exist_ok=True)
+        with (
+            Dstack(folder / "dstack", venv_with_dstack(given.venv.absolute())) as dstack,
+            Gpuwatch(folder, dstack) as own,
+        ):
+            facts = Facts(own, dstack)
+            print(f"dstack {dstack.version}, {len(SCENARIOS)} scenarios", flush=True)
+            alone = {name: one in ALONE for name, one in SCENARIOS.items()}
+            with ThreadPoolExecutor(len(SCENARIOS)) as threads:
+                results = {}
+                for is_alone, names in groupby(SCENARIOS, alone.get):
+                    named = list(names)
+                    if is_alone:
+                        results |= {name: _shown(name, SCENARIOS[name], facts) for name in named}
+                    else:  # each waits for the servers
+                        shown = threads.map(lambda name: _shown(name, SCENARIOS[name], facts), named)
+                        results |= dict(zip(named, shown, strict=True))
+            failed = [name for name, is_good in results.items() if not is_good]
+    print(f"{len(SCENARIOS) - len(failed)} of {len(SCENARIOS)} as expected")
+    return 1 if failed else 0
+
+
+def _shown(name: str, scenario: Callable[[Facts], str], facts: Facts) -> bool:
+    try:
+        said = scenario(facts)
+    except (AssertionError, TimeoutError, TypeError, KeyError) as error:
+        print(f"not as expected: {name}: {error}", flush=True)
+        return False
+    print(f"as expected: {name}: {said}", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
