@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -55,7 +56,8 @@ def _shown(name: str, scenario: Callable[[Facts], str], facts: Facts) -> bool:
     try:
         said = scenario(facts)
     except (AssertionError, TimeoutError, TypeError, KeyError) as error:
-        print(f"not as expected: {name}: {error}", flush=True)
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        print(f"not as expected: {name}: {where.name}, line {where.lineno}: {where.line}: {error}", flush=True)
         return False
     print(f"as expected: {name}: {said}", flush=True)
     return True

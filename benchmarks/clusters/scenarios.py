@@ -72,8 +72,7 @@ def without_a_fleet(facts: Facts) -> str:
         found = wait_for(lambda: (one := facts.job("lonely")) and "fleet" in (one["reason"] or "") and one, "a reason")
     finally:
         facts.dstack.add_fleet()
-    assert found["state"] == "queued", found["state"]
-    assert facts.own.said("jobs", "cancel", "lonely").returncode == 0
+    facts.until("lonely", "done")
     return str(found["reason"])
 
 
@@ -119,7 +118,7 @@ def cancelled(facts: Facts) -> str:
     label = facts.launch("unwanted")["label"]
     assert facts.own.said("jobs", "cancel", "unwanted").returncode == 0
     assert facts.job("unwanted")["state"] == "cancelled"
-    assert all(one["is_gone"] for one in facts.dstack.machines(label))
+    wait_for(lambda: all(one["is_gone"] for one in facts.dstack.machines(label)), "both machines are gone")
     return "dstack stopped the run and ended both machines"
 
 
