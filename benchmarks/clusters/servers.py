@@ -101,15 +101,16 @@ class Dstack:
 
     def add_fleet(self) -> None:
         """Create the fleet that every run needs."""
-        path = self.folder / "fleet.yml"
-        path.write_text(json.dumps(FLEET))
-        applied = self.said("apply", "-y", "-d", "-f", str(path))
+        (self.folder / "fleet.yml").write_text(json.dumps(FLEET))
+        applied = self.said("apply", "-y", "-d", "-f", "fleet.yml")
         assert applied.returncode == 0, applied.stdout + applied.stderr
 
     def said(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run its command line."""
         env = self.env | {"COLUMNS": "300", "TERM": "dumb"}
-        return subprocess.run([self.program, *words], env=env, text=True, capture_output=True, check=False)
+        return subprocess.run(
+            [self.program, *words], env=env, cwd=self.folder, text=True, capture_output=True, check=False
+        )
 
     def machines(self, run: str) -> list[dict[str, Any]]:
         """Return the machines of a run, gone or not, by rank."""

@@ -47,7 +47,7 @@ def run_command(
     env: Mapping[str, str],
     timeout_s: float,
     stopping: threading.Event,
-    monotonic: Callable[[], float] = time.monotonic,
+    folder: str | None = None,
 ) -> CommandResult:
     """Run a command; remaining processes of its group are killed with it.
 
@@ -56,6 +56,7 @@ def run_command(
         stdin: its standard input; a command need not read it.
         env: in addition to PATH, HOME and the like; nothing else of gpuwatch's environment is passed on.
         stopping: ends it early.
+        folder: its working directory; None: gpuwatch's own.
 
     Raises:
         CommandNotStarted: nothing was run.
@@ -68,13 +69,14 @@ def run_command(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={"PATH": os.defpath} | inherited | dict(env),
+            cwd=folder,
             start_new_session=True,
             bufsize=0,
         )
     except OSError as error:
         raise CommandNotStarted(error.errno, error.strerror or str(error)) from error
     try:
-        tail = _ProcessPipes(process, stdin).wait_until(monotonic() + timeout_s, stopping, monotonic)
+        tail = _ProcessPipes(process, stdin).wait_until(timeout_s, stopping)
         in_time = _has_ended(process)
     finally:
         _end(process)
@@ -94,8 +96,11 @@ class _ProcessPipes:
         os.set_blocking(self._stdin.fileno(), False)
         os.set_blocking(self._stdout.fileno(), False)
 
-    def wait_until(self, ends_at: float, stopping: threading.Event, monotonic: Callable[[], float]) -> bytes:
+    def wait_until(
+        self, timeout_s: float, stopping: threading.Event, monotonic: Callable[[], float] = time.monotonic
+    ) -> bytes:
         """Wait until the process ends, its time is over, or gpuwatch stops. Ignores processes that it left behind."""
+        ends_at = monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
             selector.register(self._stdin, selectors.EVENT_WRITE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from datetime import datetime
@@ -118,7 +119,9 @@ class LaunchCommandRunner:
     def __call__(self, launch: Launch, watch: Watch, match: Match, now: datetime) -> CommandOutcome:
         """Run it within its timeout, with the launch on standard input. It may have run, whatever is raised."""
         with TemporaryDirectory(prefix="gpuwatch-", ignore_cleanup_errors=True) as folder:
-            argv = filled_words(watch, match, launch.launch_id, _task_file(Path(folder), watch, match))
+            argv = list(filled_words(watch, match, launch.launch_id, _task_file(Path(folder), watch, match)))
+            if "/" in argv[0]:
+                argv[0] = os.path.abspath(argv[0])
             body = msgspec.json.encode({"event": "command", **launch_view(launch, now).json()}).decode()
             try:
                 result = run_command(
@@ -127,12 +130,18 @@ class LaunchCommandRunner:
                     hook_environment("command", body),
                     watch.command_timeout_s,
                     self._stopping,
+                    _working_folder(watch, folder),
                 )
             except CommandNotStarted as error:
                 return CommandOutcome(not_started=f"{argv[0]}: {error.strerror}")
         return CommandOutcome(
             code=result.code, output=clean(redact(result.last_lines(_OUTPUT_LINES)), _MAX_OUTPUT_LENGTH)
         )
+
+
+def _working_folder(watch: Watch, folder: str) -> str | None:
+    """dstack 0.22.5 fails for a file outside its working directory (`load_apply_configuration`)."""
+    return folder if watch.handover is not None and watch.handover.to == "dstack" else None
 
 
 def _task_file(folder: Path, watch: Watch, match: Match) -> str:

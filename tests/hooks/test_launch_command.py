@@ -53,11 +53,13 @@ def test_it_is_given_the_launch_and_none_of_our_environment(tmp_path: Path, monk
 def test_its_task_file_is_one_that_the_tool_accepts_and_is_gone_afterwards(
     tmp_path: Path, tool: str, recorded: str
 ) -> None:
-    words = ("sh", "-c", 'cp "$1" "$0/task"; echo "$1"', str(tmp_path), "{task_file}")
+    words = ("sh", "-c", 'pwd >"$0/pwd"; cp "$1" "$0/task"; echo "$1"', str(tmp_path), "{task_file}")
     watch = a_command(*words, handover=HandoverSpec(to=tool, run="./go"))
     outcome = ran(watch)
     assert outcome.code == 0
     assert not Path(outcome.output).exists()
+    folder = (tmp_path / "pwd").read_text().strip()  # dstack fails for a file outside of it
+    assert folder == (str(Path.cwd()) if tool == "skypilot" else str(Path(outcome.output).parent))
     task = yaml.safe_load((tmp_path / "task").read_text())
     schema = json.loads((RECORDED / f"{recorded}.json").read_bytes())
     jsonschema.validate(task, schema["task"] if tool == "skypilot" else schema)
