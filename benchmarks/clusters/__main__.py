@@ -39,7 +39,7 @@ def main() -> int:
             print(f"dstack {dstack.version}, {len(SCENARIOS)} scenarios", flush=True)
             alone = {name: one in ALONE for name, one in SCENARIOS.items()}
             with ThreadPoolExecutor(len(SCENARIOS)) as threads:
-                results = {}
+                results: dict[str, bool] = {}
                 for is_alone, names in groupby(SCENARIOS, alone.get):
                     named = list(names)
                     if is_alone:
