@@ -56,11 +56,10 @@ def as_yaml(task: Mapping[str, Any]) -> str:
 
 def _skypilot(watch: Watch, match: Match, command: str) -> dict[str, Any]:
     offer, names = match.offer, names_at(match.offer.provider)
-    by_type = names["skypilot_type"] and offer.terms.instance_type
     place = f"/{offer.region}" if names["skypilot_region"] and offer.region else ""
     resources: dict[str, Any] = {
         "infra": f"{names['skypilot']}{place}",
-        **({"instance_type": offer.terms.instance_type} if by_type else {"accelerators": _accelerators(match)}),
+        "accelerators": _accelerators(match),  # for an `instance_type`, 0.14.1 ignores `max_hourly_cost`
         "use_spot": offer.spot,
         "max_hourly_cost": price_cap_usd_hour(watch, match),
     }

@@ -69,7 +69,7 @@ def test_skypilot_accepts_a_job_on_several_machines(shell: Shell, monkeypatch: p
     check_skypilot(task)
     assert (task["name"], task["num_nodes"]) == ("gpuwatch-job-cluster", 4)
     assert task["resources"] == {
-        "infra": "lambda/us-west-1", "instance_type": "gpu_1x_h100_pcie", "use_spot": False, "max_hourly_cost": 3.4,
+        "infra": "lambda/us-west-1", "accelerators": "H100:1", "use_spot": False, "max_hourly_cost": 3.4,
         "disk_size": 120, "image_id": "docker:x/y:1", "autostop": {"idle_minutes": 10, "down": True},
     }  # fmt: skip
     assert task["envs"] == {"GPUWATCH_JOB": "cluster", "MODE": "fast $HOME"}
