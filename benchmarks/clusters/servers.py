@@ -187,7 +187,7 @@ def venv_with_dstack(folder: Path) -> Path:
 
 
 def wait_for(look: Callable[[], Any], what: str, within_s: float = 600.0) -> Any:
-    """Return the result of a look as soon as it finds something."""
+    """Return the result of a check as soon as it finds something."""
     ends_at = time.monotonic() + within_s
     while (began := time.monotonic()) < ends_at:
         if found := look():
