@@ -67,7 +67,7 @@ CHEAPER_ELSEWHERE = _event(
     "To move, end it, and its watch rents again: gpuwatch launches stop {launch}",
     "Save its results first: the data on its disk is lost",
     facts=(
-        ("Offer", "{offer} at {provider_there}"),
+        ("Offer", "{offer} at {provider_there}, machine {machine}"),
         ("Price there", "${price}/h"),
         ("Assumed", "{assumed}"),
     ),

@@ -43,8 +43,8 @@ PREPARED = _job(
 )
 INSTANCE_ENDED = "The instance was destroyed, and its end is confirmed."
 INSTANCE_GIVEN = "Another job continues on the instance."
-CANNOT_START = _job("it cannot start", why="{why}", did=DESTROYING)
-FAILED = _job("failed", why="{why}")
+CANNOT_START = _job("it cannot start", why="{why}", did=DESTROYING, can_do=(_LOGS, _RETRY))
+FAILED = _job("failed", why="{why}", can_do=(_LOGS, _RETRY))
 FAILED_IN_QUEUE = _job("failed", why="{why}", can_do=(_SHOW, _RETRY))
 COMMAND_FAILED = _job("its command failed, {how}", did=("{kept}", "{unfetched}"), can_do=(_LOGS, _RETRY))
 EXIT_CODE, WAS_ENDED = "exit code {code}", "it was ended"

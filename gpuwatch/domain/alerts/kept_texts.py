@@ -74,7 +74,7 @@ RUNS_UNASKED = about_launch(
     "{provider} lists it as running. Somebody started it there, or a start that waited was carried out.",
     kind=AlertKind.HELD,
     once="runs-unasked:{launch}:{now:%Y-%m-%dT%H}",
-    did="gpuwatch stops it. If that does not succeed within minutes, it destroys it: its GPUs are billed.",
+    did="gpuwatch stops it. If that fails for minutes, it destroys the machine with its disk: its GPUs are billed.",
     can_do=("To use it: gpuwatch launches start {launch}",),
 )
 STARTED_AGAIN = about_launch("running again", "It was started again with its disk. It ends at {kept_until}.")

@@ -155,7 +155,7 @@ UNLISTED = about_launch(
 )
 RETURNED = about_launch(
     "its instance reappeared; gpuwatch follows it again; it is billed",
-    "it had ended ({end})",
+    "It had ended ({end}), and {provider} lists it again.",
     kind=AlertKind.ORPHAN,
     once="returned:{launch}:{now:%Y-%m-%d}",
     can_do=("If you do not need it: gpuwatch launches stop {launch}", *FOLLOW_IT),

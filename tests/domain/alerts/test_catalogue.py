@@ -17,6 +17,7 @@ from gpuwatch.testing.suite import case
 from tests.builders import NOON
 
 ROOT = Path(__file__).parents[3]
+ABOUT_MONEY = ("launch_texts", "guard_texts", "kept_texts", "interruption_texts", "job_texts", "series_texts")
 TEXTS = sorted((ROOT / "gpuwatch" / "domain" / "alerts").glob("*_texts.py"))
 CATALOGUE: dict[str, AlertSpec] = {
     f"{path.stem}.{name}": spec
@@ -184,3 +185,21 @@ def test_the_documents_table_names_every_kind_and_its_severity() -> None:
     assert {kind.value for kind in AlertKind} <= set(stated)
     for kind in AlertKind:
         assert kind.rules.severity.value in stated[kind.value]
+
+
+def test_an_owner_finds_the_words_of_an_alert_about_money_in_its_page() -> None:
+    """Whoever gets one at night looks for its headline."""
+    page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    codes = (code for row in re.findall(r"(?m)^\| ([^|]+) \|", page) for code in re.findall(r"`([^`]+)`", row))
+    shown = {text for code in codes for text in _pieces(code, r"… budget|…|\d+:\d+ UTC|(?<!to )\b\d+")}
+    wanted = {
+        name: max(_pieces(spec.headline, r"\{[^{}]*\}"), key=len)
+        for name, spec in CATALOGUE.items()
+        if name.partition(".")[0] in ABOUT_MONEY
+    }
+    assert len(wanted) > 90
+    assert {name: text for name, text in wanted.items() if text and text not in shown} == {}
+
+
+def _pieces(text: str, between: str) -> list[str]:
+    return [piece.strip(' :;,.()"%').removeprefix("gpuwatch ") for piece in re.split(between, text)]
