@@ -63,7 +63,8 @@ def download_mbps(
                 received += len(part)
             took = seconds() - began
     except (OSError, ValueError) as error:
-        raise CannotMeasure(f"cannot download {url}: {error}") from error
+        why = str(error).removeprefix("<urlopen error ").removesuffix(">")
+        raise CannotMeasure(f"cannot download {url}: {why}") from error
     if not received:
         raise CannotMeasure(f"{url} sent nothing")
     return received * 8 / _MB / max(took, 1e-6)

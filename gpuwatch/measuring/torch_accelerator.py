@@ -61,14 +61,17 @@ class TorchAccelerator:
             return self._timed(step, run.steps, peak)
 
     def decode(self, run: SyntheticRun) -> MeasuredSteps:
-        """Steps of decoding after a prompt, up to `context` tokens. Raises CannotMeasure, RunOutOfMemory."""
+        """Steps of decoding in the middle of `context` tokens. Raises CannotMeasure, RunOutOfMemory.
+
+        The caches of a whole job are half full on average, which is what plans count; the peak is of a full prompt.
+        """
         prompt = run.context - run.steps - _WARM_UP
         if prompt < 1:
             raise CannotMeasure(f"a context of {run.context} tokens is too short for {run.steps} steps of decoding")
         with self._memory() as peak, self._torch.inference_mode():
             model = self._model(run)
             caches = model.caches(run.context)
-            now, at = model.next_token(model.tokens(prompt), caches, 0), prompt
+            now, at = model.next_token(model.tokens(prompt), caches, 0), (prompt + 1) // 2
 
             def step() -> None:
                 nonlocal now, at

@@ -100,7 +100,7 @@ def test_its_measured_speed_becomes_one_row_of_the_planner_even_after_a_kill(wor
     world.gpu = "H100 SXM"
     world.wrap = lambda parts: msgspec.structs.replace(parts, add_own_row=keep)
     world.restarted()
-    plan = {"model": "8B", "method": "qlora", "batch": 4, "context": 2048, "epochs": 3}
+    plan = {"model": "8B", "method": "qlora", "batch": 4, "context": 2048, "epochs": 3, "recompute": False}
     world.submit(_FALLS, pilot=PilotSpec(duration_s=600.0), plan=plan)
     with pytest.raises(_KilledError):
         world.until(lambda job: world.jobs.job_runs and world.run.step == "piloted", step_s=61.0)
@@ -111,6 +111,7 @@ def test_its_measured_speed_becomes_one_row_of_the_planner_even_after_a_kill(wor
     assert (row.task.method, row.gpu, row.task.batch, row.tokens_per_s) == (WorkMethod.QLORA, "H100 SXM", 4, (2e3, 2e3))
     assert row.publication.startswith("own measurement by the pilot of job train, ")
     assert row.is_own
+    assert ("recompute", False) in row.memory_keys, "else a plan would take it for a run with checkpointing"
     assert msgspec.json.decode(msgspec.json.encode(world.job.definition), type=JobDefinition).plan == plan
 
 

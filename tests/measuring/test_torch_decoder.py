@@ -54,6 +54,19 @@ def test_decoding_with_caches_writes_what_reading_everything_again_would_write()
     assert torch.equal(two, again)
 
 
+def test_decoding_is_timed_in_the_middle_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[int] = []
+    real = TorchDecoder.next_token
+
+    def noted(self: TorchDecoder, tokens: object, caches: list[tuple[object, object]], at: int) -> object:
+        places.append(at)
+        return real(self, tokens, caches, at)
+
+    monkeypatch.setattr(TorchDecoder, "next_token", noted)
+    TorchAccelerator(torch, "cpu").decode(RUN)
+    assert places == [0, 13, 14, 15, 16, 17, 18], "a full prompt for the peak, then around 16 of 32"
+
+
 def test_steps_are_timed_and_what_cannot_be_measured_says_why() -> None:
     device = TorchAccelerator(torch, "cpu")
     assert len(device.train(RUN).step_s) == len(device.decode(RUN).step_s) == 3

@@ -35,7 +35,7 @@ _NOT_KNOWN: Final = "the GPU {!r} is not in the catalogue: `gpuwatch plan card` 
 
 
 class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured beside the GPU.
+    """What is measured beside the GPU. Raises UsageError: the model cannot be built.
 
     Attributes:
         folder: whose disk is measured; None: none.
@@ -46,6 +46,13 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = STEPS
     folder: Path | None = None
     url: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse other models, before a GPU is looked for."""
+        try:
+            refuse_other_shapes(self.work.model)
+        except ValueError as fault:
+            raise UsageError(str(fault)) from fault
 
 
 class MeasureReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,15 +65,9 @@ class MeasureReport(msgspec.Struct, frozen=True, kw_only=True):
 def measure(request: MeasureRequest, accelerator: Accelerator, now: datetime) -> MeasureReport:
     """Train and decode with random weights, then measure disk and network.
 
-    Raises:
-        UsageError: the model cannot be built, or its method has no weights of its own.
-        CannotMeasure: the GPU is not in the catalogue.
+    Raises CannotMeasure: the GPU is not in the catalogue.
     """
     work = request.work
-    try:
-        refuse_other_shapes(work.model)
-    except ValueError as fault:
-        raise UsageError(str(fault)) from fault
     facts = accelerator.facts()
     gpu = catalog().resolve(facts.gpu, facts.memory_gib or None)
     if not (gpu.known and gpu.certain):

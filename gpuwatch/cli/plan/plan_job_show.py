@@ -13,6 +13,7 @@ from gpuwatch.cli.plan.plan import put_watch
 from gpuwatch.cli.terminal_tables import left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text, percent_text
 from gpuwatch.domain.market.money import MICRO, dollars, per_gpu_hour, per_hour, usd
+from gpuwatch.domain.plan.job_hours import fp8_text
 from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobBill, JobCost
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ def _hardware_notes(request: JobRequest, plan: HardwarePlan) -> list[str]:
         notes.append(_loss(plan))
     for hardware in compared:
         name = hardware.candidate.on.text
+        if stored := fp8_text(plan.spec, hardware.priced_gpus.gpu):
+            notes.append(stored)
         notes += _cost_notes(name, request, plan.needs, hardware.priced_gpus.microusd_hour, hardware.cost)
     plain = [hardware.cost.high.usd_for(hardware.cost.high.work_h) for hardware in compared]
     if any(abs(cost - hardware.cost.microusd / MICRO) >= 0.005 for cost, hardware in zip(plain, compared, strict=True)):

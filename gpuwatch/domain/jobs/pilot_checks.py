@@ -28,7 +28,7 @@ from gpuwatch.domain.plan.figures import FigureRange, exactly
 from gpuwatch.domain.plan.job_hours import VARIATION
 from gpuwatch.domain.plan.own_rows import OWN, OwnRow, shape_keys
 from gpuwatch.domain.plan.roofline import has_fast_link
-from gpuwatch.domain.plan.throughput import speed_task_of
+from gpuwatch.domain.plan.throughput import speed_keys, speed_task_of
 from gpuwatch.domain.plan.workload import ModelKeys
 from gpuwatch.domain.watches.decide import Match, current_quotes
 
@@ -158,6 +158,7 @@ def pilot_row(
         batch=work.at_once,
         context=work.context,
         tokens_per_s=exactly(tokens_per_s),
+        memory_keys=speed_keys(work),
     )
 
 

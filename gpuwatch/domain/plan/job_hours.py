@@ -17,7 +17,7 @@ import msgspec
 
 from gpuwatch.domain.plan.figures import FigureRange, GpuAllocation, exactly
 from gpuwatch.domain.plan.memory_need import GB, OPTIMIZER_BYTES, adapter_params, bytes_per_weight
-from gpuwatch.domain.plan.roofline import TrainingMethod, card_specs_of, lacks_bf16, peak_flops
+from gpuwatch.domain.plan.roofline import TrainingMethod, card_specs_of, lacks_bf16, lacks_fp8, peak_flops
 from gpuwatch.domain.setup.durations import HOUR_S
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _ADAPTER_BYTES: Final = 4.0
 # of that is assumed for plain libraries.
 BANDWIDTH_REACHED = FigureRange(0.3, 0.6)
 _NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
+_NO_FP8 = "{gpu} cannot train in fp8: its data sheet lists no such arithmetic; set precision to bf16 or fp16"
+_FP8_READ = "weights in fp8, arithmetic in 16 bits: the data sheet of {} lists no fp8"
 
 VARIATION = 1.1  # the mean speed of the rest may differ from the mean so far, or a pilot's, by this factor (assumed)
 PILOT_METHOD_TEXT = (
@@ -199,8 +201,8 @@ def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> Job
         return _hours_by_speedup(job, hours, rate, count)
     if job.utilisation is None:
         return f"neither a speedup of {gpu} nor a utilisation is set"
-    if job.bf16 and lacks_bf16(gpu):
-        return _NO_BF16.format(gpu=gpu)
+    if (refusal := _refusal(job, gpu)) is not None:
+        return refusal
     mine, theirs = _peak_of(job, gpu), _peak_of(job, job.on.gpus[0])
     if not mine or not theirs:
         return f"no data sheet lists the FLOP/s of {gpu if not mine else job.on.gpus[0]}"
@@ -220,8 +222,8 @@ def _hours_by_speedup(job: JobSpec, hours: FigureRange, rate: GpuRate, count: in
 def _by_measurements(
     job: JobSpec, tokens: float, speed: JobSpeed, gpu: str, count: int, nvlink: bool | None
 ) -> JobHours | str:
-    if job.bf16 and lacks_bf16(gpu):
-        return _NO_BF16.format(gpu=gpu)
+    if (refusal := _refusal(job, gpu)) is not None:
+        return refusal
     found = speed.on(gpu, count, nvlink)
     if found is None:
         return f"no data sheet lists the FLOP/s and the memory bandwidth of {gpu}"
@@ -233,7 +235,7 @@ def _by_measurements(
             return f"no data sheet lists the FLOP/s and the memory bandwidth of {gpu}"
         more = _hours_of(job.prompts.tokens, read.tokens_per_s, share)
         hours = FigureRange(hours.low + more.low, hours.high + more.high)
-    return JobHours(hours, found.how)
+    return JobHours(hours, _joined(found.how, fp8_text(job, gpu)))
 
 
 def _hours_of(tokens: float, per_s: FigureRange, share: float) -> FigureRange:
@@ -241,8 +243,8 @@ def _hours_of(tokens: float, per_s: FigureRange, share: float) -> FigureRange:
 
 
 def _by_flops(job: JobSpec, flop: float, utilisation: FigureRange, gpu: str, count: int) -> JobHours | str:
-    if job.bf16 and lacks_bf16(gpu):
-        return _NO_BF16.format(gpu=gpu)
+    if (refusal := _refusal(job, gpu)) is not None:
+        return refusal
     peak = _peak_of(job, gpu)
     if not peak:
         return f"no data sheet lists the FLOP/s of {gpu}{' in 8 bits' if job.fp8 else ''}"
@@ -255,8 +257,8 @@ def _by_roofline(
     job: JobSpec, tokens: float, decoding: Decoding, utilisation: FigureRange, gpu: str, count: int
 ) -> JobHours | str:
     """A step takes as long as reading or computing takes, whichever is longer (Williams et al., 2009)."""
-    if job.bf16 and lacks_bf16(gpu):
-        return _NO_BF16.format(gpu=gpu)
+    if (refusal := _refusal(job, gpu)) is not None:
+        return refusal
     specs, peak = card_specs_of(gpu), _peak_of(job, gpu)
     bandwidth = None if specs is None else specs.bandwidth_gb_s
     if not peak or not bandwidth:
@@ -271,14 +273,32 @@ def _by_roofline(
     rate = FigureRange(per_s(BANDWIDTH_REACHED.low, utilisation.low), per_s(BANDWIDTH_REACHED.high, utilisation.high))
     hours = FigureRange(tokens / rate.high / HOUR_S, tokens / rate.low / HOUR_S)
     reads = f"{decoding.read_gb:,.4g} GB per step of {decoding.batch} tokens"
-    return JobHours(
-        hours, f"{_span(rate)} tok/s: {reads} at {bandwidth:,.4g} GB/s × {_span(_percent(BANDWIDTH_REACHED))} %"
-    )
+    how = f"{_span(rate)} tok/s: {reads} at {bandwidth:,.4g} GB/s × {_span(_percent(BANDWIDTH_REACHED))} %"
+    return JobHours(hours, _joined(how, fp8_text(job, gpu)))
 
 
 def _peak_of(job: JobSpec, gpu: str) -> float | None:
-    """The nominal FLOP/s in the job's number format."""
-    return peak_flops(gpu, fp8=job.fp8, fp32=job.fp32)
+    """The nominal FLOP/s in the job's number format; 16 bits to read weights in fp8 on a card without such units."""
+    return peak_flops(gpu, fp8=job.fp8 and not lacks_fp8(gpu), fp32=job.fp32)
+
+
+def _refusal(job: JobSpec, gpu: str) -> str | None:
+    """Why the number format rules the GPU out. Inference only stores weights in fp8 (vLLM: Marlin); training computes.
+
+    Transformer Engine refuses cards before Ada and Hopper (its issue 1159).
+    """
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
+    return _NO_FP8.format(gpu=gpu) if job.fp8 and job.decoding is None and lacks_fp8(gpu) else None
+
+
+def fp8_text(job: JobSpec, gpu: str) -> str:
+    """What weights in fp8 mean on a card without such units; empty: nothing."""
+    return _FP8_READ.format(gpu) if job.fp8 and job.decoding is not None and lacks_fp8(gpu) else ""
+
+
+def _joined(how: str, more: str) -> str:
+    return f"{how}; {more}" if more else how
 
 
 def _percent(shares: FigureRange) -> FigureRange:

@@ -20,7 +20,7 @@ from gpuwatch.domain.plan.architectures.language_models import LanguageModel
 from gpuwatch.domain.plan.architectures.quantisation import Quantisation
 from gpuwatch.domain.plan.architectures.transformer_shape import LayerCache, LinearRole, TransformerShape
 from gpuwatch.domain.plan.networks.network_shape import NetworkShape
-from gpuwatch.domain.plan.roofline import BYTES_PER_WEIGHT, Precision, TrainingMethod, lacks_bf16
+from gpuwatch.domain.plan.roofline import BYTES_PER_WEIGHT, Precision, TrainingMethod, lacks_bf16, lacks_fp8
 
 if TYPE_CHECKING:
     from gpuwatch.domain.plan.workload import Workload
@@ -84,6 +84,8 @@ def memory_need(work: Workload) -> MemoryNeed:
     """The memory that a workload needs. Raises ValueError: the combination is impossible."""
     if work.method is TrainingMethod.FULL and work.precision in (Precision.INT8, Precision.INT4):
         raise ValueError(f"weights in {work.precision.value} cannot be trained: use method qlora or lora, or bf16")
+    if work.method is TrainingMethod.QLORA and work.precision is Precision.FP8:
+        raise ValueError("QLoRA holds weights in 4 bits and computes in 16: set precision to bf16 or fp16, not fp8")
     if not work.trains and (work.offload or work.micro_batch is not None):
         raise ValueError("CPU offload and micro-batches apply to training only")
     parts = [_weights(work), *_beside_four_bits(work)]
@@ -344,6 +346,8 @@ def _against(needed: MemoryNeed, gpu: GpuSpecs, cards: int) -> Iterable[str]:
         yield "no bf16"
     if not needed.workload.trains:
         return
+    if needed.workload.precision is Precision.FP8 and lacks_fp8(gpu.name):
+        yield "no fp8"
     if not gpu.has_tensor_cores:
         yield "no Tensor cores"
     if cards > 1 and not gpu.nvlink and gpu.form_factor != "OAM":  # OAM boards have their own mesh

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +28,7 @@ class SyntheticRun(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         batch: sequences in memory at once.
-        context: tokens of a sequence; of decoding, at its end.
+        context: tokens of a sequence; decoding is timed in its middle.
         steps: that are timed, after a warm-up.
     """
 
@@ -144,7 +145,7 @@ def _short(value: float) -> float:
 
 
 def _span(span: FigureRange) -> str:
-    low, high = f"{_short(span.low):g}", f"{_short(span.high):g}"
+    low, high = (f"{Decimal(f'{one:.4g}'):f}" for one in span)  # never 1e+06: a range is read without exponents
     return low if low == high else f"{low}-{high}"
 
 

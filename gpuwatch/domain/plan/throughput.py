@@ -9,7 +9,7 @@ all rows with the same method.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import exp, log, log2
@@ -74,6 +74,11 @@ class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True):
     is_own: bool = False  # measured by the owner
     peak_gb: float | None = None  # the most that PyTorch allocated; None: not stated
     memory_keys: tuple[tuple[str, Any], ...] = ()  # keys of a workload that change its memory
+
+    @property
+    def factor(self) -> FigureRange:
+        """How fast it ran, compared with the same job run as in the publications."""
+        return _factor(dict(self.memory_keys), self.task.context)
 
     @property
     def text(self) -> str:
@@ -150,12 +155,13 @@ class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         """
         specs = card_specs_of(gpu)
         found = None if specs is None else estimate_speed(self.table, self.task, specs, count, nvlink)
-        if found is None or self.factor == exactly(1.0):
-            return found
+        if found is None:
+            return None
+        is_measured = found.is_measured and self.factor == found.rows[0].factor
         span = found.tokens_per_s
         slowed = FigureRange(span.low * self.factor.low, span.high * self.factor.high)
         middle = found.middle * (self.factor.low * self.factor.high) ** 0.5
-        return SpeedEstimate(slowed, middle, found.rows)
+        return SpeedEstimate(slowed, middle, found.rows, is_measured)
 
 
 def measured_peak(table: ThroughputTable, work: Workload) -> MeasuredSpeed | None:
@@ -180,10 +186,10 @@ def _speed_text(span: FigureRange) -> str:
 
 
 def share_of(row: MeasuredSpeed) -> float | None:
-    """The share of its roofline that a measurement reached; None: a GPU without a data sheet."""
+    """The share of its roofline that a measurement reached, or would have; None: a GPU without a data sheet."""
     gpu = gpu_specs().get(row.gpu)
     bound = None if gpu is None else roofline_tokens_s(row.task, gpu, row.count, nvlink=row.nvlink)
-    return None if bound is None else _middle(row.tokens_per_s) / bound
+    return None if bound is None else _middle(row.tokens_per_s) / _middle(row.factor) / bound
 
 
 @lru_cache(maxsize=4096)  # the same few GPUs for every offer of every poll
@@ -304,13 +310,29 @@ def _quantile(found: Sequence[HeldOutRow], method: WorkMethod) -> float:
 
 def speed_of(work: Workload, table: ThroughputTable) -> JobSpeed:
     """The speed of a workload."""
-    factor = exactly(KEPT_ACTIVATIONS if work.trains and not work.recompute else 1.0)
-    if work.trains and not work.fused_attention:
-        plain = plain_attention_share(work.context)
+    return JobSpeed(table=table, task=speed_task_of(work), factor=_factor(speed_keys(work), work.context))
+
+
+def speed_keys(work: Workload) -> dict[str, bool]:
+    """The keys that a factor goes with."""
+    if not work.trains:
+        return {}
+    return {
+        "recompute": work.recompute,
+        "fused_attention": work.fused_attention,
+        "offload": work.offload,
+        "micro_batch": work.at_once < work.batch,
+    }
+
+
+def _factor(keys: Mapping[str, Any], context: int) -> FigureRange:
+    factor = exactly(1.0 if keys.get("recompute", True) else KEPT_ACTIVATIONS)
+    if not keys.get("fused_attention", True):
+        plain = plain_attention_share(context)
         factor = FigureRange(factor.low * plain.low, factor.high * plain.high)
-    if work.offload or work.at_once < work.batch:
+    if keys.get("offload") or keys.get("micro_batch"):
         factor = FigureRange(factor.low * SLOWED.low, factor.high * SLOWED.high)
-    return JobSpeed(table=table, task=speed_task_of(work), factor=factor)
+    return factor
 
 
 def plain_attention_share(context: int) -> FigureRange:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuwatch.app.plan.plan_measure import MeasureRequest, measure
 from gpuwatch.app.plan.plan_request import request_of
 from gpuwatch.app.plan.plan_size import memory_needed
 from gpuwatch.app.plan.speed_table import parse_throughput, published_speeds, throughput_table
 from gpuwatch.domain.market.gpu_cards import gpu_specs
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.plan.own_rows import SyntheticRun, percentile_ms
 from gpuwatch.domain.plan.plan_schema import SizeRequest
 from gpuwatch.domain.plan.throughput import estimate_speed, speed_of
@@ -104,6 +107,40 @@ def test_the_planner_prefers_and_names_the_owners_own_rows(tmp_path: Path, monke
     assert (found.is_measured, found.rows[0].is_own) == (True, True)
     assert "own measurement of 2026-11-30" in found.how
     assert found.tokens_per_s.low < 2 * 2048 / 0.25 < found.tokens_per_s.high
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_a_row_counts_for_the_checkpointing_that_it_was_measured_with(
+    recompute: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    rows = measure(MeasureRequest(work=work(recompute=recompute)), PlayedDevice(), NOW).rows
+    add_own_rows(tmp_path / FILE, rows)
+    for other in (True, False):
+        found = speed_of(work(recompute=other), throughput_table()).on("H100 SXM", 1)
+        assert found is not None
+        assert found.is_measured is (other is recompute)
+        gain = 1.25 ** ((not other) - (not recompute))
+        assert found.middle == pytest.approx(2 * 2048 / 0.25 * gain, rel=0.01)
+
+
+@given(st.floats(1e-6, 1e9), st.floats(1, 10))
+def test_any_speed_that_is_written_can_be_read(speed: float, times: float) -> None:
+    row = measure(MeasureRequest(work=work(method="inference")), PlayedDevice(), NOW).rows[0]
+    written = msgspec.structs.replace(row, tokens_per_s=FigureRange(speed, speed * times)).toml
+    (read,) = parse_throughput(tomllib.loads(written)).rows
+    assert tuple(read.tokens_per_s) == pytest.approx((speed, speed * times), rel=1e-3)
+
+
+def test_a_row_joins_a_file_that_is_not_text_and_whoever_reads_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    (tmp_path / FILE).write_bytes(b"\xff\xfe\n")
+    add_own_rows(tmp_path / FILE, measure(MeasureRequest(work=work()), PlayedDevice(), NOW).rows)
+    assert (tmp_path / FILE).read_bytes().startswith(b"\xff\xfe\n")
+    with pytest.raises(UsageError, match="not a file of measured speeds"):
+        memory_needed(work())
 
 
 def test_a_broken_file_of_measurements_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,16 @@ def test_it_says_where_it_differs_from_the_sources(shell: Shell) -> None:
     assert "at most the work between two checkpoints: $8.00" in ran.err
 
 
+def test_fp8_on_a_card_without_it_is_said_in_one_line(shell: Shell) -> None:
+    keys = ("--size-of", "8B", "--tokens", "1B", "--set", "precision=fp8")
+    ran = shell(*JOB, "1x A100 @ 1.20", *keys, "--set", "memory_gb=10")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "A100 SXM 80GB cannot train in fp8" in ran.err
+    ran = shell(*JOB, "1x A100 @ 1.20", *keys, "--method", "inference")
+    assert (ran.code, "weights in fp8, arithmetic in 16 bits" in ran.err) == (0, True)
+    assert "arithmetic in 16 bits" not in shell(*JOB, "1x H100 @ 1.20", *keys, "--method", "inference").err
+
+
 def test_a_verdict_is_printed_and_is_the_exit_code(shell: Shell) -> None:
     for under, by, verdict, code in (("600", "80h", "feasible", 0), ("600", "60h", "uncertain", 0)):
         ran = shell(*JOB, "2x H100 SXM @ 3.50", *SEVENTY, "--under", under, "--by", by)

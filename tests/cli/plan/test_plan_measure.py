@@ -22,3 +22,9 @@ def test_without_pytorch_or_a_gpu_it_says_so_in_one_line(shell: Shell, tmp_path:
 def test_keys_that_change_nothing_are_refused(shell: Shell) -> None:
     ran = shell("plan", "measure", "llama-3.1-8b", "--method", "full", "--rank", "8")
     assert (ran.code, "--rank requires --method lora or qlora" in ran.err) == (2, True)
+
+
+def test_other_models_are_refused_before_a_gpu_is_looked_for(shell: Shell) -> None:
+    for name in ("gpt-oss-120b", "mixtral-8x7b-v0.1", "deepseek-v3"):
+        ran = shell("plan", "measure", name)
+        assert (ran.code, "only decoders with equal layers" in ran.err) == (2, True), name

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from gpuwatch.domain.market.gpu_cards import gpu_specs
 from gpuwatch.domain.plan.figures import exactly, parse_gpu_config
-from gpuwatch.domain.plan.job_hours import GpuRate, JobHours, JobSpec, hours_on
+from gpuwatch.domain.plan.job_hours import Decoding, GpuRate, JobHours, JobSpec, hours_on
 from gpuwatch.domain.plan.job_total import inference_flop, training_flop
 
 A100, H100 = "4x A100 SXM 80GB", "4x H100 SXM"
@@ -74,3 +76,21 @@ def test_cards_before_ampere_do_not_compute_in_bf16() -> None:
     assert isinstance(hours(job, "A100 SXM 80GB", 1), float)
     by_sheet = JobSpec(hours=exactly(72.0), on=parse_gpu_config(A100), utilisation=exactly(0.4), bf16=True)
     assert "bf16" in str(hours(by_sheet, "T4", 1))
+
+
+def test_cards_without_fp8_do_not_train_in_it_and_only_store_weights_in_it() -> None:
+    """Transformer Engine refuses such cards; vLLM reads weights in fp8 and computes in 16 bits."""
+    by_share = JobSpec(tokens=1e9, flop=1e18, utilisation=exactly(0.4), fp8=True)
+    reads = Decoding(read_gb=8.0, batch=8, flop_per_token=1.6e10)
+    without = [name for name, card in gpu_specs().items() if card.fp8_tflops is None]
+    assert {"V100 SXM2 32GB", "T4", "A100 SXM 80GB", "RTX 3090"} <= set(without)
+    for name in without:
+        assert str(hours(by_share, name, 1)).startswith(f"{name} cannot train in fp8"), name
+    for name in ("H100 SXM", "L40S", "RTX 4090", "MI300X"):
+        assert isinstance(hours(by_share, name, 1), float), name
+    by_sheet = JobSpec(hours=exactly(72.0), on=parse_gpu_config(H100), utilisation=exactly(0.4), fp8=True)
+    assert "cannot train in fp8" in str(hours(by_sheet, "A100 SXM 80GB", 1))
+    for name, computes_in_16 in (("A100 SXM 80GB", True), ("H100 SXM", False)):
+        found = hours_on(msgspec.structs.replace(by_share, decoding=reads), name, 1)
+        assert isinstance(found, JobHours)
+        assert ("arithmetic in 16 bits" in found.how) is computes_in_16

@@ -215,7 +215,7 @@ def test_the_cards_hold_it_and_one_less_does_not(gb: float, memory_gib: float) -
 
 @given(
     st.sampled_from(TrainingMethod),
-    st.sampled_from([Precision.BF16, Precision.FP32, Precision.FP8]),
+    st.sampled_from([Precision.BF16, Precision.FP32, Precision.FP16]),
     st.sampled_from(sorted(OPTIMIZER_BYTES)),
     st.integers(1, 64),
     st.integers(1, 100_000),
