@@ -1,10 +1,11 @@
 """Run jobs on several machines by the real daemon through a real dstack server on loopback.
 
-    python -m benchmarks.clusters [--venv FOLDER]
+    python -m benchmarks.clusters [--venv FOLDER] [--only WORDS]
 
 Creates a virtual environment with `dstack[server]` if the folder has none. The server rents machines that are local
 processes (`dstack_server.py`, `machine.py`), and they run the commands. Each line says what was seen; exit code 1:
-something was not as it should be. It takes about five minutes, and needs no key, no Docker and no network but for pip.
+something was not as it should be. It takes about half an hour, because a run of gpuwatch may take ten minutes at least,
+and needs no key, no Docker and no network but for pip.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.clusters.scenarios import ALONE, SCENARIOS, Facts
+from benchmarks.clusters.scenarios import ALONE, SCENARIOS, Facts, without_a_fleet
 from benchmarks.clusters.servers import Dstack, Gpuwatch, venv_with_dstack
 
 
@@ -27,7 +28,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clusters")
     parser.add_argument("--venv", type=Path, default=Path(".venv-dstack"), help="a virtual environment with dstack")
     parser.add_argument("--keep", type=Path, help="an empty folder for databases and logs, which is kept")
+    parser.add_argument("--only", default="", help="the scenarios whose name has these words, after the first one")
     given = parser.parse_args()
+    chosen = {name: one for name, one in SCENARIOS.items() if one is without_a_fleet or given.only in name}
     with TemporaryDirectory() as temporary:
         folder = (given.keep or Path(temporary)).resolve()
         folder.mkdir(exist_ok=True)
@@ -36,19 +39,19 @@ def main() -> int:
             Gpuwatch(folder, dstack) as own,
         ):
             facts = Facts(own, dstack)
-            print(f"dstack {dstack.version}, {len(SCENARIOS)} scenarios", flush=True)
-            alone = {name: one in ALONE for name, one in SCENARIOS.items()}
-            with ThreadPoolExecutor(len(SCENARIOS)) as threads:
+            print(f"dstack {dstack.version}, {len(chosen)} scenarios", flush=True)
+            alone = {name: one in ALONE for name, one in chosen.items()}
+            with ThreadPoolExecutor(len(chosen)) as threads:
                 results: dict[str, bool] = {}
-                for is_alone, names in groupby(SCENARIOS, alone.get):
+                for is_alone, names in groupby(chosen, alone.get):
                     named = list(names)
                     if is_alone:
-                        results |= {name: _shown(name, SCENARIOS[name], facts) for name in named}
+                        results |= {name: _shown(name, chosen[name], facts) for name in named}
                     else:  # each waits for the servers
-                        shown = threads.map(lambda name: _shown(name, SCENARIOS[name], facts), named)
+                        shown = threads.map(lambda name: _shown(name, chosen[name], facts), named)
                         results |= dict(zip(named, shown, strict=True))
             failed = [name for name, is_good in results.items() if not is_good]
-    print(f"{len(SCENARIOS) - len(failed)} of {len(SCENARIOS)} as expected")
+    print(f"{len(chosen) - len(failed)} of {len(chosen)} as expected")
     return 1 if failed else 0
 
 

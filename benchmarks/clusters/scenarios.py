@@ -37,6 +37,14 @@ class Facts:
         ran = self.own.said("jobs", "submit", f"{name}.toml")
         assert ran.returncode == 0, ran.stderr
 
+    def gate(self, name: str) -> str:
+        """Return a command that waits until `open`."""
+        return f"while [ ! -e {self.own.folder}/{name}.open ]; do sleep 1; done"
+
+    def open(self, name: str) -> None:
+        """Let the waiting command of a job end."""
+        (self.own.folder / f"{name}.open").touch()
+
     def job(self, name: str) -> Any:
         return self.own.asked("jobs", "show", name)
 
@@ -77,9 +85,10 @@ def without_a_fleet(facts: Facts) -> str:
 
 
 def done(facts: Facts) -> str:
-    facts.submit("train", f"{ECHO}; sleep 15")
+    facts.submit("train", f"{ECHO}; {facts.gate('train')}")
     facts.until("train", "running")
     priced = wait_for(lambda: (one := facts.launch("train"))["price_usd_hour"] == 38.0 and one, "two machines at $19")
+    facts.open("train")
     found = facts.until("train", "done")
     run = facts.run("train")
     machines = facts.dstack.machines(priced["label"])
@@ -140,10 +149,12 @@ def beyond_the_budget(facts: Facts) -> str:
 
 
 def spot_taken_back(facts: Facts) -> str:
-    facts.submit("spotty", "sleep 15", resources=', spot = "only"', more="retries = 1")
+    facts.submit("spotty", facts.gate("spotty"), resources=', spot = "only"', more="retries = 1")
     facts.until("spotty", "running")
     first = facts.launch("spotty")
     facts.dstack.lose(facts.dstack.machines(first["label"])[1])
+    wait_for(lambda: facts.launch("spotty")["label"] != first["label"], "again")
+    facts.open("spotty")
     found = facts.until("spotty", "done")
     assert [one["run_number"] for one in found["runs"]] == [1, 2], found["runs"]
     assert first["price_usd_hour"] == 16.0, first
@@ -170,13 +181,14 @@ def max_runtime(facts: Facts) -> str:
 
 
 def both_restarted(facts: Facts) -> str:
-    facts.submit("patient", "sleep 45")
+    facts.submit("patient", facts.gate("patient"))
     facts.until("patient", "running")
     label = facts.launch("patient")["label"]
     facts.own.kill()
     facts.dstack.kill()
     facts.own.start()
     facts.dstack.start()
+    facts.open("patient")
     found = facts.until("patient", "done")
     assert (found["exit_code"], len(found["runs"])) == (0, 1), found
     assert len(facts.dstack.machines(label)) == 2

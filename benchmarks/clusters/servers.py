@@ -186,7 +186,7 @@ def venv_with_dstack(folder: Path) -> Path:
     return python
 
 
-def wait_for(look: Callable[[], Any], what: str, within_s: float = 600.0) -> Any:
+def wait_for(look: Callable[[], Any], what: str, within_s: float = 900.0) -> Any:
     """Return the result of a check as soon as it finds something."""
     ends_at = time.monotonic() + within_s
     while (began := time.monotonic()) < ends_at:
