@@ -100,7 +100,7 @@ def done(facts: Facts) -> str:
     assert sent["job_spec"]["env"]["HF_TOKEN"] == "a-secret-text"
     log = facts.dstack.said("logs", priced["label"]).stdout
     assert f"rank 0 of 2 at {machines[0]['address']}, fast, 13" in log, log
-    assert f"dstack logs {priced['label']}" in facts.own.said("jobs", "logs", "train").stdout
+    assert f"dstack logs {priced['label']}" in facts.own.said("jobs", "logs", "train").stderr
     return f"exit 0, ${found['spent_usd']:.4f} as dstack states, ranks 0 and 1, both machines ended"
 
 
@@ -125,7 +125,8 @@ def cancelled(facts: Facts) -> str:
     facts.submit("unwanted", "sleep 900")
     facts.until("unwanted", "running")
     label = facts.launch("unwanted")["label"]
-    assert facts.own.said("jobs", "cancel", "unwanted").returncode == 0
+    assert facts.own.said("jobs", "cancel", "unwanted").returncode in {0, 3}  # 3: not confirmed within its patience
+    wait_for(lambda: facts.launch("unwanted")["state"] == "ended", "its launch is ended")
     assert facts.job("unwanted")["state"] == "cancelled"
     wait_for(lambda: all(one["is_gone"] for one in facts.dstack.machines(label)), "both machines are gone")
     return "dstack stopped the run and ended both machines"
