@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePath
+from functools import partial
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gpuwatch.app.jobs import job_actions
@@ -58,6 +59,9 @@ _FIGURES = 60  # rows of the table behind the charts
 _EVENTS = 60
 _RESULTS = 500
 _DIGITS_MAX = 15
+_PIECE_BYTES = 65_536
+# a machine's output is for download alone: it must not run as a page of ours
+_NEVER_SHOWN = {"Content-Security-Policy": "sandbox; default-src 'none'", "Cache-Control": "no-store"}
 
 
 # --- all jobs ---------------------------------------------------------------------------------------------------------
@@ -348,12 +352,14 @@ def job_routes(context: WebContext) -> list[Route]:
     async def log_file(request: Request) -> Response:
         run = request.path_params["run"]
         job, path = await run_in_threadpool(whole_log, context.settings, request.path_params["id"], run)
-        return _download(path, f"{job.name}-run{run}.log")
+        headers = {**_NEVER_SHOWN, "Content-Disposition": f'attachment; filename="{quote(job.name)}-run{run}.log"'}
+        # without a length: the log of a run that works grows while it is sent
+        return StreamingResponse(_pieces(path), media_type="application/octet-stream", headers=headers)
 
     async def result(request: Request) -> Response:
         parts = request.path_params
         path, name = await run_in_threadpool(result_file, context.settings, parts["id"], parts["run"], parts["name"])
-        return _download(path, name)
+        return FileResponse(path, media_type="application/octet-stream", filename=name, headers=_NEVER_SHOWN)
 
     return [
         Route("/jobs/{id}/log", log, methods=["GET"]),
@@ -362,13 +368,9 @@ def job_routes(context: WebContext) -> list[Route]:
     ]
 
 
-def _download(path: object, name: str) -> FileResponse:
-    """Send a file for download, never for display: a machine's output must not run as a page of ours."""
-    headers = {"Content-Security-Policy": "sandbox; default-src 'none'", "Cache-Control": "no-store"}
-    return FileResponse(
-        str(path), media_type="application/octet-stream", filename=name, headers=headers,
-        content_disposition_type="attachment",
-    )  # fmt: skip
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from iter(partial(file.read, _PIECE_BYTES), b"")
 
 
 def _number(request: Request, name: str) -> int | None:

@@ -171,6 +171,8 @@ def test_the_log_comes_in_pieces_of_whole_lines_from_one_run_to_the_next(web: Se
     whole = web.client.get(f"/jobs/{job.job_id}/runs/1/log")
     assert whole.content == path.read_bytes()
     assert whole.headers["content-disposition"] == 'attachment; filename="train-run1.log"'
+    assert whole.headers["content-security-policy"] == "sandbox; default-src 'none'"
+    assert "content-length" not in whole.headers  # it may grow while it is sent
     assert web.client.get(f"/jobs/{job.job_id}/runs/2/log").status_code == 404
 
 

@@ -59,7 +59,9 @@ def test_below_it_stand_the_machines_renting_and_who_is_silent() -> None:
     unsure = said(held=1, burn=BurnRate(launches=3, effective=3_543_000, held=1))[1]
     assert unsure.startswith('3 machines run for <b class="nw">$3.54/h</b>. 1 of them needs your check. ')
     kept = said(burn=BurnRate(launches=3, effective=3_543_000, kept=1))[1]
-    assert kept.startswith('2 machines run for <b class="nw">$3.54/h</b>. 1 more is stopped, its disk kept. ')
+    assert kept.startswith(
+        '2 machines run for <b class="nw">$3.54/h</b>. The disk of 1 more is kept; the rate contains it. '
+    )
     assert said(burn=BurnRate(launches=1, effective=3_000, kept=1))[1].startswith("1 disk is kept for ")
     assert said(dry_run=True)[1] == "Nothing is rented. This is a dry run."
     paused = Pause(watch=None, at=NOON, until=NOON + timedelta(hours=2))
