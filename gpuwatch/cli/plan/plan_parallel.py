@@ -79,7 +79,8 @@ def parallel(values: dict[str, Any], folder: Path | None, as_json: bool) -> int:
 
 def _print(plan: ParallelPlan) -> None:
     group, best = plan.group, plan.best
-    cards = f"{group.machines} × {group.per_machine}× {group.gpu.name}"
+    machines = "" if group.machines == 1 else f"{group.machines} machines of "
+    cards = f"{machines}{group.per_machine}× {group.gpu.name}"
     if best is None:
         least = plan.layouts[0]
         echo(f"{cards} do not hold it: the best layout, {least.text}, needs {least.gb:,.1f} GB on each card.")

@@ -10,7 +10,7 @@ JOB = ("--size-of", "8B", "--method", "qlora", "--tokens", "50M")
 def test_a_plan_is_explained_and_its_files_are_written(shell: Shell) -> None:
     ran = shell("plan", "parallel", "8x H100 SXM", "--size-of", "8B", "--method", "full", "--write", "run")
     assert ran.code == 0, ran.err
-    assert "DP 8, ZeRO 1 on 1 × 8× H100 SXM." in ran.out
+    assert "DP 8, ZeRO 1 on 8× H100 SXM." in ran.out
     assert "(8-1)/8 of the gradients and of the new weights: 28.00 GB a step" in ran.out
     assert "450 GB/s one way for each card (NVLink" in ran.out
     files = sorted(path.name for path in (shell.folder / "run").iterdir())
